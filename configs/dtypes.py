@@ -1,0 +1,66 @@
+"""The dtype configs the backends choose from, each said once."""
+
+import torch
+from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
+
+
+def _symmetric_activation() -> DTypeWithConstraints:
+    """XNNPACK refuses requantization scales below a floor, from which torch stays away by bounding every scale."""
+    return DTypeWithConstraints(dtype=torch.qint8, scale_min_lower_bound=2**-12)
+
+
+def _symmetric_weight() -> DTypeWithConstraints:
+    """XNNPACK's weights are symmetric: -128 would be the one code whose negative is not a code."""
+    return DTypeWithConstraints(
+        dtype=torch.qint8, quant_min_lower_bound=-127, quant_max_upper_bound=127, scale_min_lower_bound=2**-12
+    )
+
+
+STATIC_QUINT8 = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+
+STATIC_QUINT8_WEIGHTED = DTypeConfig(
+    input_dtype=torch.quint8, output_dtype=torch.quint8, weight_dtype=torch.qint8, bias_dtype=torch.float
+)
+
+STATIC_QUINT8_FLOAT_WEIGHT = DTypeConfig(
+    input_dtype=torch.quint8, output_dtype=torch.quint8, weight_dtype=torch.float, bias_dtype=torch.float
+)
+
+STATIC_QINT8_SYMMETRIC = DTypeConfig(input_dtype=_symmetric_activation(), output_dtype=_symmetric_activation())
+
+STATIC_QINT8_SYMMETRIC_WEIGHTED = DTypeConfig(
+    input_dtype=_symmetric_activation(),
+    output_dtype=_symmetric_activation(),
+    weight_dtype=_symmetric_weight(),
+    bias_dtype=torch.float,
+)
+
+DYNAMIC_QUINT8 = DTypeConfig(
+    input_dtype=torch.quint8,
+    output_dtype=torch.float,
+    weight_dtype=torch.qint8,
+    bias_dtype=torch.float,
+    is_dynamic=True,
+)
+
+DYNAMIC_QINT8_SYMMETRIC = DTypeConfig(
+    input_dtype=_symmetric_activation(),
+    output_dtype=torch.float,
+    weight_dtype=_symmetric_weight(),
+    bias_dtype=torch.float,
+    is_dynamic=True,
+)
+
+DYNAMIC_FLOAT16 = DTypeConfig(
+    input_dtype=torch.float16,
+    output_dtype=torch.float,
+    weight_dtype=torch.float16,
+    bias_dtype=torch.float,
+    is_dynamic=True,
+)
+
+WEIGHT_ONLY_QUINT8 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.quint8)
+
+WEIGHT_ONLY_QUINT4X2 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.quint4x2)
+
+WEIGHT_ONLY_QINT8 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.qint8)

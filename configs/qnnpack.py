@@ -1,0 +1,29 @@
+"""What qnnpack promises."""
+
+from torch.ao.quantization.backend_config import BackendConfig
+
+from configs import dtypes, families
+
+
+def get_qnnpack_backend_config() -> BackendConfig:
+    """Return a new config of torch's qnnpack engine, whose symmetric qint8 kernels are XNNPACK's."""
+    static = (dtypes.STATIC_QINT8_SYMMETRIC, dtypes.STATIC_QUINT8)
+    weighted = (dtypes.STATIC_QINT8_SYMMETRIC_WEIGHTED, dtypes.STATIC_QUINT8_WEIGHTED)
+    dynamic = (dtypes.DYNAMIC_QUINT8, dtypes.DYNAMIC_FLOAT16)
+    weight_only = (dtypes.WEIGHT_ONLY_QUINT8, dtypes.WEIGHT_ONLY_QUINT4X2)
+    return BackendConfig("qnnpack").set_backend_pattern_configs(
+        [
+            *families.convolutions(weighted),
+            *families.linear((*weighted, *dynamic)),
+            *families.binary(families.BINARY_OPS, static),
+            *families.matmul(static),
+            *families.cat(static),
+            *families.default_ops(static),
+            *families.fixed_qparams_ops(static),
+            *families.share_qparams_ops(static),
+            *families.batch_norm(static),
+            *families.rnn(dynamic),
+            *families.embedding(weight_only),
+            *families.embedding_bag(weight_only),
+        ]
+    )

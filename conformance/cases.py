@@ -1,0 +1,81 @@
+"""Cases and runs: every claim with every variant, flow, profile and engine, in a stable order and by id."""
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .claims import BackendClaims, Claim
+from .errors import UsageError
+from .models import Model, build, flows, is_qat_module, missing_operators, root_of, target_source, variants
+from .operators import Variant
+from .quantization import Recipe, recipe
+
+PROFILES = ("exact",)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One case on one engine: one pytest item and one row. `variant` is None if the tables lack an operator."""
+
+    backend: BackendClaims
+    claim: Claim
+    flow: str
+    variant: Variant | None
+    profile: str
+    engine: str
+
+    @cached_property
+    def id(self) -> str:
+        name = self.variant.name if self.variant else "not-covered"
+        return f"{self.claim.id}/{self.flow}/{name}/{self.profile}@{self.engine}"
+
+    @property
+    def key(self) -> str:
+        """What the data are a function of: the case id without the backend, so that backends share data."""
+        return self.id.rpartition("@")[0].partition("/")[2]
+
+    @property
+    def variant_has_other_operators(self) -> bool:
+        """Whether the model holds more than one application of the pattern and nothing else."""
+        assert self.variant is not None
+        return bool(self.variant.prelude) or " where " in self.variant.other or self.variant.name == "called_twice"
+
+    @cached_property
+    def model(self) -> Model:
+        assert self.variant is not None
+        return build(self.claim, self.variant)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        assert self.variant is not None
+        return recipe(
+            self.claim.dtypes, engine=self.engine, qat=self.flow == "qat", per_channel=self.variant.per_channel,
+            target=target_source(self.claim) if self.variant.prelude else "",
+        )  # fmt: skip
+
+
+def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
+    """Yield every run of a backend on `engines`, or on those that the registry names for it."""
+    engines = tuple(engines) or backend.engines
+    entries = {entry.pattern: entry for entry in backend.config.configs if not isinstance(entry.pattern, tuple)}
+    for claim in backend.claims:
+        covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
+        for flow in flows(claim, entries):
+            # training changes how weights and observers come about, not what the kernels are given
+            few = flow == "qat" and not is_qat_module(root_of(claim.tree))
+            for variant in [v for v in covered if v is None or v.core] if few else covered:
+                for profile in PROFILES:
+                    for engine in engines:
+                        yield Run(backend, claim, flow, variant, profile, engine)
+
+
+def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
+    """Return the runs whose id matches a glob; all if there are none. Raises UsageError for a glob that matches none."""
+    all_runs, globs = list(all_runs), list(globs)
+    if not globs:
+        return all_runs
+    for glob in globs:
+        if not any(fnmatch.fnmatchcase(run.id, glob) for run in all_runs):
+            raise UsageError(f"no run matches {glob!r}: list claims with `python -m conformance claims`, ids end in @engine")
+    return [run for run in all_runs if any(fnmatch.fnmatchcase(run.id, glob) for glob in globs)]

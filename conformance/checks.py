@@ -1,0 +1,451 @@
+"""The checks of one run: one small function each, over the evidence that the run left."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization import FakeQuantizeBase, ObserverBase
+from torch.ao.quantization.backend_config import BackendConfig, DTypeWithConstraints, ObservationType
+from torch.fx import GraphModule, Node
+
+from .cases import Run
+from .models import operators_of, root_of
+from .pipeline import Subject
+from .quantization import QUANTIZED, dtype_name
+from .tolerances import TIE_BAND, Tolerance, tolerance
+from .trace import Execution, Output
+
+SQNR_FLOOR_DB = {8: 20.0, 4: 8.0, 16: 40.0}
+"""Least SQNR by bit width for the `exact` profile. An ideal b-bit quantizer of uniform data gives 6.02 b dB; rounding the
+scale up to a power of two costs up to 6 dB, and input, weight and output are each quantized."""
+
+
+@dataclass
+class Evidence:
+    """Everything a run left behind. What a failed stage did not produce is None; `failures` has its error by stage.
+
+    `blank` is the prepared model before calibration. `prepared_without` is prepared with `rest`, the config without the claim; `changes` says whether that changes anything."""
+
+    run: Run
+    subject: Subject | None = None
+    expected: list[Tensor] = field(default_factory=list)
+    prepared: GraphModule | None = None
+    blank: GraphModule | None = None
+    prepared_without: GraphModule | None = None
+    rest: BackendConfig | None = None
+    changes: bool = False
+    reference: GraphModule | None = None
+    lowered: GraphModule | None = None
+    execution: Execution | None = None
+    reference_execution: Execution | None = None
+    repetitions: dict[str, list[Tensor]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    comparison: "Comparison | None" = None
+    sqnr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: str
+    detail: str = ""
+
+
+PASS = Outcome("pass")
+
+
+def skip(reason: str) -> Outcome:
+    return Outcome("skip", reason)
+
+
+def fail(reason: str) -> Outcome:
+    return Outcome("fail", reason)
+
+
+def is_observer(module: object) -> bool:
+    return isinstance(module, ObserverBase | FakeQuantizeBase)
+
+
+def _module(graph: GraphModule, node: Node) -> nn.Module | None:
+    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _observer(graph: GraphModule, node: object) -> Any:
+    """The observer that a node calls, or None."""
+    module = _module(graph, node) if isinstance(node, Node) else None
+    return module if is_observer(module) else None
+
+
+def _describe(module: nn.Module) -> str:
+    inner = ",".join(_describe(child) for child in module.children() if not is_observer(child))
+    observed = ""
+    if is_observer(module):
+        observed = f"[{module.dtype},{module.quant_min},{module.quant_max}]"
+    return f"{type(module).__module__}.{type(module).__name__}{observed}({inner})"
+
+
+def signature(graph: GraphModule) -> list[str]:
+    """The structure of a graph: every node with what it calls and takes; observers by kind, range and identity."""
+    observers: dict[int, int] = {}
+    lines = []
+    for node in graph.graph.nodes:
+        module = _module(graph, node)
+        called = _describe(module) if module is not None else str(node.target)
+        if is_observer(module):
+            called += f"#{observers.setdefault(id(module), len(observers))}"
+        arguments = [str(argument) for argument in (*node.args, *node.kwargs.items())]
+        lines.append(f"{node.op} {called} {arguments}" if module is not None else f"{node.op} {called} {arguments} {node.name}")
+    return lines
+
+
+def matched(evidence: Evidence) -> Outcome:
+    """The claim's own entry did it: with the entry, or its dtype config, taken out, the outcome changes."""
+    if "float" in evidence.failures:
+        return fail(f"the pattern cannot occur: the float model raises {evidence.failures['float']}")
+    if evidence.prepared is None:
+        return skip("prepare failed")
+    if evidence.changes:
+        return PASS
+    if evidence.lowered is None:
+        return skip("prepare shows no difference and lowering failed")
+    return fail("without this claim in the config the observed and the lowered model are the same")
+
+
+def _fused_class(evidence: Evidence) -> type[nn.Module] | None:
+    """The module class that the config declares for the fused pattern in this flow, or None if it declares none.
+
+    For ptq, batch norm is folded into the layer, so that the class is the one declared for the pattern without it.
+    """
+    run = evidence.run
+    entries = {entry.pattern: entry for entry in run.backend.config.configs}
+    entry = run.claim.entry
+    if run.flow == "qat":
+        fused = entries.get(entry.fused_module, entry) if entry.fused_module else entry
+        return fused.qat_module
+    if entry.fused_module is None:
+        return None
+    if isinstance(entry.pattern, tuple) and any("BatchNorm" in getattr(op, "__name__", "") for op in entry.pattern[1:]):
+        rest = tuple(op for op in entry.pattern if "BatchNorm" not in getattr(op, "__name__", ""))
+        if len(rest) == 1:
+            return rest[0]  # type: ignore[no-any-return]
+        return entries[rest].fused_module if rest in entries else entry.fused_module
+    return entry.fused_module
+
+
+def _observation_type(evidence: Evidence, tensors: int) -> ObservationType:
+    entry = evidence.run.claim.entry
+    by_count = entry._num_tensor_args_to_observation_type
+    return by_count.get(tensors, entry.observation_type) if by_count else entry.observation_type
+
+
+def observed(evidence: Evidence) -> Outcome:
+    """Observers are where `observation_type` and the dtype config say; the fused or QAT module is the declared one."""
+    if "prepare" in evidence.failures:
+        return fail(f"prepare raises {evidence.failures['prepare']}")
+    if "calibrate" in evidence.failures:
+        return fail(f"the observed model raises {evidence.failures['calibrate']}")
+    if evidence.prepared is None:
+        return skip("not prepared")
+    graph, run = evidence.prepared, evidence.run
+    problems = [*_misplaced_observers(evidence, graph)]
+    declared = _fused_class(evidence)
+    types = {type(module) for module in graph.modules()}
+    if declared is not None and declared not in types:
+        problems.append(f"no {declared.__name__} in the {run.flow} model, which the config declares")
+    return fail("; ".join(problems)) if problems else PASS
+
+
+def _computes(graph: GraphModule, node: object) -> bool:
+    """Whether a node is an operator of the model, and no input, parameter or observer."""
+    return isinstance(node, Node) and node.op.startswith("call_") and _observer(graph, node) is None
+
+
+def _tensor_arguments(graph: GraphModule) -> int:
+    """How many tensors the first operator takes, one given twice counted twice."""
+    first = next(node for node in graph.graph.nodes if _computes(graph, node))
+    return sum(isinstance(argument, Node) for argument in (*first.args, *first.kwargs.values()))
+
+
+def _misplaced_observers(evidence: Evidence, graph: GraphModule) -> Iterator[str]:
+    run, dtypes = evidence.run, evidence.run.claim.dtypes
+    kind = run.recipe.kind
+    inputs = [node for node, (_, spec) in zip(
+        (n for n in graph.graph.nodes if n.op == "placeholder"), run.model.operands, strict=True) if spec.kind == "activation"]  # fmt: skip
+    output = next(n for n in graph.graph.nodes if n.op == "output").args[0]
+    while isinstance(output, tuple | list):
+        output = output[0]
+    result = _observer(graph, output)
+    expected = _observation_type(evidence, _tensor_arguments(graph))
+    if kind == "weight":
+        for node in graph.graph.nodes:
+            observer = _observer(graph, node)
+            if observer is not None and observer.dtype in QUANTIZED:
+                yield f"{node.name} observes an activation as {dtype_name(observer.dtype)}; only weights are quantized"
+        return
+    if expected is ObservationType.INPUT_OUTPUT_NOT_OBSERVED:
+        return
+    observers = []
+    for node in inputs[:1] if kind == "dynamic" else inputs:
+        users = [user for user in node.users if user.op != "output"]
+        found = [o for user in users if (o := _observer(graph, user)) is not None]
+        observers += found
+        if len(found) < len(users) or not found:
+            yield f"input {node.name} is not observed"
+        elif any(o.dtype != dtypes.input_dtype for o in found):
+            yield f"input {node.name} is observed as {dtype_name(found[0].dtype)}, not {dtype_name(dtypes.input_dtype)}"
+        elif kind == "dynamic" and not all(getattr(o, "is_dynamic", False) for o in found):
+            yield f"the observer of input {node.name} is not dynamic"
+    if kind == "dynamic":
+        if result is not None:
+            yield "the output of a dynamic claim is observed"
+    elif result is None:
+        yield "the output is not observed"
+    elif result.dtype != dtypes.output_dtype:
+        yield f"the output is observed as {dtype_name(result.dtype)}, not {dtype_name(dtypes.output_dtype)}"
+    elif observers and not run.variant_has_other_operators:
+        shared = any(result is observer for observer in observers)
+        if shared is not (expected is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT):
+            yield f"input and output {'share' if shared else 'do not share'} an observer, against {expected.name}"
+    several = len(list(operators_of(run.claim.tree))) > 1 and not run.variant_has_other_operators
+    if several:
+        between = [n for n in graph.graph.nodes if n is not output and _observer(graph, n) is not None and _computes(graph, n.args[0])]
+        if between:
+            yield f"{len(between)} observers inside of the pattern"
+
+
+def reference(evidence: Evidence) -> Outcome:
+    """Quantize ops carry the declared dtypes and the root module became its reference module."""
+    if "reference" in evidence.failures:
+        return fail(f"convert_to_reference raises {evidence.failures['reference']}")
+    if "reference execution" in evidence.failures:
+        return fail(f"the reference model raises {evidence.failures['reference execution']}")
+    if evidence.reference is None:
+        return skip("no reference model")
+    graph, run, dtypes = evidence.reference, evidence.run, evidence.run.claim.dtypes
+    problems = []
+    by_root = {e.root_module: e.reference_quantized_module for e in run.backend.config.configs if e.reference_quantized_module}
+    entries = {e.pattern: e for e in run.backend.config.configs if not isinstance(e.pattern, tuple)}
+    root = run.claim.entry.root_module
+    if root is None and run.claim.entry.fused_module in entries:
+        root = entries[run.claim.entry.fused_module].root_module
+    declared = by_root.get(root)
+    found = [m for m in graph.modules() if declared is not None and type(m) is declared]
+    if declared is not None and not found:
+        problems.append(f"no {declared.__name__} in the reference model")
+    problems += [
+        f"weight quantized to {dtype_name(m.weight_dtype)}, not {dtype_name(dtypes.weight_dtype)}"
+        for m in found if hasattr(m, "weight_dtype") and m.weight_dtype != dtypes.weight_dtype
+    ]  # fmt: skip
+    kind = run.recipe.kind
+    allowed = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
+    quantizers = [n for n in graph.graph.nodes if "quantize_per" in str(n.target) or (n.target == "to" and n.op == "call_method")]
+    for node in quantizers:
+        used = [a for a in node.args if isinstance(a, torch.dtype)]
+        if used and used[0] not in allowed:
+            problems.append(f"{node.name} quantizes to {dtype_name(used[0])}")
+    unobserved = run.claim.entry.observation_type is ObservationType.INPUT_OUTPUT_NOT_OBSERVED
+    if not quantizers and kind != "weight" and not unobserved:
+        problems.append("the reference model quantizes nothing")
+    return fail("; ".join(problems)) if problems else PASS
+
+
+def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[str]:
+    """What a quantized tensor breaks of a `DTypeWithConstraints` (meaning of the fields: its documentation)."""
+    if not tensor.is_quantized or tensor.dtype != constrained.dtype:
+        return
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        scales, zero_points = torch.tensor([tensor.q_scale()]), torch.tensor([tensor.q_zero_point()])
+    else:
+        scales, zero_points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    codes = tensor.int_repr()
+    low, high = constrained.scale_min_lower_bound, constrained.scale_max_upper_bound
+    if low is not None and bool((scales < low).any()):
+        yield f"{what} scale {scales.min().item()!r} is below {low!r}"
+    if high is not None and bool((scales > high).any()):
+        yield f"{what} scale {scales.max().item()!r} is above {high!r}"
+    if constrained.scale_exact_match is not None and bool((scales != constrained.scale_exact_match).any()):
+        yield f"{what} scale is {scales[0].item()!r}, not {constrained.scale_exact_match!r}"
+    if constrained.zero_point_exact_match is not None and bool((zero_points != constrained.zero_point_exact_match).any()):
+        yield f"{what} zero point is {zero_points[0].item()}, not {constrained.zero_point_exact_match}"
+    if codes.numel() == 0:
+        return
+    if constrained.quant_min_lower_bound is not None and codes.min().item() < constrained.quant_min_lower_bound:
+        yield f"{what} has code {codes.min().item()}, below quant_min {constrained.quant_min_lower_bound}"
+    if constrained.quant_max_upper_bound is not None and codes.max().item() > constrained.quant_max_upper_bound:
+        yield f"{what} has code {codes.max().item()}, above quant_max {constrained.quant_max_upper_bound}"
+
+
+def _quantized_weights(graph: GraphModule) -> Iterator[Tensor]:
+    for module in graph.modules():
+        if hasattr(module, "get_quantized_weight"):
+            yield module.get_quantized_weight()
+
+
+def constraints(evidence: Evidence) -> Outcome:
+    """Every scale, zero point and code in the model satisfies its `DTypeWithConstraints`."""
+    if evidence.reference is None or evidence.reference_execution is None:
+        return skip("the reference model did not run")
+    dtypes = evidence.run.claim.dtypes
+    problems = []
+    for output in evidence.reference_execution.outputs:
+        if output.quantized is not None and not evidence.run.variant_has_other_operators:
+            problems += _violations(dtypes.output_dtype_with_constraints, output.quantized, "output")
+    for weight in _quantized_weights(evidence.reference):
+        problems += _violations(dtypes.weight_dtype_with_constraints, weight, "weight")
+    if evidence.execution is not None:
+        for output in evidence.execution.outputs:
+            if output.quantized is not None and not evidence.run.variant_has_other_operators:
+                problems += _violations(dtypes.output_dtype_with_constraints, output.quantized, "engine's output")
+    return fail("; ".join(dict.fromkeys(problems))) if problems else PASS
+
+
+def lowered(evidence: Evidence) -> Outcome:
+    """The engine ran quantized kernels for the whole pattern, and no float compute op."""
+    for stage in ("lower", "execute"):
+        if stage in evidence.failures:
+            return fail(f"{stage} raises {evidence.failures[stage]}")
+    if evidence.execution is None:
+        return skip("not executed")
+    execution, static = evidence.execution, evidence.run.recipe.kind == "static"
+    computed = [k.name for k in execution.kernels if (k.in_float if static else k.computes_in_float)]
+    problems = []
+    if computed:
+        problems.append(f"ran in float: {', '.join(dict.fromkeys(computed))}")
+    if not static and not execution.names():
+        problems.append("no quantized kernel ran")
+    if execution.nested and static:
+        problems.append(f"converts to float inside of the kernel: {', '.join(dict.fromkeys(execution.nested))}")
+    return fail("; ".join(problems)) if problems else PASS
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How an engine's codes compare with the expected ones. `steps_max` is over elements outside the tolerance."""
+
+    total: int = 0
+    mismatched: int = 0
+    ties: int = 0
+    steps_max: int = 0
+    detail: str = ""
+
+    def plus(self, other: "Comparison") -> "Comparison":
+        return Comparison(
+            self.total + other.total, self.mismatched + other.mismatched, self.ties + other.ties,
+            max(self.steps_max, other.steps_max), self.detail or other.detail,
+        )  # fmt: skip
+
+
+def compare_codes(got: Tensor, scale: float, zero_point: int, exact: Tensor, limits: tuple[int, int], allowed: Tolerance) -> Comparison:
+    """Compare codes with the exact values (float32 or float64, in real units) on the grid of `scale` and `zero_point`.
+
+    Outside of ties a code equals the exact value rounded; at a tie, within `TIE_BAND` steps of .5, it is either
+    neighbour. `allowed.steps` widens both.
+    """
+    position = exact.double() / scale + zero_point
+    low, high = torch.floor(position), torch.ceil(position)
+    tie = ((position - low) - 0.5).abs() <= TIE_BAND
+    nearest = torch.round(position)
+    low = torch.where(tie, low, nearest).clamp(*limits)
+    high = torch.where(tie, high, nearest).clamp(*limits)
+    codes = got.double()
+    off = torch.maximum(low - codes, codes - high).clamp(min=0)
+    wrong = off > allowed.steps
+    detail = ""
+    if bool(wrong.any()):
+        worst = torch.unravel_index(off.argmax(), off.shape)
+        where = tuple(int(i) for i in worst)
+        percent = 100 * int(wrong.sum()) / wrong.numel()
+        detail = (
+            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), worst {int(off.max())} steps at {where}: "
+            f"got {int(codes[worst])}, expected {int(nearest.clamp(*limits)[worst])} (exact {float(position[worst]):.4f})"
+        )
+    return Comparison(codes.numel(), int(wrong.sum()), int(tie.sum()), int(off.max()) if off.numel() else 0, detail)
+
+
+def compare_outputs(got: Output, expected: Output, allowed: Tolerance) -> Comparison:
+    """Compare one output: codes, scale and zero point where it is quantized, values otherwise."""
+    if got.values.shape != expected.values.shape:
+        return Comparison(got.values.numel(), got.values.numel(), detail=f"shape {tuple(got.values.shape)}, expected {tuple(expected.values.shape)}")
+    q, r = got.quantized, expected.quantized
+    if (q is None) != (r is None):
+        made = "codes" if q is not None else "float values"
+        return Comparison(got.values.numel(), got.values.numel(), detail=f"the engine gives {made}, the reference does not")
+    if q is None or r is None or expected.exact is None:
+        return _compare_values(got.values, expected.values, allowed)
+    if (q.q_scale(), q.q_zero_point(), q.dtype) != (r.q_scale(), r.q_zero_point(), r.dtype):
+        return Comparison(q.numel(), q.numel(), detail=(
+            f"scale {q.q_scale()!r}, zero point {q.q_zero_point()}, {dtype_name(q.dtype)}; "
+            f"expected {r.q_scale()!r}, {r.q_zero_point()}, {dtype_name(r.dtype)}"))  # fmt: skip
+    limits = (0, 255) if r.dtype == torch.quint8 else (-128, 127)
+    return compare_codes(q.int_repr(), r.q_scale(), r.q_zero_point(), expected.exact, limits, allowed)
+
+
+def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance) -> Comparison:
+    """Float outputs: equal but for the rounding of float32, or the tolerance relative to the greatest value."""
+    got, expected = got.double(), expected.double()
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    off = (got - expected).abs()
+    wrong = off > scale * max(allowed.relative, 2.0**-20)
+    if not bool(wrong.any()) and not bool(got.isnan().any()):
+        return Comparison(got.numel())
+    worst = torch.unravel_index(off.nan_to_num(torch.inf).argmax(), off.shape)
+    where = tuple(int(i) for i in worst)
+    return Comparison(got.numel(), int(wrong.sum()), detail=(
+        f"{int(wrong.sum())} of {wrong.numel()} values differ, worst by {float(off[worst]):.6g} at {where}: "
+        f"got {float(got[worst]):.6g}, expected {float(expected[worst]):.6g}"))  # fmt: skip
+
+
+def numerics(evidence: Evidence) -> Outcome:
+    """The engine's integers are those of the reference model, ties aside; scale and zero point are equal."""
+    if evidence.execution is None or evidence.reference_execution is None:
+        return skip("the reference model or the engine did not run")
+    got, expected = evidence.execution.outputs, evidence.reference_execution.outputs
+    if len(got) != len(expected):
+        return fail(f"{len(got)} outputs, expected {len(expected)}")
+    allowed = tolerance(root_of(evidence.run.claim.tree), evidence.run)
+    total = Comparison()
+    for one, other in zip(got, expected, strict=True):
+        total = total.plus(compare_outputs(one, other, allowed))
+    evidence.comparison = total
+    return fail(total.detail) if total.detail else PASS
+
+
+def accuracy(evidence: Evidence) -> Outcome:
+    """SQNR of the engine's output against the unfused float model is above the floor of the bit width."""
+    if evidence.execution is None:
+        return skip("not executed")
+    noise = signal = 0.0
+    for got, expected in zip(evidence.execution.outputs, evidence.expected, strict=False):
+        if got.values.shape != expected.shape:
+            return fail(f"shape {tuple(got.values.shape)}, the float model gives {tuple(expected.shape)}")
+        noise += float((got.values.double() - expected.double()).pow(2).sum())
+        signal += float(expected.double().pow(2).sum())
+    if not signal or noise != noise:
+        return skip("no signal") if not noise else fail("the output is not a number, or noise where zero is due")
+    evidence.sqnr_db = 200.0 if not noise else round(10 * float(torch.log10(torch.tensor(signal / noise, dtype=torch.float64))), 2)
+    bits = {torch.quint4x2: 4, torch.float16: 16}.get(evidence.run.claim.dtypes.weight_dtype or torch.quint8, 8)
+    floor = SQNR_FLOOR_DB[bits]
+    return PASS if evidence.sqnr_db >= floor else fail(f"SQNR {evidence.sqnr_db:.1f} dB is below {floor:.0f} dB")
+
+
+def stable(evidence: Evidence) -> Outcome:
+    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing."""
+    if evidence.execution is None:
+        return skip("not executed")
+    problems = [f"{name} raises {evidence.failures[name]}" for name in ("second run", "state_dict", "channels_last") if name in evidence.failures]
+    first = [output.values for output in evidence.execution.outputs]
+    for name, outputs in evidence.repetitions.items():
+        for a, b in zip(first, outputs, strict=True):
+            b = b.dequantize() if b.is_quantized else b
+            if a.shape != b.shape or not torch.equal(a, b):
+                count = int((a != b).sum()) if a.shape == b.shape else a.numel()
+                problems.append(f"{name} changes {count} of {a.numel()} values")
+                break
+    return fail("; ".join(problems)) if problems else PASS
+
+
+CHECKS: dict[str, Callable[[Evidence], Outcome]] = {
+    check.__name__: check
+    for check in (matched, observed, reference, constraints, lowered, numerics, accuracy, stable)
+}

@@ -1,0 +1,156 @@
+"""Runs in forked children, so that a crash or hang of a kernel costs one row.
+
+A child takes a batch. If it dies, the job that it died on is done again in a child of its own. Dying there too, it is the
+one that crashes, what the child said before stands, and another child goes on after it. Otherwise an earlier job has damaged
+the child's memory: all of them are done again, each alone, and a job that dies alone is the one that crashes.
+The parent must not have computed with more than one thread before it forks: a child has none of the parent's threads.
+"""
+
+import gc
+import os
+import pickle
+import select
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+HANG_SECONDS = 120.0
+"""A run takes some 50 ms, a second under emulation; what is not back by then never will be."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """A job that ended its child: by a signal, by leaving, or by not coming back."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done(Generic[R]):
+    """What a job returned."""
+
+    value: R
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A job whose code raised: a fault of ours, neither the engine's nor a crash."""
+
+    traceback: str
+
+Outcome = Done[R] | Death | Raised
+
+
+def run_isolated(jobs: Sequence[T], work: Callable[[T], R], seconds: float = HANG_SECONDS) -> list[Outcome[R]]:
+    """Do `work` on every job in children and return what each came to, in order."""
+    outcomes: list[Outcome[R]] = []
+    while len(outcomes) < len(jobs):
+        rest = jobs[len(outcomes) :]
+        together = _in_child(rest, work, seconds)
+        if together and isinstance(together[-1], Death) and len(together) > 1:
+            (alone,) = _in_child([rest[len(together) - 1]], work, seconds)
+            if not isinstance(alone, Death):
+                # it takes an earlier one to kill it: which one shows when each is alone
+                together = [outcome for job in rest[: len(together)] for outcome in _in_child([job], work, seconds)]
+            else:
+                together[-1] = alone
+        outcomes += together
+    return outcomes
+
+
+def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list[Outcome[R]]:
+    """Do all jobs in one child. The last outcome is a Death if the child did not get through."""
+    gc.freeze()  # what is there already need not be looked at, nor its pages copied, by a child's collector
+    with tempfile.TemporaryFile() as said:
+        receive, send = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(receive)
+            _serve(jobs, work, send, said.fileno())
+        os.close(send)
+        outcomes: list[Outcome[R]] = []
+        try:
+            death = _collect(receive, len(jobs), seconds, outcomes)
+            if death:
+                os.kill(child, signal.SIGKILL)
+        finally:
+            os.close(receive)
+            _, status = os.waitpid(child, 0)
+        if death is None and status == 0 and len(outcomes) == len(jobs):
+            return outcomes
+        said.seek(0)
+        # a child that dies on its way out has told everything: its last job is asked again, alone
+        return [*outcomes[: len(jobs) - 1], Death(death or _reason(status, said.read()))]
+
+
+def _serve(jobs: Sequence[T], work: Callable[[T], R], send: int, said: int) -> None:
+    """The child: do the jobs, send each result, and leave without the parent's exit handlers."""
+    status = 1
+    try:
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        gc.disable()
+        for job in jobs:
+            try:
+                answer = (True, work(job))
+            except Exception:
+                answer = (False, traceback.format_exc())  # type: ignore[assignment]
+            body = pickle.dumps(answer)
+            os.write(send, len(body).to_bytes(8, "little"))
+            _write_all(send, body)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _write_all(descriptor: int, body: bytes) -> None:
+    view = memoryview(body)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
+    """Read exactly `count` bytes, or fewer at the end of the stream; None when the time is over."""
+    body = b""
+    while len(body) < count:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        chunk = os.read(descriptor, count - len(body))
+        if not chunk:
+            break
+        body += chunk
+    return body
+
+
+def _collect(receive: int, count: int, seconds: float, outcomes: list[Outcome[R]]) -> str | None:
+    """Read results until the child has sent all or stops; return a reason if it hangs."""
+    while len(outcomes) < count:
+        deadline = time.monotonic() + seconds
+        head = _read(receive, 8, deadline)
+        body = _read(receive, int.from_bytes(head, "little"), deadline) if head is not None and len(head) == 8 else head
+        if body is None:
+            return f"hangs: no result after {seconds:.0f} s"
+        if head is None or len(head) < 8 or len(body) < int.from_bytes(head, "little"):
+            return None
+        succeeded, value = pickle.loads(body)
+        outcomes.append(Done(value) if succeeded else Raised(value))
+    return None
+
+
+def _reason(status: int, said: bytes) -> str:
+    """Name a child's end, with the last line that it printed, such as the allocator's complaint."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        ended = f"{signal.Signals(number).name}"
+    else:
+        ended = f"exit status {os.waitstatus_to_exitcode(status)}"
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")]
+    return f"{ended}: {lines[-1][:200]}" if lines else ended

@@ -1,0 +1,182 @@
+"""One run from its model to its row: every stage, every check, and what each raised."""
+
+import copy
+import io
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from . import pipeline
+from .cases import Run
+from .checks import CHECKS, Evidence, signature
+from .engines import engine
+from .pipeline import Stopwatch, Subject
+from .probes import fill
+from .rows import Row
+from .trace import execute, nested_kernels
+
+
+def brief(error: BaseException) -> str:
+    """One line for an exception: its type and the first line of its message, without addresses."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"
+
+
+def describe(run: Run) -> dict[str, str]:
+    """The fields of a row that are known before it runs."""
+    claim = run.claim
+    return {
+        "id": run.id, "backend": claim.backend, "pattern": claim.pattern, "dtype_config": claim.dtype_config, "flow": run.flow,
+        "variant": run.variant.name if run.variant else "not-covered", "profile": run.profile, "engine": run.engine,
+    }  # fmt: skip
+
+
+class Judge:
+    """Takes a run through the pipeline and the checks."""
+
+    def __init__(self) -> None:
+        self.watch = Stopwatch()
+        self._last: tuple[tuple[object, ...], Evidence] | None = None
+
+    def evidence(self, run: Run) -> Evidence:
+        """Take a run through every stage that it reaches. The engine has to be available."""
+        evidence = Evidence(run)
+        with engine(run.engine).scope(), pipeline.quiet():
+            self._collect(evidence)
+        return evidence
+
+    def row(self, run: Run) -> Row:
+        """Judge a run and return its row, `known` still open."""
+        start = time.perf_counter()
+        evidence = self.evidence(run)
+        outcomes = {name: check(evidence) for name, check in CHECKS.items()}
+        failed = [f"{name}: {outcome.detail}" for name, outcome in outcomes.items() if outcome.result == "fail"]
+        comparison = evidence.comparison
+        return Row(
+            **describe(run),
+            verdict="deviates" if failed else "conforms",
+            checks={name: outcome.result for name, outcome in outcomes.items()},
+            detail="; ".join(failed),
+            kernels=tuple(dict.fromkeys(evidence.execution.names())) if evidence.execution else (),
+            steps_max=comparison.steps_max if comparison else None,
+            mismatched=comparison.mismatched if comparison else None,
+            ties=comparison.ties if comparison else None,
+            total=comparison.total if comparison else None,
+            sqnr_db=evidence.sqnr_db,
+            seconds=round(time.perf_counter() - start, 4),
+        )
+
+    @contextmanager
+    def _stage(self, evidence: Evidence, name: str) -> Iterator[None]:
+        """Time a stage and note what it raises; what comes after goes on without its product."""
+        try:
+            with self.watch():
+                yield
+        except Exception as error:  # whatever torch raises is a finding about torch
+            evidence.failures[name] = brief(error)
+
+    def _collect(self, evidence: Evidence) -> None:
+        self._front(evidence)
+        if evidence.prepared is not None and evidence.subject is not None and evidence.blank is not None:
+            self._back(evidence, evidence.subject)
+
+    def _front(self, evidence: Evidence) -> None:
+        """Everything before conversion. It does not depend on the engine, so that two engines in a row share it."""
+        run = evidence.run
+        key = (run.backend, run.key, run.recipe)
+        if self._last is not None and self._last[0] == key:
+            shared = self._last[1]
+            for name in ("subject", "expected", "prepared", "blank", "prepared_without", "rest", "changes"):
+                setattr(evidence, name, getattr(shared, name))
+            evidence.failures.update(self._front_failures)
+            return
+        try:
+            given = evidence.subject = pipeline.subject(run)
+            with self._stage(evidence, "float"):
+                evidence.expected = pipeline.float_outputs(given)
+        except pipeline.CannotBeBuilt as error:
+            evidence.failures["float"] = brief(error.args[0])
+        if "float" not in evidence.failures:
+            with self._stage(evidence, "prepare"):
+                evidence.prepared = pipeline.prepare(given, run.backend.config)
+        if evidence.prepared is not None:
+            self._ablate(evidence, given)
+            with self._stage(evidence, "calibrate"):
+                evidence.blank = copy.deepcopy(evidence.prepared)
+                pipeline.calibrate(evidence.prepared, given)
+        # a later run changes `changes` and `failures` of its own evidence only
+        self._last, self._front_failures = (key, copy.copy(evidence)), dict(evidence.failures)
+
+    def _back(self, evidence: Evidence, given: Subject) -> None:
+        """Convert to the reference model, lower to the engine, and execute both."""
+        assert evidence.prepared is not None
+        config = evidence.run.backend.config
+        with self._stage(evidence, "reference"):
+            evidence.reference = pipeline.reference(evidence.prepared, config)
+        if evidence.reference is not None:
+            with self._stage(evidence, "reference execution"):
+                evidence.reference_execution = execute(evidence.reference, given.fresh_inputs())
+        with self._stage(evidence, "lower"):
+            evidence.lowered = pipeline.lower(evidence.prepared, config)
+        if evidence.lowered is not None:
+            if not evidence.changes:
+                self._ablate_lowered(evidence, given)
+            with self._stage(evidence, "execute"):
+                evidence.execution = execute(evidence.lowered, given.fresh_inputs())
+        if evidence.execution is not None:
+            self._repeat(evidence, given)
+
+    def _ablate(self, evidence: Evidence, given: Subject) -> None:
+        """Take the claim out of the config until something changes: what prepare makes, or else what lowering makes."""
+        assert evidence.prepared is not None
+        before = signature(evidence.prepared)
+        for rest in pipeline.without(evidence.run.backend.config, evidence.run):
+            with self._stage(evidence, "prepare without"):
+                evidence.prepared_without = pipeline.prepare(given, rest)
+            if "prepare without" in evidence.failures or signature(evidence.prepared_without) != before:
+                evidence.changes = True
+                return
+        evidence.rest = rest
+
+    def _ablate_lowered(self, evidence: Evidence, given: Subject) -> None:
+        """Where prepare shows no difference, look for one in the lowered model."""
+        assert evidence.lowered is not None and evidence.prepared_without is not None and evidence.rest is not None
+        with self._stage(evidence, "lower without"):
+            pipeline.calibrate(evidence.prepared_without, given)
+            other = pipeline.lower(evidence.prepared_without, evidence.rest)
+            evidence.changes = signature(evidence.lowered) != signature(other)
+        if "lower without" in evidence.failures:
+            evidence.changes = True
+
+    def _repeat(self, evidence: Evidence, given: Subject) -> None:
+        """Run again in every way that must not make a difference."""
+        model, execution = evidence.lowered, evidence.execution
+        assert model is not None and execution is not None
+        with self._stage(evidence, "second run"):
+            outputs, nested = nested_kernels(model, given.fresh_inputs())
+            evidence.repetitions["second run"] = outputs
+            evidence.execution = type(execution)(execution.kernels, execution.outputs, nested)
+        with self._stage(evidence, "state_dict"):
+            evidence.repetitions["state_dict"] = self._reloaded(evidence, given)
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        if any(x.dim() in formats for x in given.inputs):
+            with self._stage(evidence, "channels_last"), torch.no_grad():
+                inputs = [x.to(memory_format=formats[x.dim()]) if x.dim() in formats else x for x in given.fresh_inputs()]
+                evidence.repetitions["channels_last"] = pipeline.tensors(model(*inputs))
+
+    def _reloaded(self, evidence: Evidence, given: Subject) -> list[Tensor]:
+        """Outputs of a model with other weights and uncalibrated observers, after loading the lowered model's state."""
+        blank = evidence.blank
+        assert evidence.lowered is not None and blank is not None
+        fill(blank, "other", given.run.recipe.weight_levels)
+        blank.eval()
+        other = pipeline.lower(blank, evidence.run.backend.config)
+        saved = io.BytesIO()
+        torch.save(evidence.lowered.state_dict(), saved)
+        saved.seek(0)
+        other.load_state_dict(torch.load(saved, weights_only=False))
+        with torch.no_grad():
+            return pipeline.tensors(other(*given.fresh_inputs()))

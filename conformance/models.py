@@ -1,0 +1,175 @@
+"""From a claim and a variant to a model: its source text, which is what runs and what a reproduction prints."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch.ao.quantization.utils import MatchAllNode
+
+from configs.names import pattern_name
+
+from .claims import Claim
+from .errors import UsageError
+from .operators import OPERATORS, Operand, Variant
+from .quantization import QUANTIZED
+
+FOLLOWERS: dict[str, tuple[str, str]] = {
+    "nn.ReLU": ("nn.ReLU()", "self.{name}({inner})"),
+    "F.relu": ("", "F.relu({inner})"),
+    "torch.relu": ("", "torch.relu({inner})"),
+    "nn.LeakyReLU": ("nn.LeakyReLU(0.25)", "self.{name}({inner})"),
+    "F.leaky_relu": ("", "F.leaky_relu({inner}, 0.25)"),
+    "nn.Tanh": ("nn.Tanh()", "self.{name}({inner})"),
+    "torch.tanh": ("", "torch.tanh({inner})"),
+    "nn.BatchNorm1d": ("nn.BatchNorm1d({channels})", "self.{name}({inner})"),
+    "nn.BatchNorm2d": ("nn.BatchNorm2d({channels})", "self.{name}({inner})"),
+    "nn.BatchNorm3d": ("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
+}
+"""Operators that continue a pattern: the module to bind, if any, and the call."""
+
+JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
+"""Operators of two operands inside of a pattern."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as source text: lines of `__init__`, lines of `forward`, and the operands of `forward` in order."""
+
+    init: tuple[str, ...]
+    forward: tuple[str, ...]
+    operands: tuple[tuple[str, Operand], ...]
+
+    @property
+    def source(self) -> str:
+        init = "".join(f"        {line}\n" for line in self.init)
+        forward = "".join(f"        {line}\n" for line in self.forward)
+        names = ", ".join(name for name, _ in self.operands)
+        return (
+            "class Model(nn.Module):\n"
+            f"    def __init__(self):\n        super().__init__()\n{init}\n"
+            f"    def forward(self, {names}):\n{forward}"
+        )
+
+
+def operators_of(tree: Any) -> Iterator[str]:
+    """Names of the operators of a nested pattern, the root operator first; wildcards are left out."""
+    if not isinstance(tree, tuple):
+        if tree is not MatchAllNode:
+            yield pattern_name(tree)
+        return
+    for part in tree[1:]:
+        yield from operators_of(part)
+    yield pattern_name(tree[0])
+
+
+def root_of(tree: Any) -> str:
+    """Name of the operator that takes the pattern's input."""
+    return next(operators_of(tree))
+
+
+def is_qat_module(name: str) -> bool:
+    return name.startswith(("nnqat.", "nniqat."))
+
+
+def missing_operators(claim: Claim) -> list[str]:
+    """Names of the pattern's operators that the tables lack."""
+    root, *rest = operators_of(claim.tree)
+    missing = [] if root in OPERATORS else [root]
+    return missing + [name for name in rest if name not in FOLLOWERS and name not in JOINS]
+
+
+def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
+    """ptq, and qat where the claim has a QAT side; a QAT module exists only in a model prepared for training."""
+    entry = claim.entry
+    if is_qat_module(root_of(claim.tree)):
+        return ("qat",)
+    fused = config_entries.get(entry.fused_module)
+    trainable = entry.qat_module is not None or (fused is not None and fused.qat_module is not None)
+    return ("ptq", "qat") if trainable else ("ptq",)
+
+
+def variants(claim: Claim) -> list[Variant]:
+    """All variants of a claim. Raises UsageError naming an operator that the tables lack."""
+    if lacking := missing_operators(claim):
+        raise UsageError(
+            f"{claim.id}: no operator {lacking[0]!r} in the tables: add an entry for it to conformance/operators/"
+        )
+    found = _variants(claim.tree)
+    if claim.dtypes.weight_dtype not in QUANTIZED:
+        found = [variant for variant in found if not variant.per_channel]
+    return found
+
+
+@cache
+def _variants(tree: Any) -> list[Variant]:
+    root = root_of(tree)
+    if not isinstance(tree, tuple):
+        return OPERATORS[root]
+    core = [v for v in OPERATORS[root] if v.core]
+    if _has_wildcard(tree):
+        core = [wild for v in core for wild in _wildcards(v)]
+    if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
+        core = [v for v in core if v.output]
+    return core
+
+
+def _has_wildcard(tree: Any) -> bool:
+    return tree is MatchAllNode or (isinstance(tree, tuple) and any(_has_wildcard(part) for part in tree))
+
+
+def _wildcards(variant: Variant) -> Iterator[Variant]:
+    """What the wildcard stands for: another input, the pattern's own input, another layer, a number, a smaller tensor."""
+    second = {**variant.operands, "other": Operand(variant.output, exponent=1)}
+    yield variant.named(variant.name, operands=second, other="other")
+    if variant.name != "default":
+        return
+    alike = variant.named("residual", init=variant.init.replace("4, 8,", "4, 4,"), output=(2, 4, *variant.output[2:]))
+    yield alike.named("residual", other="x")
+    yield variant.named("two_layers", other=f"self.other(x) where self.other = {variant.init}")
+    yield variant.named("scalar", other="0.5")
+    smaller = {**variant.operands, "other": Operand((1, variant.channels, 1, 1))}
+    yield variant.named("broadcast", operands=smaller, other="other")
+    yield variant.named("other_reused", operands=second, other="other", result="y, other")
+
+
+def build(claim: Claim, variant: Variant) -> Model:
+    """Write the model of a claim and a variant."""
+    init = [f"self.op = {variant.init}"] if variant.init else []
+    if variant.prelude:
+        init.insert(0, variant.prelude)
+    init += [f"self.{name} = nn.Parameter(torch.empty({shape}))" for name, shape in variant.parameters.items()]
+    forward = ["x = self.prelude(x)"] if variant.prelude else []
+    other, _, layer = variant.other.partition(" where ")
+    if layer:
+        init.append(layer)
+
+    def write(tree: Any) -> str:
+        """Add the lines that compute `tree` and return the expression of its result."""
+        if tree is MatchAllNode:
+            return other
+        if not isinstance(tree, tuple):
+            forward.append(f"y = {variant.call}")
+            return "y"
+        name = pattern_name(tree[0])
+        if name in JOINS:
+            left, right = (write(part) for part in tree[1:])
+            forward.append(f"y = {JOINS[name].format(left=left, right=right)}")
+            return "y"
+        inner = write(tree[1])
+        module, call = FOLLOWERS[name]
+        bound = name.rpartition(".")[2].lower()
+        if module:
+            init.append(f"self.{bound} = {module.format(channels=variant.channels)}")
+        forward.append(f"y = {call.format(name=bound, inner=inner)}")
+        return "y"
+
+    write(claim.tree)
+    forward.append(f"return {variant.result}")
+    return Model(tuple(init), tuple(forward), tuple(variant.operands.items()))
+
+
+def target_source(claim: Claim) -> str:
+    """Source of the object type that gets the claim's qconfig where the model holds other operators too."""
+    name = root_of(claim.tree)
+    return repr(name.removeprefix("Tensor.")) if name.startswith("Tensor.") else name

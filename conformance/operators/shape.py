@@ -1,0 +1,139 @@
+"""Operators whose output shares its input's qparams: pooling, resizing, reductions, views, concatenation."""
+
+from collections.abc import Iterator
+
+from .elementwise import IMAGE, _label
+from .variant import Shape, Variant, batch_variants, data_variants, operands
+
+SIGNALS: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}
+
+
+def _named(option: str) -> str:
+    return _label(option) or "no_arguments"
+
+
+def _each(call: str, options: list[str], shape: Shape, *, init: str = "") -> list[Variant]:
+    """One variant per text of options; the first is the default. `{}` in `call` or `init` is its place."""
+    default = Variant("default", call.format(options[0]), operands(shape), init.format(options[0]), core=True, output=shape)
+    rest = [
+        default.named(_named(option), call=call.format(option), init=init.format(option), core=False)
+        for option in options[1:]
+    ]
+    return [default, *rest, *batch_variants(default, 0, 1), *data_variants(default, "positive", "negative")]
+
+
+def _module(module: str, options: list[str], shape: Shape) -> list[Variant]:
+    variants = _each("self.op(x)", options, shape, init=f"{module}({{}})")
+    return [*variants, variants[0].named("keyword", call="self.op(input=x)", core=False)]
+
+
+def _function(function: str, options: list[str], shape: Shape, keyword: str = "") -> list[Variant]:
+    """`keyword` is the first option with its name, where `options` gives it without."""
+    variants = _each(f"{function}(x, {{}})", options, shape)
+    return [*variants, variants[0].named("keyword", call=f"{function}(input=x, {keyword or options[0]})", core=False)]
+
+
+def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
+    for rank, shape in SIGNALS.items():
+        adaptive = ["1", "2", "3"] + ([] if rank == 1 else [str((1,) * (rank - 1) + (2,)), str((None,) + (2,) * (rank - 1))])
+        image = shape[1:]
+        for name, options in (
+            ("AdaptiveAvgPool", adaptive),
+            ("AvgPool", ["2", "3, stride=2, padding=1", "3, stride=1, ceil_mode=True", "3, padding=1, count_include_pad=False",
+                         *(["2, divisor_override=3"] if rank > 1 else [])]),
+            ("MaxPool", ["2", "3, stride=2, padding=1", "2, stride=1, dilation=2", "3, stride=2, ceil_mode=True"]),
+        ):  # fmt: skip
+            variants = _module(f"nn.{name}{rank}d", options, shape)
+            default = variants[0]
+            yield f"nn.{name}{rank}d", [*variants, default.named("unbatched", operands=operands(image), core=False)]
+            snake = {"AdaptiveAvgPool": "adaptive_avg_pool", "AvgPool": "avg_pool", "MaxPool": "max_pool"}[name]
+            functional = _each(f"F.{snake}{rank}d(x, {{}})", options, shape)
+            parameter = {"AdaptiveAvgPool": "output_size", "AvgPool": "kernel_size", "MaxPool": "kernel_size"}[name]
+            yield f"F.{snake}{rank}d", [
+                *functional,
+                functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
+                functional[0].named("unbatched", operands=operands(image), core=False),
+            ]
+
+
+def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
+    shuffled, unshuffled = (2, 8, 3, 4), (2, 2, 6, 4)
+    yield "nn.PixelShuffle", _module("nn.PixelShuffle", ["2"], shuffled)
+    yield "nn.PixelUnshuffle", _module("nn.PixelUnshuffle", ["2"], unshuffled)
+    yield "F.pixel_shuffle", _function("F.pixel_shuffle", ["2"], shuffled, "upscale_factor=2")
+    yield "F.pixel_unshuffle", _function("F.pixel_unshuffle", ["2"], unshuffled, "downscale_factor=2")
+    modes = [
+        "scale_factor=2", "scale_factor=2.0, mode='nearest'", "size=(5, 9)", "size=(5, 9), mode='bilinear'",
+        "scale_factor=2.0, mode='bilinear', align_corners=False", "scale_factor=2.0, mode='bilinear', align_corners=True",
+        "scale_factor=2.0, mode='nearest-exact'", "scale_factor=2.0, mode='bicubic'", "size=(5, 9), mode='area'",
+    ]  # fmt: skip
+    images = _function("F.interpolate", modes, SIGNALS[2])
+    other_ranks = [
+        images[0].named("signal", operands=operands(SIGNALS[1]), core=False),
+        images[0].named("volume", operands=operands(SIGNALS[3]), core=False),
+        images[0].named("signal_linear", operands=operands(SIGNALS[1]), core=False,
+                        call="F.interpolate(x, scale_factor=2.0, mode='linear')"),
+        images[0].named("volume_trilinear", operands=operands(SIGNALS[3]), core=False,
+                        call="F.interpolate(x, scale_factor=2.0, mode='trilinear')"),
+    ]  # fmt: skip
+    yield "F.interpolate", [*images, *other_ranks]
+    pads = ["(1, 2, 0, 1)", "(1, 1)", "(1, 1), value=0.5", "(1, 2, 0, 1), mode='reflect'"]
+    yield "F.pad", _function("F.pad", pads, SIGNALS[2], "pad=(1, 2, 0, 1)")
+    yield "nn.ConstantPad2d", _module("nn.ConstantPad2d", ["1, 0.0", "(1, 2, 0, 1), 0.5"], SIGNALS[2])
+
+
+def _view_table() -> Iterator[tuple[str, list[Variant]]]:
+    yield "nn.Flatten", _module("nn.Flatten", ["", "0", "2", "start_dim=1, end_dim=2"], IMAGE)
+    yield "torch.flatten", _function("torch.flatten", ["1", "0", "2, 3", "start_dim=1"], IMAGE, "start_dim=1")
+    dims = ["(2, 3)", "1", "-1", "(2, 3), keepdim=True", "dim=(2, 3)", "dim=1, keepdim=True", "dim=(1, 2, 3)", "(0, 2)"]
+    means = _function("torch.mean", dims, IMAGE, "dim=(2, 3)")
+    yield "torch.mean", [*means, means[0].named("no_arguments", call="torch.mean(x)", core=False)]
+    yield "Tensor.mean", _each("x.mean({})", [*dims, ""], IMAGE)
+    for name, call in (("torch.{}", "torch.{}(x, {{}})"), ("Tensor.{}", "x.{}({{}})")):
+        for function, options in {
+            "narrow": ["1, 1, 2", "2, 0, 3", "-1, 2, 3"],
+            "repeat_interleave": ["2", "2, dim=1", "repeats=3, dim=0"],
+            "transpose": ["1, 2", "0, 1", "-1, -2", "dim0=1, dim1=3"],
+            "unsqueeze": ["1", "0", "-1", "dim=2"],
+            "unsqueeze_": ["1", "0", "-1", "dim=2"],
+            "permute": ["0, 2, 3, 1", "3, 2, 1, 0"] if "Tensor" in name else ["(0, 2, 3, 1)", "(3, 2, 1, 0)"],
+            "permute_copy": ["(0, 2, 3, 1)"],
+            "contiguous": ["", "memory_format=torch.channels_last"],
+            "detach": [""],
+            "detach_": [""],
+            "repeat": ["1, 2, 1, 1", "2, 1, 1, 1, 1"],
+            "reshape": ["x.shape[0], 20, 7", "-1", "(4, -1)"],
+            "view": ["x.shape[0], 20, 7", "-1", "(4, -1)"],
+            "resize_": ["2, 4, 35", "4, 70"],
+        }.items():
+            variants = _each(call.format(function), options, IMAGE)
+            if any(option.startswith(("x.shape", "2, 4, 35")) for option in options):
+                variants = [v for v in variants if v.batch is None or "shape" in v.call]
+            yield name.format(function), variants
+        squeezable = (2, 1, 5, 1)
+        yield name.format("squeeze"), _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
+    yield "Tensor.squeeze_", _each("x.squeeze_({})", ["1", "-1", "dim=1", ""], (2, 1, 5, 1))
+    yield "operator.floordiv", _each("x // {}", ["2", "0.5", "2.0"], IMAGE)
+    yield "Tensor.size", _each("x.reshape(x.size({}), -1)", ["0", "dim=0"], IMAGE)
+    yield "Tensor.shape", _each("x.reshape(x.shape[{}], -1)", ["0"], IMAGE)
+
+
+def _joining_table() -> Iterator[tuple[str, list[Variant]]]:
+    for function in ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack"):
+        two = Variant("default", f"{function}([x, y], dim=1)", operands(IMAGE, IMAGE), core=True, output=IMAGE)
+        wider = {} if function == "torch.stack" else {"unequal": two.named("unequal", operands=operands(IMAGE, (2, 3, 7, 5)), core=False)}
+        yield function, [
+            two,
+            *wider.values(),
+            two.named("three", call=f"{function}([x, y, z])", operands=operands(IMAGE, IMAGE, IMAGE), core=False),
+            two.named("tuple", call=f"{function}((x, y), 1)", core=False),
+            two.named("last_dimension", call=f"{function}([x, y], -1)", core=False),
+            two.named("same_tensor", call=f"{function}([x, x], dim=1)", operands=operands(IMAGE), core=False),
+            two.named("single", call=f"{function}([x], dim=1)", operands=operands(IMAGE), core=False),
+            two.named("keyword", call=f"{function}(tensors=[x, y], dim=1)", core=False),
+            *batch_variants(two, 0, 1),
+            *data_variants(two, "positive", "negative"),
+        ]
+
+
+SHAPES = dict([*_pooling_table(), *_resizing_table(), *_view_table(), *_joining_table()])

@@ -1,0 +1,77 @@
+"""What one way to write an operator down is made of: its source text and the shapes of its operands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One argument of ``forward``.
+
+    ``shape`` is the shape of the calibration data. ``kind`` is ``activation`` (float32), ``indices`` (int64 below
+    ``limit``), ``offsets`` (int64, ascending) or ``positive`` (float32 above 0). ``exponent`` shifts the data's scale by
+    that power of two against the variant's own, so that two operands need not share a scale.
+    """
+
+    shape: Shape
+    kind: str = "activation"
+    limit: int = 0
+    exponent: int = 0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to write an operator down, as source text.
+
+    ``init`` is the expression bound to ``self.op`` (empty for functions and methods), ``call`` the expression that
+    applies the operator to the operands. ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
+    ``output`` is the shape of the result, stated where a second operand or a batch norm has to fit it. ``batch`` replaces
+    the leading dimension between calibration and execution. ``data`` names a row of `probes.RANGES`. ``core`` variants
+    are also used where the operator begins a longer pattern.
+    """
+
+    name: str
+    call: str
+    operands: Mapping[str, Operand]
+    init: str = ""
+    parameters: Mapping[str, Shape] = field(default_factory=dict)
+    output: Shape = ()
+    batch: int | None = None
+    data: str = "full"
+    per_channel: bool = False
+    core: bool = False
+    prelude: str = ""
+    other: str = ""
+    result: str = "y"
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of the result: dimension 1, or the last one of a matrix."""
+        return self.output[1]
+
+    def named(self, name: str, **changes: object) -> "Variant":
+        """The same variant under another name, with some fields changed."""
+        return replace(self, name=name, **changes)  # type: ignore[arg-type]
+
+
+def operands(*shapes: Shape, **named: Shape | Operand) -> dict[str, Operand]:
+    """Operands ``x``, ``y`` … from shapes in order, then those given by name."""
+    result = {name: Operand(shape) for name, shape in zip("xyz", shapes, strict=False)}
+    return result | {name: value if isinstance(value, Operand) else Operand(value) for name, value in named.items()}
+
+
+def arguments(**values: object) -> str:
+    """Keyword arguments as source text, each preceded by a comma."""
+    return "".join(f", {name}={value!r}" for name, value in values.items())
+
+
+def data_variants(base: Variant, *names: str) -> list[Variant]:
+    """`base` with the data of other rows of `probes.RANGES`: zero points at the ends, the smallest and largest scales."""
+    return [base.named(name, data=name, core=False) for name in names or ("positive", "negative", "tiny", "huge")]
+
+
+def batch_variants(base: Variant, *sizes: int) -> list[Variant]:
+    """`base` calibrated as it is and executed with other batch sizes."""
+    return [base.named(f"batch{size}", batch=size, core=base.core and size == 0) for size in sizes or (0, 1, 5)]

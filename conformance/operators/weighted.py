@@ -1,0 +1,277 @@
+"""Convolutions and linear layers: as modules, functionals, fused modules and QAT modules."""
+
+from collections.abc import Iterator
+
+from .variant import Operand, Shape, Variant, arguments, batch_variants, data_variants, operands
+
+SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
+
+
+def _size(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Length of a convolution's output (formula of `torch.nn.Conv1d`)."""
+    return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilation: int, extra: int) -> int:
+    """Length of a transposed convolution's output (formula of `torch.nn.ConvTranspose1d`)."""
+    return (length - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
+
+
+class Geometry:
+    """Options of one convolution, rendered as a module, a functional call or a fused or QAT module."""
+
+    def __init__(
+        self, rank: int, channels: tuple[int, int] = (4, 8), kernel: int | Shape = 3, *, transposed: bool = False,
+        **options: object,
+    ) -> None:  # fmt: skip
+        self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
+        self.options = options
+
+    @property
+    def spatial(self) -> Shape:
+        return SPATIAL[self.rank]
+
+    def _each(self, value: object) -> Shape:
+        return (value,) * self.rank if isinstance(value, int) else value  # type: ignore[return-value]
+
+    @property
+    def output(self) -> Shape:
+        kernel, stride = self._each(self.kernel), self._each(self.options.get("stride", 1))
+        dilation = self._each(self.options.get("dilation", 1))
+        padding = self.options.get("padding", 0)
+        if padding == "same":
+            return (2, self.channels[1], *self.spatial)
+        paddings = (0,) * self.rank if padding == "valid" else self._each(padding)
+        dims = zip(self.spatial, kernel, stride, paddings, dilation, strict=True)
+        if self.transposed:
+            extra = self._each(self.options.get("output_padding", 0))
+            sizes = tuple(_transposed_size(*dim, e) for dim, e in zip(dims, extra, strict=True))
+        else:
+            sizes = tuple(_size(*dim) for dim in dims)
+        return (2, self.channels[1], *sizes)
+
+    @property
+    def arguments(self) -> str:
+        """Arguments of the module's constructor."""
+        return f"{self.channels[0]}, {self.channels[1]}, {self.kernel!r}" + arguments(**self.options)
+
+    @property
+    def module(self) -> str:
+        return f"nn.Conv{'Transpose' * self.transposed}{self.rank}d({self.arguments})"
+
+    @property
+    def parameters(self) -> dict[str, Shape]:
+        groups = self.options.get("groups", 1)
+        assert isinstance(groups, int)
+        left, right = self.channels if self.transposed else self.channels[::-1]
+        weight = {"weight": (left, right // groups, *self._each(self.kernel))}
+        return weight if self.options.get("bias") is False else weight | {"bias": (self.channels[1],)}
+
+
+def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
+    """Name, geometry and whether it is core, for convolutions of `rank` dimensions."""
+
+    def of(*args: object, **options: object) -> Geometry:
+        return Geometry(rank, *args, **options)  # type: ignore[arg-type]
+
+    yield "default", of(padding=1), True
+    yield "no_bias", of(padding=1, bias=False), True
+    yield "groups", of(padding=1, groups=2), True
+    yield "stride", of(stride=2), False
+    yield "dilation", of(padding=2, dilation=2), False
+    yield "depthwise", of((8, 8), padding=1, groups=8), False
+    yield "pointwise", of((5, 3), 1), False
+    yield "unequal", of((3, 5), 2), False
+    yield "wide", of((16, 32), padding=1), False
+    if rank > 1:
+        kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
+        yield "asymmetric", of((4, 6), kernel, stride=stride, padding=padding), False
+    yield "padding_same", of(padding="same"), False
+
+
+def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
+    def of(*args: object, **options: object) -> Geometry:
+        return Geometry(rank, *args, transposed=True, **options)  # type: ignore[arg-type]
+
+    yield "default", of(padding=1), True
+    yield "no_bias", of(padding=1, bias=False), True
+    yield "stride", of(stride=2, padding=1, output_padding=1), True
+    yield "groups", of(padding=1, groups=2), False
+    yield "dilation", of(padding=2, dilation=2), False
+    yield "depthwise", of((8, 8), padding=1, groups=8), False
+    yield "unequal", of((3, 5), 2), False
+    yield "wide", of((16, 32), padding=1), False
+
+
+def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
+    geometries = _transposed_geometries(rank) if transposed else _geometries(rank)
+    made = {}
+    for name, geometry, core in geometries:
+        made[name] = Variant(
+            name, "self.op(x)", operands((2, geometry.channels[0], *geometry.spatial)), geometry.module,
+            output=geometry.output, core=core,
+        )  # fmt: skip
+    yield from made.values()
+    default = made["default"]
+    if not transposed:
+        yield default.named("per_channel", per_channel=True)
+        yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
+        yield from (
+            default.named(f"padding_{mode}", init=f"nn.Conv{rank}d(4, 8, 3, padding=1, padding_mode={mode!r})", core=False)
+            for mode in ("reflect", "replicate", "circular")
+        )
+    yield from batch_variants(default)
+    yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
+    yield from data_variants(default)
+    yield default.named("keyword", call="self.op(input=x)", core=False)
+    same = Geometry(rank, (4, 4), padding=1, transposed=transposed)
+    yield default.named("called_twice", init=same.module, call="self.op(self.op(x))", core=False)
+
+
+def _positional(geometry: Geometry) -> str:
+    """All options of a functional convolution after the bias, as tuples, in the order of its signature."""
+    names = ["stride", "padding", *(["output_padding"] if geometry.transposed else []), "dilation"]
+    defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
+    values: list[object] = []
+    for name in names:
+        value = geometry.options.get(name, defaults[name])
+        values.append((value,) * geometry.rank if isinstance(value, int) else value)
+    values.insert(3, geometry.options.get("groups", 1))
+    return "".join(f", {value!r}" for value in values)
+
+
+def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
+    function = f"F.conv_transpose{rank}d" if transposed else f"F.conv{rank}d"
+    geometries = _transposed_geometries(rank) if transposed else _geometries(rank)
+    made = {}
+    for name, geometry, core in geometries:
+        bias = "self.bias" if "bias" in geometry.parameters else "None"
+        made[name] = Variant(
+            name, f"{function}(x, self.weight, {bias}{_positional(geometry)})",
+            operands((2, geometry.channels[0], *geometry.spatial)), parameters=geometry.parameters,
+            output=geometry.output, core=core,
+        )  # fmt: skip
+    yield from made.values()
+    default = made["default"]
+    if not transposed:
+        yield default.named("per_channel", per_channel=True)
+    weight, bias = "self.weight", "self.bias"
+    yield default.named("optionals_left_out", call=f"{function}(x, {weight})", core=False,
+                        parameters={"weight": default.parameters["weight"]}, output=())  # fmt: skip
+    yield default.named("options_left_out", call=f"{function}(x, {weight}, {bias})", output=(), core=False)
+    integers = "1, 1, 0, 1, 1" if transposed else "1, 1, 1, 1"
+    yield default.named("integers", call=f"{function}(x, {weight}, {bias}, {integers})", core=False)
+    extra = "output_padding=0, " if transposed else ""
+    every = f"stride=1, padding=1, {extra}dilation=1, groups=1"
+    yield default.named("keyword_options", call=f"{function}(x, {weight}, {bias}, {every})", core=False)
+    yield default.named("keyword_bias", call=f"{function}(x, {weight}, bias={bias}, {every})", core=False)
+    yield default.named("keyword", call=f"{function}(input=x, weight={weight}, bias={bias}, {every})", core=False)
+    yield from batch_variants(default)
+    yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
+    yield from data_variants(default)
+
+
+def _wrapped(variants: Iterator[Variant], wrap: str, rank: int = 0) -> Iterator[Variant]:
+    """Core module variants inside of another module; `wrap` has places for the module and its channels."""
+    for variant in variants:
+        if variant.core:
+            yield variant.named(variant.name, init=wrap.format(module=variant.init, channels=variant.channels, rank=rank))
+
+
+def _qat(variants: Iterator[Variant], module: str, plain: str) -> Iterator[Variant]:
+    """Core module variants as a QAT module, which takes the plain module's arguments and a qconfig."""
+    for variant in variants:
+        if variant.core:
+            init = variant.init.replace(plain + "(", module + "(")[:-1] + ", qconfig=qconfig)"
+            yield variant.named(variant.name, init=init)
+
+
+def _convolution_table() -> Iterator[tuple[str, list[Variant]]]:
+    for rank in (1, 2, 3):
+        plain, norm = f"nn.Conv{rank}d", f"nn.BatchNorm{rank}d({{channels}})"
+
+        def modules(rank: int = rank) -> Iterator[Variant]:
+            return _module_variants(rank)
+
+        yield plain, [*modules()]
+        yield f"F.conv{rank}d", [*_functional_variants(rank)]
+        yield f"nn.ConvTranspose{rank}d", [*_module_variants(rank, transposed=True)]
+        yield f"F.conv_transpose{rank}d", [*_functional_variants(rank, transposed=True)]
+        yield f"nni.ConvReLU{rank}d", [*_wrapped(modules(), f"nni.ConvReLU{rank}d({{module}}, nn.ReLU())")]
+        yield f"nni.ConvBn{rank}d", [*_wrapped(modules(), f"nni.ConvBn{rank}d({{module}}, {norm})")]
+        three = f"nni.ConvBnReLU{rank}d({{module}}, {norm}, nn.ReLU())"
+        yield f"nni.ConvBnReLU{rank}d", [*_wrapped(modules(), three)]
+        for qat in (f"nnqat.Conv{rank}d", f"nniqat.ConvReLU{rank}d", f"nniqat.ConvBn{rank}d", f"nniqat.ConvBnReLU{rank}d"):
+            yield qat, [*_qat(modules(), qat, plain)]
+
+
+def _residual_table() -> Iterator[tuple[str, list[Variant]]]:
+    """onednn's convolution with a sum as one module of two inputs."""
+    for name, wrap in (
+        ("nni.ConvAdd2d", "nni.ConvAdd2d({module}, torch.add)"),
+        ("nni.ConvAddReLU2d", "nni.ConvAddReLU2d({module}, torch.add, nn.ReLU())"),
+    ):
+        yield name, [
+            variant.named(
+                variant.name, call="self.op(x, other)",
+                operands={**variant.operands, "other": Operand(variant.output, exponent=1)},
+            )
+            for variant in _wrapped(_module_variants(2), wrap)
+        ]  # fmt: skip
+
+
+def _linear(features: tuple[int, int], *leading: int, **options: object) -> Variant:
+    shape = (*leading, features[0])
+    return Variant(
+        "", "self.op(x)", operands(shape), f"nn.Linear({features[0]}, {features[1]}{arguments(**options)})",
+        output=(*leading, features[1]),
+    )  # fmt: skip
+
+
+def _linear_module_variants() -> Iterator[Variant]:
+    default = _linear((16, 8), 4).named("default", core=True)
+    yield default
+    yield _linear((16, 8), 4, bias=False).named("no_bias", core=True)
+    yield default.named("per_channel", per_channel=True)
+    yield from batch_variants(default)
+    yield _linear((16, 8), 2, 5).named("rank3")
+    yield _linear((16, 8), 2, 3, 2).named("rank4")
+    yield _linear((16, 8)).named("unbatched")
+    yield _linear((7, 5), 3).named("unequal")
+    yield _linear((1, 1), 3).named("single_feature")
+    yield _linear((128, 96), 33).named("wide")
+    yield from data_variants(default)
+    yield default.named("keyword", call="self.op(input=x)", core=False)
+    yield _linear((8, 8), 4).named("called_twice", call="self.op(self.op(x))")
+
+
+def _linear_functional_variants() -> Iterator[Variant]:
+    for variant in _linear_module_variants():
+        if variant.name in ("keyword", "called_twice"):
+            continue
+        inputs, outputs = variant.operands["x"].shape[-1], variant.output[-1]
+        parameters = {"weight": (outputs, inputs)} | ({} if variant.name == "no_bias" else {"bias": (outputs,)})
+        call = "F.linear(x, self.weight)" if variant.name == "no_bias" else "F.linear(x, self.weight, self.bias)"
+        yield variant.named(variant.name, init="", call=call, parameters=parameters)
+        if variant.name == "default":
+            yield variant.named("keyword_bias", init="", call="F.linear(x, self.weight, bias=self.bias)",
+                                parameters=parameters, core=False)  # fmt: skip
+            yield variant.named("keyword", init="", call="F.linear(input=x, weight=self.weight, bias=self.bias)",
+                                parameters=parameters, core=False)  # fmt: skip
+
+
+def _linear_table() -> Iterator[tuple[str, list[Variant]]]:
+    yield "nn.Linear", [*_linear_module_variants()]
+    yield "F.linear", [*_linear_functional_variants()]
+    for name, wrap in (
+        ("nni.LinearReLU", "nni.LinearReLU({module}, nn.ReLU())"),
+        ("nni.LinearBn1d", "nni.LinearBn1d({module}, nn.BatchNorm1d({channels}))"),
+        ("nni.LinearLeakyReLU", "nni.LinearLeakyReLU({module}, nn.LeakyReLU(0.25))"),
+        ("nni.LinearTanh", "nni.LinearTanh({module}, nn.Tanh())"),
+    ):
+        yield name, [*_wrapped(_linear_module_variants(), wrap)]
+    for qat in ("nnqat.Linear", "nniqat.LinearReLU", "nniqat.LinearBn1d"):
+        yield qat, [*_qat(_linear_module_variants(), qat, "nn.Linear")]
+
+
+WEIGHTED = dict([*_convolution_table(), *_residual_table(), *_linear_table()])

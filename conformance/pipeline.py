@@ -1,0 +1,174 @@
+"""The only file that calls torch.ao's FX API: build, prepare, calibrate, convert to the reference model, lower."""
+
+import copy
+import operator
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.ao.nn.intrinsic as nni
+import torch.ao.nn.intrinsic.qat as nniqat
+import torch.ao.nn.qat as nnqat
+import torch.ao.quantization as ao
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.ao.quantization.backend_config import BackendConfig
+from torch.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, prepare_fx, prepare_qat_fx
+from torch.fx import GraphModule
+
+from . import quantization
+from .cases import Run
+from .operators import Operand
+from .probes import bounds, fill, grid, integers
+
+
+class Stopwatch:
+    """Seconds spent in torch, summed over the blocks it times."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+def names() -> dict[str, Any]:
+    """Return what the sources of models and recipes refer to."""
+    return {
+        "torch": torch, "nn": nn, "F": F, "operator": operator, "nni": nni, "nnqat": nnqat, "nniqat": nniqat,
+        "PowerOfTwoObserver": quantization.PowerOfTwoObserver,
+        "PowerOfTwoPerChannelObserver": quantization.PowerOfTwoPerChannelObserver,
+        **{name: getattr(ao, name) for name in (
+            "QConfig", "QConfigMapping", "FakeQuantize", "FixedQParamsFakeQuantize", "FixedQParamsObserver",
+            "MovingAverageMinMaxObserver", "PlaceholderObserver")},
+    }  # fmt: skip
+
+
+def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
+    """Return the data of one operand: those it is calibrated with, or those it is executed with."""
+    assert run.variant is not None
+    shape, key = spec.shape, f"{run.key}/{name}"
+    if executed and run.variant.batch is not None:
+        shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
+    if spec.kind == "indices":
+        return integers(key, torch.Size(shape).numel(), 0, spec.limit - 1).reshape(shape)
+    if spec.kind == "offsets":
+        return torch.cat([torch.zeros(1, dtype=torch.int64), integers(key, shape[0] - 1, 0, spec.limit).sort().values])
+    if spec.kind == "weights":
+        return grid(key, shape, 1, 4, -1)
+    low, high, exponent = bounds(run.variant.data, run.recipe.steps)
+    return grid(key, shape, low, high, exponent + spec.exponent)
+
+
+class CannotBeBuilt(Exception):
+    """torch refuses to construct the model; `args[0]` is its error."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run's float model with its example inputs; `model` is in eval mode, or in training mode for qat."""
+
+    run: Run
+    qconfig: Any
+    mapping: Any
+    model: nn.Module
+    calibration: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+
+    def fresh_inputs(self) -> tuple[Tensor, ...]:
+        """Copies of the inputs: in-place operators write to what they are given."""
+        return tuple(x.clone() for x in self.inputs)
+
+
+def subject(run: Run) -> Subject:
+    """Build the float model of a run from its source, with deterministic parameters and data."""
+    scope = names()
+    scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
+    mapping = eval(run.recipe.mapping, scope)
+    exec(run.model.source, scope)
+    try:
+        model: nn.Module = scope["Model"]()
+    except Exception as error:
+        raise CannotBeBuilt(error) from error
+    fill(model, run.key, run.recipe.weight_levels)
+    model.train(run.flow == "qat")
+    calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
+    inputs = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
+    return Subject(run, qconfig, mapping, model, calibration, inputs)
+
+
+def float_outputs(given: Subject) -> list[Tensor]:
+    """Run the unfused float model in eval mode."""
+    model = copy.deepcopy(given.model).eval()
+    for module in model.modules():
+        if hasattr(module, "weight_fake_quant"):
+            module.weight_fake_quant = nn.Identity()
+    with torch.no_grad():
+        return tensors(model(*given.fresh_inputs()))
+
+
+def prepare(given: Subject, config: BackendConfig) -> GraphModule:
+    """Fuse, swap QAT modules, and insert observers. The model is copied first: torch's prepare changes it."""
+    entry = prepare_qat_fx if given.run.flow == "qat" else prepare_fx
+    return entry(copy.deepcopy(given.model), given.mapping, given.calibration, backend_config=config)
+
+
+def calibrate(prepared: GraphModule, given: Subject) -> None:
+    """Show the data to the observers; batch norm statistics stay as they are, or they would not be dyadic."""
+    for module in prepared.modules():
+        if hasattr(module, "freeze_bn_stats"):
+            module.freeze_bn_stats()
+    with torch.no_grad():
+        prepared(*(x.clone() for x in given.calibration))
+    prepared.eval()
+
+
+def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
+    """Return the reference model (dequantize, float op, quantize) of a calibrated one."""
+    return convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+
+
+def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
+    """Return the model with the quantized kernels of the engine in scope. `prepared` is not changed."""
+    return convert_fx(copy.deepcopy(prepared), backend_config=config)
+
+
+def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:
+    """Yield copies of a config without the run's claim: without the dtype config, then without the whole entry.
+
+    torch asks neither a fusion's entry nor, for qat, a float module's for its dtypes: only the second can matter there.
+    """
+    rest = [dtypes for dtypes in run.claim.entry.dtype_configs if dtypes is not run.claim.dtypes]
+    asked = run.claim.entry.fuser_method is None and not (run.flow == "qat" and run.claim.entry.qat_module)
+    if rest and asked:
+        entry = copy.copy(run.claim.entry).set_dtype_configs(rest)
+        entries = [entry if e is run.claim.entry else e for e in config.configs]
+        yield BackendConfig(config.name).set_backend_pattern_configs(entries)
+    entries = [entry for entry in config.configs if entry is not run.claim.entry]
+    yield BackendConfig(config.name).set_backend_pattern_configs(entries)
+
+
+def tensors(outputs: Any) -> list[Tensor]:
+    """Flatten what a model returns into its tensors, in order."""
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    if isinstance(outputs, tuple | list):
+        return [tensor for part in outputs for tensor in tensors(part)]
+    return []
+
+
+@contextmanager
+def quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep torch's many warnings off the terminal; they are returned instead."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught

@@ -1,0 +1,226 @@
+"""pytest options and hooks; what they decide stands in session.py, ledger.py and rows.py."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .errors import UsageError
+from .isa import limit_isa
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "conformance of quantized backends")
+    group.addoption("--backend", action="append", default=[], metavar="NAME", help="run this backend's claims; repeatable")
+    group.addoption("--engine", action="append", default=[], metavar="NAME",
+                    help="run on this engine instead of those the registry names; repeatable")  # fmt: skip
+    group.addoption("--case", action="append", default=[], metavar="GLOB", help="run what matches this glob over run ids; repeatable")
+    group.addoption("--backend-config", metavar="MODULE:CALLABLE", help="run the claims of the BackendConfig that this returns")
+    group.addoption("--results", type=Path, metavar="PATH", help="rows file (default reports/out/<backend>-<arch>.jsonl)")
+    group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, such as avx2")
+    group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Limit the ISA before torch loads."""
+    if config.getoption("isa"):
+        try:
+            limit_isa(config.getoption("isa"))
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
+    config.stash[Conformance.KEY] = made = Conformance(config)
+    config.pluginmanager.register(made, "conformance-session")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if not {"run", "ledger_entry"} & set(metafunc.fixturenames):
+        return
+    conformance = metafunc.config.stash[Conformance.KEY]
+    try:
+        if "run" in metafunc.fixturenames:
+            metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in conformance.selection.runs])
+        else:
+            entries = conformance.selection.ledger_to_check
+            metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.id) for entry in entries])
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+class Conformance:
+    """What one process of an invocation knows: the selection, judged batches, and, in the controller, the rows file.
+
+    Nothing here loads torch before a test of the suite is collected.
+    """
+
+    KEY = pytest.StashKey["Conformance"]()
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.started = time.perf_counter()
+        self.worker_seconds = 0.0
+        self.torch_seconds = 0.0
+        self.judged: dict[str, Any] = {}
+        self.writer: Any = None
+        self.unexpected: list[Any] = []
+
+    @cached_property
+    def selection(self) -> Any:
+        from .session import KNOWN, Selection
+
+        option = self.config.getoption
+        return Selection(
+            option("backend"), option("engine"), option("case"), option("backend_config"), option("isa"), option("results"),
+            option("ledger") or KNOWN,
+        )  # fmt: skip
+
+    @property
+    def controls(self) -> bool:
+        """Whether this process writes the rows: xdist's controller, or the only process."""
+        return not hasattr(self.config, "workerinput")
+
+    @cached_property
+    def batches(self) -> dict[str, str]:
+        """The batch of every run, by id; runs that are known to crash are alone in theirs."""
+        from .session import BATCH
+
+        entries, host = self.selection.entries, self.selection.host
+        crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
+        batches: dict[str, str] = {}
+        count = 0
+        for run in self.selection.runs:
+            if any(entry.matches(run.id) for entry in crashing):
+                batches[run.id] = f"alone {run.id}"
+            else:
+                batches[run.id] = f"batch {count // BATCH}"
+                count += 1
+        return batches
+
+    def judge(self, item: pytest.Item, run: Any) -> Any:
+        """Return the judged run; the first of a batch has the whole batch judged in one child."""
+        from .session import judge_runs
+
+        if run.id not in self.judged:
+            mine = self.batches[run.id]
+            batch = [one for one in self._collected(item.session) if self.batches[one.id] == mine]
+            outcomes = judge_runs(batch, self.selection.unavailable.get)
+            self.judged = {one.id: outcome for one, outcome in zip(batch, outcomes, strict=True)}
+        return self.judged[run.id]
+
+    @staticmethod
+    def _collected(session: pytest.Session) -> Iterator[Any]:
+        """The runs that pytest has kept: `-k` and the like may have taken some out of a batch."""
+        for item in session.items:
+            run = getattr(item, "callspec", None) and item.callspec.params.get("run")  # type: ignore[attr-defined]
+            if run is not None:
+                yield run
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Under `-n`, give each batch to one worker; everything else goes test by test."""
+        if config.getoption("dist") != "load":
+            return None
+        from xdist.scheduler import LoadScopeScheduling
+
+        conformance = self
+
+        class ByBatch(LoadScopeScheduling):
+            def _split_scope(self, nodeid: str) -> str:
+                _, _, name = nodeid.partition("::test_run[")
+                return conformance.batches.get(name.removesuffix("]"), nodeid) if name else nodeid
+
+        return ByBatch(config, log)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Open the rows file before the first test, so that a path that cannot be written costs nothing."""
+        if self.controls and not self.config.getoption("collectonly"):
+            self._open(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._open(ids)
+
+    def _open(self, ids: Iterable[str]) -> None:
+        if self.writer is not None or not any("::test_run[" in one for one in ids):
+            return
+        from .rows import Writer
+
+        try:
+            self.writer = Writer(self.selection.results_path, self.selection.header())
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
+        """Attach the row to the report, which is what travels from a worker to the controller."""
+        report = yield
+        attached = item.stash.get(ROW, None)
+        if report.when == "call" and attached is not None:
+            report.conformance = attached
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        attached = getattr(report, "conformance", None)
+        if attached is None or self.writer is None:
+            return
+        from .rows import Row
+
+        row = Row.from_json(attached["row"])
+        self.torch_seconds += attached["torch_seconds"]
+        self.writer.add(row)
+        if report.failed:
+            self.unexpected.append(row)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        own = time.perf_counter() - self.started
+        if not self.controls:
+            self.config.workeroutput["seconds"] = own  # type: ignore[attr-defined]
+        elif self.writer is not None:
+            self.writer.finish(
+                {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or own, 3)}
+            )
+            if exitstatus == pytest.ExitCode.OK and not self.writer.executed:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Sum up what the xdist workers took in all."""
+        self.worker_seconds += getattr(node, "workeroutput", {}).get("seconds", 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.writer is not None:
+            from .summary import lines
+
+            terminalreporter.section("conformance")
+            for line in lines(self.writer, self.unexpected):
+                terminalreporter.line(line)
+
+
+ROW = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.fixture
+def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
+    """The judged run held against the ledger: a pair of row and verdict. The row goes into the rows file."""
+    from .isolation import Raised
+    from .ledger import judge
+
+    conformance = request.config.stash[Conformance.KEY]
+    judged = conformance.judge(request.node, run)
+    if isinstance(judged, Raised):
+        pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
+    held = judge(judged.row, conformance.selection.entries, conformance.selection.host)
+    row = replace(judged.row, known=held.known)
+    request.node.stash[ROW] = {"row": row.to_json(), "torch_seconds": judged.torch_seconds}
+    return row, held
+
+
+@pytest.fixture
+def selection(request: pytest.FixtureRequest) -> Any:
+    """What this invocation selects."""
+    return request.config.stash[Conformance.KEY].selection

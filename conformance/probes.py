@@ -1,0 +1,87 @@
+"""Deterministic data with the same bits on every platform: dyadic numbers from a counter-based generator.
+
+Everything here is small integers times a power of two, so that float32 sums are exact in any order, inputs and weights lie
+on their quantization grids, and every correct engine has to produce the same integers, ties aside.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+def integers(key: str, count: int, low: int, high: int) -> Tensor:
+    """Return `count` int64 in [low, high], a function of `key` alone.
+
+    SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): the counter is the
+    position, the seed the key's CRC-32. int64 arithmetic wraps alike everywhere; torch's samplers differ by platform.
+    """
+    z = (torch.arange(1, count + 1) + (zlib.crc32(key.encode()) << 24)) * -0x61C8864680B583EB
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return ((z ^ ((z >> 31) & 0x1FFFFFFFF)) & 0x7FFFFFFF) % (high - low + 1) + low
+
+
+def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:
+    """Return float32 of `shape`: integers in [low, high] times 2**exponent, both ends present if there is room."""
+    values = integers(key, math.prod(shape), low, high)
+    if values.numel() > 1:
+        values[0], values[-1] = low, high
+    return (values * 2.0**exponent).float().reshape(shape)
+
+
+def fill(model: nn.Module, key: str, levels: int) -> None:
+    """Give every parameter and buffer of `model` dyadic values; weights lie within ±`levels` steps of 2**-7.
+
+    Variances make sqrt(var + eps) a power of two, so that batch norm folds into dyadic weights: with one scale for each
+    channel of the norm, gamma / sqrt(var + eps) is 1/2, 1 or 2.
+    """
+    norms = {name: m for name, m in model.named_modules() if hasattr(m, "eps")}
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    with torch.no_grad():
+        for name, tensor in tensors:
+            owner, _, leaf = name.rpartition(".")
+            label, shape = f"{key}/{name}", tuple(tensor.shape)
+            if leaf == "running_var":
+                power = 4.0 ** integers(label, tensor.numel(), -1, 1).double()
+                tensor.copy_(power - norms[owner].eps if norms[owner].eps < 0.25 else power)
+            elif leaf == "running_mean":
+                tensor.copy_(grid(label, shape, -8, 8, -4))
+            elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
+                tensor.copy_(grid(label, shape, 1, 1, 0) * 2.0 ** integers(label, tensor.numel(), -1, 0).reshape(shape))
+            elif leaf.startswith("bias"):
+                tensor.copy_(grid(label, shape, -32, 32, -4))
+            elif tensor.is_floating_point() and tensor.dim() > 1:
+                tensor.copy_(grid(label, shape, -levels, levels, -7))
+                flat = tensor.flatten(1)
+                if flat.shape[1] > 1:  # every row reaches both ends, so that per-channel scales are powers of two
+                    flat[:, 0], flat[:, -1] = -levels * 2.0**-7, levels * 2.0**-7
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where activations lie: the part of the quantized range they cover and the exponent of their step."""
+
+    covers: str
+    exponent: int
+
+
+RANGES = {
+    "full": Range("both", -4),
+    "positive": Range("above", -4),
+    "negative": Range("below", -4),
+    "tiny": Range("both", -16),
+    "huge": Range("both", 3),
+    "unit": Range("above", -8),
+    "signed_unit": Range("both", -7),
+}
+"""Rows named by variants' `data`. `positive` and `negative` put the zero point at the ends of its range."""
+
+
+def bounds(data: str, steps: int) -> tuple[int, int, int]:
+    """Return lowest and highest integer and the exponent for `data` quantized to `steps` + 1 codes."""
+    row = RANGES[data]
+    low = {"both": -(steps + 1) // 2, "above": 0, "below": -steps}[row.covers]
+    return low, low + steps, row.exponent

@@ -1,0 +1,208 @@
+"""One invocation: what is selected, what the host is, and where the rows go."""
+
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import __version__, pipeline
+from .cases import Run, runs, select
+from .claims import BackendClaims, backend, third_party
+from .engines import engine
+from .errors import UsageError
+from .isolation import Death, Done, Raised, run_isolated
+from .judge import Judge, describe
+from .ledger import KNOWN, Entry, Host, backends_of, load
+from .rows import Row
+
+BATCH = 32
+"""Runs per child: a fork and its first kernels cost some 60 ms, a death costs the batch again."""
+
+def cpu() -> tuple[str, tuple[str, ...]]:
+    """Model name and instruction set flags of the CPU, as far as the system tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or "unknown", ()
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.M)
+    return model[1] if model else platform.processor() or "unknown", tuple(sorted(flags[1].split())) if flags else ()
+
+
+def isa(limit: str | None) -> str:
+    """The widest instruction set for 8-bit products that torch's libraries use on this host, or the limit set for them."""
+    if limit:
+        return limit
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return platform.machine()
+    flags = cpu()[1]
+    return next((name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in flags), "baseline")
+
+
+@dataclass
+class Selection:
+    """What the options select. Raises UsageError from its properties if an option makes no sense."""
+
+    backends: Sequence[str] = ()
+    engines: Sequence[str] = ()
+    globs: Sequence[str] = ()
+    backend_config: str | None = None
+    isa_limit: str | None = None
+    results: Path | None = None
+    ledger: Path = KNOWN
+
+    @cached_property
+    def claims(self) -> list[BackendClaims]:
+        if self.backend_config:
+            if self.backends:
+                raise UsageError("--backend and --backend-config exclude each other")
+            return [third_party(self.backend_config)]
+        from configs.registry import BACKENDS
+
+        return [backend(name) for name in self.backends or BACKENDS]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        for name in self.engines:
+            engine(name)
+        return select([run for one in self.claims for run in runs(one, self.engines)], self.globs)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        return load(self.ledger)
+
+    @property
+    def ledger_to_check(self) -> list[Entry]:
+        """Entries that have to match a run: those of the selected backends, where whole backends are selected."""
+        if self.globs or self.backend_config:
+            return []
+        selected = {one.name for one in self.claims}
+        known = {one.name for one in (backend(name) for name in _registered())}
+        return [entry for entry in self.entries if backends_of(entry) & selected or not backends_of(entry) <= known]
+
+    @cached_property
+    def every_id(self) -> list[str]:
+        """Ids of all runs that the registry promises, whatever is selected."""
+        return [run.id for name in _registered() for run in runs(backend(name))]
+
+    @property
+    def results_path(self) -> Path:
+        if self.results:
+            return self.results
+        name = "+".join(one.name for one in self.claims)
+        part = "-selection" if self.globs else ""
+        return Path("reports/out") / f"{name}-{platform.machine()}{part}.jsonl"
+
+    @cached_property
+    def host(self) -> Host:
+        return Host(torch.__version__, platform.machine(), isa(self.isa_limit))
+
+    def header(self) -> dict[str, Any]:
+        """The header of the rows file."""
+        model, flags = cpu()
+        return {
+            "suite": __version__, "torch": torch.__version__, "python": platform.python_version(), "os": platform.platform(),
+            "arch": platform.machine(), "cpu": model, "cpu_flags": list(flags), "isa_limit": self.isa_limit, "isa": self.host.isa,
+            "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
+            "git": _revision(), "backends": [one.name for one in self.claims], "selection": list(self.globs),
+        }  # fmt: skip
+
+    @cached_property
+    def unavailable(self) -> dict[str, str | None]:
+        """For every engine of the selection: why it cannot run here, or None. Each is probed in a child of its own."""
+        return {name: probe(name) for name in dict.fromkeys(run.engine for run in self.runs)}
+
+
+def _registered() -> list[str]:
+    from configs.registry import BACKENDS
+
+    return list(BACKENDS)
+
+
+def probe(name: str) -> str | None:
+    """Return why an engine cannot run on this host, or None. A probe that dies is a reason."""
+    (outcome,) = run_isolated([name], lambda one: engine(one).unavailable())
+    if isinstance(outcome, Done):
+        return outcome.value
+    return outcome.reason if isinstance(outcome, Death) else outcome.traceback.strip().splitlines()[-1]
+
+
+def _revision() -> str | None:
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@cache
+def warm_up() -> None:
+    """Let torch do its late imports here, before the fork, and not in every child.
+
+    With one thread nothing starts a thread pool that a child would miss; one run a core is also what suits small models.
+    """
+    torch.set_num_threads(1)
+    run = next(run for run in runs(backend("fbgemm"), ["x86"]) if run.variant is not None)
+    with pipeline.quiet():
+        given = pipeline.subject(run)
+        prepared = pipeline.prepare(given, run.backend.config)
+        pipeline.calibrate(prepared, given)
+        pipeline.reference(prepared, run.backend.config)
+
+
+@dataclass
+class Judged:
+    """A row with the seconds that its run spent in torch."""
+
+    row: Row
+    torch_seconds: float = 0.0
+
+
+
+
+def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -> list[Judged | Raised]:
+    """Judge a batch of runs, isolated, in order. A run on which the suite itself fails is Raised."""
+    results: dict[str, Judged | Raised] = {}
+    possible = []
+    for run in batch:
+        reason = unavailable(run.engine)
+        if run.variant is None:
+            lacking = f"not covered: no entry for {run.claim.pattern} in conformance/operators/"
+            results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=lacking))
+        elif reason:
+            results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}"))
+        else:
+            possible.append(run)
+    warm_up()
+    judge = Judge()
+
+    def work(run: Run) -> Judged:
+        before = judge.watch.seconds
+        row = judge.row(run)
+        return Judged(row, judge.watch.seconds - before)
+
+    for run, outcome in zip(possible, run_isolated(possible, work), strict=True):
+        if isinstance(outcome, Done):
+            results[run.id] = outcome.value
+        elif isinstance(outcome, Death):
+            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=outcome.reason))
+        else:
+            results[run.id] = outcome
+    return [results[run.id] for run in batch]
+
+
+@dataclass
+class Clock:
+    """Where the time of an invocation went, summed over processes."""
+
+    started: float = field(default_factory=time.perf_counter)
+    torch_seconds: float = 0.0
+    run_seconds: float = 0.0
+

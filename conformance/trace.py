@@ -1,0 +1,130 @@
+"""Which kernels a model executed, and the integers behind its outputs, from a dispatch trace of the execution."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .pipeline import tensors
+
+CONVERSIONS = frozenset({
+    "aten.quantize_per_tensor", "aten.quantize_per_channel", "aten.quantize_per_tensor_dynamic", "aten.dequantize",
+    "aten.item", "aten._local_scalar_dense",
+})  # fmt: skip
+"""Operators at the border between float and quantized: no evidence for quantized execution nor against it."""
+
+VIEWS = frozenset({
+    "aten.clone", "aten.detach", "aten.alias", "aten._to_copy", "aten.view", "aten._unsafe_view", "aten.transpose", "aten.t",
+    "aten.permute", "aten.select", "aten.slice", "aten.unbind", "aten.squeeze", "aten.unsqueeze", "aten.expand",
+    "aten.as_strided", "aten.copy_", "aten.split", "aten.lift_fresh", "aten.zeros_like", "aten.empty_like",
+})  # fmt: skip
+"""Operators that copy or look at tensors and compute nothing. A dynamic or weight-only model may use them on float
+tensors; in a statically quantized pattern even they are promised to run on integers."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One operator call that the dispatcher saw."""
+
+    name: str
+    takes_quantized: bool
+    takes_float: bool
+
+    @property
+    def quantized(self) -> bool:
+        return self.name.startswith("quantized") or self.takes_quantized
+
+    @property
+    def in_float(self) -> bool:
+        """Whether it works on float tensors, copies and views included."""
+        return self.takes_float and not self.quantized and self.name not in CONVERSIONS
+
+    @property
+    def computes_in_float(self) -> bool:
+        return self.in_float and self.name not in VIEWS
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor: its values and, if a dequantize call made them, the quantized tensor.
+
+    `exact` is the float32 tensor that was quantized, where the trace saw that call.
+    """
+
+    values: Tensor
+    quantized: Tensor | None = None
+    exact: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What one execution did: the kernels in order and the outputs."""
+
+    kernels: tuple[Kernel, ...]
+    outputs: tuple[Output, ...]
+    nested: tuple[str, ...] = ()
+
+    def names(self) -> list[str]:
+        """Names of the kernels that compute, in order."""
+        return [kernel.name for kernel in self.kernels if kernel.quantized and kernel.name not in CONVERSIONS]
+
+
+class Recorder(TorchDispatchMode):
+    """Records every call; keeps what the quantize and dequantize calls took, by the identity of their result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+        self.sources: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = f"{func.namespace}.{func.overloadpacket.__name__}"
+        given = tensors([*args, *(kwargs or {}).values()])
+        quantized = any(x.is_quantized for x in given)
+        floating = any(not x.is_quantized and x.is_floating_point() for x in given)
+        self.kernels.append(Kernel(name, quantized, floating))
+        if name.startswith(("aten.quantize_per", "aten.dequantize")):
+            for out in tensors(result):
+                # the result is kept too, so that its identity is not given to another tensor
+                self.sources[id(out)] = (given[0], out)
+        return result
+
+
+def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
+    """Run `model` once and record it."""
+    recorder = Recorder()
+    with torch.no_grad(), recorder:
+        results = tensors(model(*inputs))
+    outputs = []
+    for values in results:
+        quantized, _ = recorder.sources.get(id(values), (None, None))
+        if quantized is None and values.is_quantized:
+            quantized, values = values, values.dequantize()
+        if quantized is not None and not quantized.is_quantized:
+            quantized = None
+        exact, _ = recorder.sources.get(id(quantized), (None, None))
+        outputs.append(Output(values, quantized, exact))
+    return Execution(tuple(recorder.kernels), tuple(outputs))
+
+
+def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Run `model` once more under torch's profiler, which also sees what kernels call inside.
+
+    Returns the outputs and, as `outer > inner`, each conversion to or from float that a kernel makes inside of itself.
+    """
+    with torch.no_grad(), torch.autograd.profiler.profile() as profile:
+        outputs = tensors(model(*inputs))
+    inside, ends = [], []
+    assert profile.kineto_results is not None
+    for event in profile.kineto_results.events():
+        start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()
+        while ends and ends[-1][0] <= start:
+            ends.pop()
+        if ends and name in ("aten::dequantize", "aten::quantize_per_tensor"):
+            inside.append(f"{ends[0][1]} > {name}".replace("::", "."))
+        ends.append((end, name))
+    return outputs, tuple(inside)

@@ -1,0 +1,3 @@
+"""Loads the suite's pytest plugin."""
+
+pytest_plugins = ["conformance.plugin"]
