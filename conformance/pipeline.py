@@ -4,7 +4,7 @@ import copy
 import operator
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -106,14 +106,14 @@ def subject(run: Run) -> Subject:
     return Subject(run, qconfig, mapping, model, calibration, inputs)
 
 
-def float_outputs(given: Subject) -> list[Tensor]:
-    """Run the unfused float model in eval mode."""
+def float_outputs(given: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    """Run the unfused float model in eval mode, on its own inputs or on others."""
     model = copy.deepcopy(given.model).eval()
     for module in model.modules():
         if hasattr(module, "weight_fake_quant"):
             module.weight_fake_quant = nn.Identity()
     with torch.no_grad():
-        return tensors(model(*given.fresh_inputs()))
+        return tensors(model(*(given.fresh_inputs() if inputs is None else inputs)))
 
 
 def prepare(given: Subject, config: BackendConfig) -> GraphModule:

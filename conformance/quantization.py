@@ -1,6 +1,6 @@
 """From a dtype config to observers and a QConfigMapping that satisfy it, as source text and as objects."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -119,8 +119,11 @@ def _activation(dtypes: DTypeConfig, *, qat: bool, reduced: bool) -> str:
 
 def _weight(dtypes: DTypeConfig, *, qat: bool, per_channel: bool) -> str:
     constrained = dtypes.weight_dtype_with_constraints
+    if constrained.dtype is None:
+        # a qconfig always has a weight observer, and some operators without a declared weight, PReLU for one, ask it
+        constrained = DTypeWithConstraints(torch.qint8)
     if constrained.dtype not in QUANTIZED:
-        return f"PlaceholderObserver.with_args(dtype={constrained.dtype or torch.float})"
+        return f"PlaceholderObserver.with_args(dtype={constrained.dtype})"
     if dtype_config_name(dtypes).startswith("weight-"):
         if constrained.dtype == torch.qint8:
             return _observer(constrained, "per_channel_symmetric", qat=qat, axis=0)
@@ -148,6 +151,7 @@ def recipe(dtypes: DTypeConfig, *, engine: str, qat: bool, per_channel: bool, ta
     qconfig = f"QConfig(activation={_activation(dtypes, qat=qat, reduced=reduced)}, weight={weight})"
     mapping = "QConfigMapping().set_global(qconfig)"
     if target:
-        general = _observer(DTypeWithConstraints(constrained.dtype), "per_tensor_affine", qat=qat, reduced=reduced)
+        free = replace(constrained, scale_exact_match=None, zero_point_exact_match=None)
+        general = _observer(free, "per_tensor_affine", qat=qat, reduced=reduced)
         mapping = f"QConfigMapping().set_global(QConfig(activation={general}, weight={weight})).set_object_type({target}, qconfig)"
     return Recipe(kind, qconfig, mapping, steps, levels)

@@ -35,7 +35,7 @@ class Kernel:
 
     @property
     def quantized(self) -> bool:
-        return self.name.startswith("quantized") or self.takes_quantized
+        return "quantized" in self.name or self.takes_quantized
 
     @property
     def in_float(self) -> bool:

@@ -95,8 +95,7 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "F.hardswish", _functional("F.hardswish")
     yield "nn.Dropout", _module("nn.Dropout", "p=0.25")
     yield "F.dropout", [
-        v.named(v.name, call=v.call.replace("x)", "x, training=False)").replace("True)", "True, training=False)"))
-        for v in _functional("F.dropout", "p=0.25")
+        v.named(v.name, call=v.call[:-1] + ", training=False)") for v in _functional("F.dropout", "p=0.25")
     ]
     prelu = _unary("self.op(x)", "nn.PReLU()")
     yield "nn.PReLU", [*prelu, prelu[0].named("per_channel_slope", init="nn.PReLU(4)", core=False),

@@ -77,7 +77,7 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
         functional.named("optionals_left_out", call="F.instance_norm(x)", parameters={}, core=False),
         functional.named("positional", call="F.instance_norm(x, None, None, self.weight, self.bias)", core=False),
         functional.named("eps", call="F.instance_norm(x, weight=self.weight, bias=self.bias, eps=0.5)", core=False),
-        *batch_variants(functional, 0, 1),
+        *batch_variants(functional, 1),
         *data_variants(functional),
     ]
 
