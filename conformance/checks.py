@@ -446,18 +446,35 @@ def accuracy(evidence: Evidence) -> Outcome:
     return PASS if evidence.sqnr_db >= floor else fail(f"SQNR {evidence.sqnr_db:.1f} dB is below {floor:.0f} dB")
 
 
+def _tied(evidence: Evidence, number: int) -> Tensor:
+    """Where an output's exact value is a tie: another memory order moves elements between the vector loop of a kernel and
+    its scalar tail, and there the two may round differently."""
+    expected = evidence.reference_execution.outputs[number] if evidence.reference_execution is not None else None
+    got = evidence.execution.outputs[number] if evidence.execution is not None else None
+    if expected is None or got is None or expected.exact is None or expected.quantized is None:
+        return torch.tensor(False)
+    if expected.exact.shape != got.values.shape:
+        return torch.tensor(False)
+    position = expected.exact.double() / expected.quantized.q_scale() + expected.quantized.q_zero_point()
+    return (position - torch.floor(position) - 0.5).abs() <= TIE_BAND
+
+
 def stable(evidence: Evidence) -> Outcome:
     """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing."""
     if evidence.execution is None:
         return skip("not executed")
     problems = [f"{name} raises {evidence.failures[name]}" for name in ("second run", "state_dict", "channels_last") if name in evidence.failures]
-    first = [output.values for output in evidence.execution.outputs]
     for name, outputs in evidence.repetitions.items():
-        for a, b in zip(first, outputs, strict=True):
-            b = b.dequantize() if b.is_quantized else b
-            if a.shape != b.shape or not torch.equal(a, b):
-                count = int((a != b).sum()) if a.shape == b.shape else a.numel()
-                problems.append(f"{name} changes {count} of {a.numel()} values")
+        for number, (output, again) in enumerate(zip(evidence.execution.outputs, outputs, strict=True)):
+            first, again = output.values, again.dequantize() if again.is_quantized else again
+            if first.shape != again.shape:
+                problems.append(f"{name} changes the shape to {tuple(again.shape)}")
+                break
+            changed = ~((first == again) | (first.isnan() & again.isnan()))
+            if name == "channels_last" and bool(changed.any()):
+                changed &= ~_tied(evidence, number)
+            if bool(changed.any()):
+                problems.append(f"{name} changes {int(changed.sum())} of {first.numel()} values")
                 break
     return fail("; ".join(problems)) if problems else PASS
 

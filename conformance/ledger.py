@@ -12,7 +12,9 @@ from .errors import UsageError
 from .rows import CHECKS, Row
 
 KNOWN = Path(__file__).parent / "known"
-FIELDS = {"id": str, "match": (str, list), "check": (str, list), "when": dict, "reason": str, "upstream": str}
+FIELDS = {
+    "id": str, "match": (str, list), "except": (str, list), "check": (str, list), "when": dict, "reason": str, "upstream": str,
+}  # fmt: skip
 REQUIRED = ("id", "match", "check", "reason", "upstream")
 CONDITIONS = ("torch", "arch", "isa")
 
@@ -30,12 +32,14 @@ class Host:
 class Entry:
     """One known deviation.
 
-    `match` are globs over run ids, `check` the checks that fail, all of them, `when` the hosts it is known on, `reason`
-    what the engine does instead, `upstream` where it is reported, or `unreported`.
+    `match` are globs over run ids and `exclude` (`except` in the file) globs over those that it does not speak of, `check`
+    the checks that fail, all of them, `when` the hosts it is known on, `reason` what the engine does instead, `upstream`
+    where it is reported, or `unreported`.
     """
 
     id: str
     match: tuple[str, ...]
+    exclude: tuple[str, ...]
     check: frozenset[str]
     reason: str
     upstream: str
@@ -43,7 +47,9 @@ class Entry:
     source: str
 
     def matches(self, run_id: str) -> bool:
-        return any(fnmatch.fnmatchcase(run_id, glob) for glob in self.match)
+        return any(fnmatch.fnmatchcase(run_id, glob) for glob in self.match) and not any(
+            fnmatch.fnmatchcase(run_id, glob) for glob in self.exclude
+        )
 
     def applies(self, host: Host) -> bool:
         """Whether this host is one that the entry speaks of."""
@@ -104,8 +110,7 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
     for name in REQUIRED:
         if not values.get(name):
             raise UsageError(f"{source}: {name} is missing")
-    match = [values["match"]] if isinstance(values["match"], str) else values["match"]
-    check = [values["check"]] if isinstance(values["check"], str) else values["check"]
+    match, exclude, check = (_list(values.get(name, [])) for name in ("match", "except", "check"))
     for name in check:
         if name not in (*CHECKS, "crashes"):
             raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
@@ -115,7 +120,13 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
             raise UsageError(f"{source}: unknown condition {name!r}: conditions are {', '.join(CONDITIONS)}")
     if values["upstream"] != "unreported" and not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", values["upstream"]):
         raise UsageError(f"{source}: upstream {values['upstream']!r}: write owner/repo#number, or unreported")
-    return Entry(values["id"], tuple(match), frozenset(check), values["reason"], values["upstream"], dict(when), source)
+    return Entry(
+        values["id"], tuple(match), tuple(exclude), frozenset(check), values["reason"], values["upstream"], dict(when), source
+    )
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

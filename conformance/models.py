@@ -108,7 +108,7 @@ def _variants(tree: Any) -> list[Variant]:
         return OPERATORS[root]
     core = [v for v in OPERATORS[root] if v.core]
     if _has_wildcard(tree):
-        core = [wild for v in core for wild in _wildcards(v)]
+        core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
     if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
         core = [v for v in core if v.output]
     return core
@@ -118,15 +118,24 @@ def _has_wildcard(tree: Any) -> bool:
     return tree is MatchAllNode or (isinstance(tree, tuple) and any(_has_wildcard(part) for part in tree))
 
 
-def _wildcards(variant: Variant) -> Iterator[Variant]:
-    """What the wildcard stands for: another input, the pattern's own input, another layer, a number, a smaller tensor."""
+def _wildcard_is_left(tree: Any) -> bool:
+    """Whether the wildcard is the first operand, as in `(torch.add, MatchAllNode, nn.Conv2d)`."""
+    return isinstance(tree, tuple) and (tree[1] is MatchAllNode or _wildcard_is_left(tree[1]))
+
+
+def _wildcards(variant: Variant, *, left: bool) -> Iterator[Variant]:
+    """What the wildcard stands for: another input, the pattern's own input, another layer, a number, a smaller tensor.
+
+    Two layers fit the pattern with the wildcard on the right too, which is the one that gets them.
+    """
     second = {**variant.operands, "other": Operand(variant.output, exponent=1)}
     yield variant.named(variant.name, operands=second, other="other")
     if variant.name != "default":
         return
     alike = variant.named("residual", init=variant.init.replace("4, 8,", "4, 4,"), output=(2, 4, *variant.output[2:]))
     yield alike.named("residual", other="x")
-    yield variant.named("two_layers", other=f"self.other(x) where self.other = {variant.init}")
+    if not left:
+        yield variant.named("two_layers", other=f"self.other(x) where self.other = {variant.init}")
     yield variant.named("scalar", other="0.5")
     smaller = {**variant.operands, "other": Operand((1, variant.channels, 1, 1))}
     yield variant.named("broadcast", operands=smaller, other="other")

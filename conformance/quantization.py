@@ -125,8 +125,6 @@ def _weight(dtypes: DTypeConfig, *, qat: bool, per_channel: bool) -> str:
     if constrained.dtype not in QUANTIZED:
         return f"PlaceholderObserver.with_args(dtype={constrained.dtype})"
     if dtype_config_name(dtypes).startswith("weight-"):
-        if constrained.dtype == torch.qint8:
-            return _observer(constrained, "per_channel_symmetric", qat=qat, axis=0)
         return _observer(constrained, "per_channel_affine_float_qparams", qat=qat, axis=0)
     if per_channel:
         return _observer(constrained, "per_channel_symmetric", qat=qat, axis=0)

@@ -167,6 +167,16 @@ class Judged:
 
 
 
+MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
+
+
+def _crash(death: Death) -> str:
+    """How a run died, in the same words every time: which signal a damaged heap ends in is chance."""
+    if death.reason.startswith(MEMORY_FAULTS):
+        return f"crashes: memory fault ({', '.join(MEMORY_FAULTS[:-1])} or {MEMORY_FAULTS[-1]})"
+    return f"crashes: {death.reason}"
+
+
 def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -> list[Judged | Raised]:
     """Judge a batch of runs, isolated, in order. A run on which the suite itself fails is Raised."""
     results: dict[str, Judged | Raised] = {}
@@ -192,7 +202,7 @@ def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -
         if isinstance(outcome, Done):
             results[run.id] = outcome.value
         elif isinstance(outcome, Death):
-            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=outcome.reason))
+            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=_crash(outcome)))
         else:
             results[run.id] = outcome
     return [results[run.id] for run in batch]

@@ -114,8 +114,8 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
         yield name.format("squeeze"), _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
     yield "Tensor.squeeze_", _each("x.squeeze_({})", ["1", "-1", "dim=1", ""], (2, 1, 5, 1))
     yield "operator.floordiv", _each("x // {}", ["2", "0.5", "2.0"], IMAGE)
-    yield "Tensor.size", _each("x.reshape(x.size({}), -1)", ["0", "dim=0"], IMAGE)
-    yield "Tensor.shape", _each("x.reshape(x.shape[{}], -1)", ["0"], IMAGE)
+    yield "Tensor.size", _each("x.reshape(x.size({}), 140)", ["0", "dim=0"], IMAGE)
+    yield "Tensor.shape", _each("x.reshape(x.shape[{}], 140)", ["0"], IMAGE)
 
 
 def _joining_table() -> Iterator[tuple[str, list[Variant]]]:

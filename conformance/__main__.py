@@ -1,0 +1,222 @@
+"""The command line: `python -m conformance claims | show | repro`.
+
+torch takes a second to load, and an instruction set limit has to be set before, so nothing here imports it at the top.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .errors import UsageError
+from .isa import ISA_LIMITS, limit_isa
+
+if TYPE_CHECKING:
+    from .cases import Run
+    from .claims import BackendClaims
+    from .ledger import Entry
+
+LISTED = 10
+"""Ids listed where a glob matches several runs."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are usage errors like any other: one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = Parser(prog="python -m conformance", description="Are the promises of a PyTorch BackendConfig kept?")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    claims = commands.add_parser("claims", help="list what the backend configs promise")
+    claims.set_defaults(command=claims_command)
+    which = claims.add_mutually_exclusive_group()
+    which.add_argument(
+        "--backend", action="append", default=[], metavar="NAME", help="this backend's claims; repeatable"
+    )
+    which.add_argument(
+        "--backend-config", metavar="MODULE:CALLABLE", help="the claims of the BackendConfig that this returns"
+    )
+    claims.add_argument(
+        "--json", action="store_true", help="print JSON with the patterns, engines and runs of every claim"
+    )
+    for name, command, text in (
+        ("show", show_command, "run one run and print everything about it: source, graphs, kernels, numbers, checks"),
+        ("repro", repro_command, "print a script that needs torch alone and comes to the same finding as a run"),
+    ):
+        one = commands.add_parser(name, help=text, description=text)
+        one.set_defaults(command=command)
+        one.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
+        one.add_argument(
+            "--backend-config", metavar="MODULE:CALLABLE", help="where the config of an unregistered backend comes from"
+        )
+        one.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+    return top
+
+
+def claims_command(arguments: argparse.Namespace) -> int:
+    from configs.registry import BACKENDS
+
+    from .claims import backend, third_party
+
+    if arguments.backend_config:
+        backends = [third_party(arguments.backend_config)]
+    else:
+        backends = [backend(name) for name in dict.fromkeys(arguments.backend or BACKENDS)]
+    if arguments.json:
+        print(json.dumps([describe_claims(one) for one in backends], indent=1, ensure_ascii=False))
+        return 0
+    for one in backends:
+        print(f"{one.name}: {one.patterns} patterns, {len(one.claims)} claims")
+        for claim in one.claims:
+            print(claim.id)
+    return 0
+
+
+def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
+    """A backend with its claims as JSON values.
+
+    A claim that the operator tables do not cover has runs all the same: they are what says so in the rows.
+    """
+    from .cases import runs
+    from .models import missing_operators
+
+    count = Counter(run.claim.id for run in runs(backend))
+    return {
+        "name": backend.name,
+        "patterns": backend.patterns,
+        "claims": len(backend.claims),
+        "engines": list(backend.engines),
+        "list": [
+            {
+                "id": claim.id,
+                "pattern": claim.pattern,
+                "dtype_config": claim.dtype_config,
+                "covered": not missing_operators(claim),
+                "runs": count[claim.id],
+            }
+            for claim in backend.claims
+        ],
+    }
+
+
+def candidates(run_id: str, backend_config: str | None) -> "Iterator[Run]":
+    """Yield the runs that an id or glob can mean: those of its backend, on its engine where it names one."""
+    from configs.registry import BACKENDS
+
+    from .cases import runs
+    from .claims import backend, third_party
+    from .engines import engine
+
+    _, _, on = run_id.rpartition("@")
+    engines = [] if on == run_id or any(character in on for character in "*?[") else [on]
+    for name in engines:
+        engine(name)
+    wanted = run_id.partition("/")[0]
+    if backend_config:
+        found = [third_party(backend_config)]
+    else:
+        found = [backend(name) for name in BACKENDS if fnmatch.fnmatchcase(name, wanted)] or [backend(wanted)]
+    for one in found:
+        yield from runs(one, engines)
+
+
+def find(run_id: str, backend_config: str | None = None) -> "Run":
+    """Return the run of an id, or the only one that a glob matches.
+
+    Raises UsageError naming the ids that are similar, or those that match. An id comes before a glob, because patterns
+    may hold an asterisk themselves.
+    """
+    import difflib
+
+    known = {run.id: run for run in candidates(run_id, backend_config)}
+    if run_id in known:
+        return known[run_id]
+    matching = [one for one in known if fnmatch.fnmatchcase(one, run_id)]
+    if len(matching) == 1:
+        return known[matching[0]]
+    if matching:
+        more = f" and {len(matching) - LISTED} more" if len(matching) > LISTED else ""
+        raise UsageError(f"{run_id!r} matches {len(matching)} runs: {' '.join(matching[:LISTED])}{more}")
+    close = difflib.get_close_matches(run_id, known, n=3, cutoff=0.5)
+    raise UsageError(f"no run {run_id!r}" + (f": did you mean {' or '.join(close)}" if close else ""))
+
+
+def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
+    """The ledger's entries that speak of a run on this host."""
+    from .session import Selection
+
+    selection = Selection(isa_limit=isa_limit)
+    return [entry for entry in selection.entries if entry.applies(selection.host) and entry.matches(run.id)]
+
+
+def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | None]":
+    """The run that `show` and `repro` are asked for, its ledger entries, and why it cannot run here, or None."""
+    if arguments.isa:
+        limit_isa(arguments.isa)
+    run = find(arguments.run, arguments.backend_config)
+    from .session import probe
+
+    reason: str | None
+    if run.variant is None:
+        reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/operators/"
+    else:
+        reason = probe(run.engine)
+        reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
+    return run, ledger_entries(run, arguments.isa), reason
+
+
+def show_command(arguments: argparse.Namespace) -> int:
+    run, entries, reason = selected(arguments)
+    if reason:
+        print(reason)
+        return 1
+    from .show import show
+
+    for part in show(run, entries):
+        print(part, flush=True)
+    return 0
+
+
+def repro_command(arguments: argparse.Namespace) -> int:
+    run, entries, reason = selected(arguments)
+    if reason:
+        print(reason, file=sys.stderr)
+        return 1
+    from .isolation import Raised
+    from .repro import script
+    from .session import judge_runs
+
+    (judged,) = judge_runs([run], lambda _: None)
+    if isinstance(judged, Raised):
+        print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
+        return 1
+    print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 1 if it could not do what was asked, 2 for wrong usage."""
+    try:
+        arguments = parser().parse_args(argv)
+        status: int = arguments.command(arguments)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"conformance: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # whoever read has had enough; what Python would still flush at exit goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,674 @@
+"""A run as a script that needs torch alone and comes to the same finding: what one pastes into an upstream report.
+
+A script is put together from source text: the model's and the recipe's own, and a block for each failing check. Which
+form a block takes follows from the row's detail. What the text then refers to is imported, or defined as this package
+defines it, and nothing else is.
+"""
+
+import ast
+import builtins
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.ao.quantization.utils import MatchAllNode
+
+from configs.names import pattern_name
+from configs.registry import BACKENDS
+
+from . import memory, probes, quantization
+from .cases import Run
+from .isa import ISA_LIMITS
+from .ledger import Entry
+from .models import root_of
+from .operators import Operand
+from .pipeline import CannotBeBuilt, quiet, subject
+from .probes import bounds
+from .rows import CHECKS, Row
+from .tolerances import TIE_BAND, tolerance
+from .trace import CONVERSIONS, VIEWS
+
+IMPORTS = {
+    **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
+    "nn": "from torch import nn",
+    "F": "import torch.nn.functional as F",
+    "nni": "import torch.ao.nn.intrinsic as nni",
+    "nnqat": "import torch.ao.nn.qat as nnqat",
+    "nniqat": "import torch.ao.nn.intrinsic.qat as nniqat",
+    **{
+        name: f"from torch.ao.quantization.quantize_fx import {name}"
+        for name in ("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx")
+    },
+    **{
+        name: f"from torch.ao.quantization import {name}"
+        for name in (
+            "FakeQuantize", "FakeQuantizeBase", "FixedQParamsFakeQuantize", "FixedQParamsObserver",
+            "MovingAverageMinMaxObserver", "ObserverBase", "PlaceholderObserver", "QConfig", "QConfigMapping",
+        )
+    },
+    "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
+    "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
+    **{
+        f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"
+        for name in BACKENDS
+    },
+    "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
+    "tree_leaves": "from torch.utils._pytree import tree_leaves",
+}  # fmt: skip
+"""Statements that bind the names that scripts use. torch's own configs equal the registered ones, as tests/ shows."""
+
+COMPLETES = "import torch.ao.quantization.quantize_fx"
+"""Has to come before the rest of torch.ao, whose modules import each other in a circle."""
+
+TRACE = '''\
+class Trace(TorchDispatchMode):
+    """Keeps every operator call: its name, the tensors it took, and what it gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((f"{func.namespace}.{func.overloadpacket.__name__}", tensors([args, kwargs]), result))
+        return result
+
+    def source(self, tensor):
+        """What the quantize or dequantize call took that gave `tensor`."""
+        return next((taken[0] for name, taken, given in self.calls if given is tensor and "quantize" in name), None)
+'''
+TENSORS = """\
+def tensors(outputs):
+    return [x for x in tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+"""
+DEVIATES = """\
+def deviates(check, what):
+    found.append(check)
+    print(f"DEVIATES {check}: {what}")
+"""
+OBSERVER = '''\
+def observer(node):
+    """The observer that a node of the prepared model calls, or None."""
+    module = prepared.get_submodule(node.target) if node.op == "call_module" else None
+    return module if isinstance(module, (ObserverBase, FakeQuantizeBase)) else None
+'''
+OBSERVERS = '''\
+def observers(*names):
+    """What the users of these inputs are, as far as they are observers; None for another user."""
+    users = [user for name in names for user in nodes[name].users]
+    return [observer(user) for user in users if user.op != "output" and user.target is not getattr]
+'''
+QUANTIZED = '''\
+def quantized(name, taken):
+    """Whether a call of this name, that took these tensors, is of a quantized kernel."""
+    return "quantized" in name or any(x.is_quantized for x in taken)
+'''
+SCALES = """\
+def scales(t):
+    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    return [t.q_scale()] if per_tensor else t.q_per_channel_scales().tolist()
+"""
+ZERO_POINTS = """\
+def zero_points(t):
+    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    return [t.q_zero_point()] if per_tensor else t.q_per_channel_zero_points().tolist()
+"""
+TEMPLATES = {
+    "tensors": TENSORS,
+    "Trace": TRACE,
+    "deviates": DEVIATES,
+    "observer": OBSERVER,
+    "observers": OBSERVERS,
+    "quantized": QUANTIZED,
+    "scales": SCALES,
+    "zero_points": ZERO_POINTS,
+}
+"""Definitions that exist in scripts only, in their order."""
+
+
+def findings(row: Row) -> dict[str, str]:
+    """What each failing check of a row says."""
+    starts = "|".join(CHECKS)
+    parts = re.split(rf"(?:^|; )({starts}): ", row.detail)
+    texts = (text.replace("engine's output", "engine output") for text in parts[2::2])
+    return {name: text for name, text in zip(parts[1::2], texts, strict=True) if name in row.failed}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with what its checks found."""
+
+    run: Run
+    found: dict[str, str]
+
+    def raises(self, check: str, words: str) -> bool:
+        return self.found.get(check, "").startswith(f"{words} raises ")
+
+    def says(self, check: str, words: str) -> bool:
+        return words in self.found.get(check, "")
+
+
+def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
+    """The expression of one operand's data; `pipeline.operand` is what it has to equal."""
+    assert run.variant is not None
+    shape, key = spec.shape, f"/{name}"
+    if executed and run.variant.batch is not None:
+        shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
+    label = f'key + "{key}"'
+    if spec.kind == "indices":
+        return f"integers({label}, {torch.Size(shape).numel()}, 0, {spec.limit - 1}).reshape({shape})"
+    if spec.kind == "offsets":
+        drawn = f"integers({label}, {shape[0] - 1}, 0, {spec.limit}).sort().values"
+        return f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
+    if spec.kind == "weights":
+        return f"grid({label}, {shape}, 1, 4, -1)"
+    low, high, exponent = bounds(run.variant.data, run.recipe.steps)
+    return f"grid({label}, {shape}, {low}, {high}, {exponent + spec.exponent})"
+
+
+def pattern_source(pattern: Any) -> str:
+    """A pattern as source text over the names that scripts import."""
+    if isinstance(pattern, tuple):
+        return f"({', '.join(map(pattern_source, pattern))})"
+    if pattern is MatchAllNode:
+        return "MatchAllNode"
+    return repr(pattern) if isinstance(pattern, str) else pattern_name(pattern)
+
+
+def _guarded(raises: bool, check: str, stage: str, lines: str) -> str:
+    """Lines as they are, or in a `try` that reports what they raise, if they do."""
+    if not raises:
+        return lines
+    inner = "".join(f"    {line}\n" for line in lines.splitlines())
+    return f'try:\n{inner}except Exception as error:\n    deviates("{check}", f"{stage} raises {{error!r:.400}}")\n'
+
+
+# What a script does, in order.
+
+
+def _setting(case: Case) -> Iterator[str]:
+    run = case.run
+    yield f"{run.model.source}"
+    activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
+    yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\nmapping = {run.recipe.mapping}\n"
+    if run.backend.name in BACKENDS:
+        yield f"backend_config = get_{run.backend.name}_backend_config()\n"
+    else:
+        yield f"{run.backend.source}\nbackend_config = {run.backend.source.rpartition(' ')[2]}()\n"
+    yield f'key = "{run.key}"  # what the data are a function of\n'
+    calibration, inputs = (_data(run, executed=executed) for executed in (False, True))
+    if calibration != inputs:
+        yield f"def calibration():\n    return {calibration}\n"
+    yield f"def inputs():\n    return {inputs}\n"
+
+
+def _data(run: Run, *, executed: bool) -> str:
+    parts = [operand_source(run, name, spec, executed=executed) for name, spec in run.model.operands]
+    return f"({parts[0]},)" if len(parts) == 1 else ", ".join(parts)
+
+
+def _float_outputs(run: Run) -> str:
+    lines = "float_model = copy.deepcopy(model).eval()\n"
+    if "nnqat." in run.model.source or "nniqat." in run.model.source:
+        lines += (
+            "for module in float_model.modules():\n"
+            '    if hasattr(module, "weight_fake_quant"):\n'
+            "        module.weight_fake_quant = nn.Identity()\n"
+        )
+    return f"{lines}ideal = tensors(float_model(*inputs()))\n"
+
+
+def _has_state(run: Run) -> bool:
+    """Whether the model has parameters or buffers; one that cannot be built may."""
+    with quiet():
+        try:
+            return bool(subject(run).model.state_dict())
+        except CannotBeBuilt:
+            return True
+
+
+def _built(case: Case) -> Iterator[str]:
+    run = case.run
+    lines = "model = Model()\n"
+    if _has_state(run):
+        lines += f"fill(model, key, {run.recipe.weight_levels})\n"
+    if case.raises("matched", "the pattern cannot occur: the float model"):
+        yield _guarded(True, "matched", "the float model", lines + _float_outputs(run))
+        return
+    yield f"{lines}model.train()\n" if run.flow == "qat" else f"{lines}model.eval()\n"
+    if "accuracy" in case.found:
+        yield _float_outputs(run)
+
+
+def _prepared(case: Case) -> Iterator[str]:
+    if case.raises("matched", "the pattern cannot occur: the float model"):
+        return
+    entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
+    model = "copy.deepcopy(model)" if case.says("matched", "without this claim") else "model"
+    lines = f"prepared = {entry}({model}, mapping, calibration(), backend_config=backend_config)\n"
+    yield _guarded(case.raises("observed", "prepare"), "observed", "prepare", lines)
+    if case.raises("observed", "prepare"):
+        return
+    if case.says("stable", "state_dict"):
+        yield "blank = copy.deepcopy(prepared)\n"
+    lines = ""
+    if case.run.flow == "qat":
+        lines += "for module in prepared.modules():\n"
+        lines += '    if hasattr(module, "freeze_bn_stats"):\n        module.freeze_bn_stats()\n'
+    lines += "prepared(*calibration())\nprepared.eval()\n"
+    yield _guarded(case.raises("observed", "the observed model"), "observed", "the observed model", lines)
+
+
+def _reference(case: Case) -> Iterator[str]:
+    if not {"reference", "numerics", "constraints"} & set(case.found):
+        return
+    lines = "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
+    yield _guarded(case.raises("reference", "convert_to_reference"), "reference", "convert_to_reference_fx", lines)
+    if case.raises("reference", "convert_to_reference"):
+        return
+    lines = "given = inputs()\nwith Trace() as reference_trace:\n    expected = tensors(reference(*given))\n"
+    if case.raises("reference", "the reference model"):
+        lines = "reference(*inputs())\n"
+    yield _guarded(case.raises("reference", "the reference model"), "reference", "the reference model", lines)
+
+
+def _executed(case: Case) -> Iterator[str]:
+    asks = {"lowered", "numerics", "accuracy", "stable", "crashes"} & set(case.found)
+    asks |= {"matched"} if case.says("matched", "without this claim") else set()
+    asks |= {"constraints"} if case.says("constraints", "engine output") else set()
+    if not asks:
+        return
+    again = {"reference", "numerics", "matched", "observed", "constraints"} & set(case.found)
+    prepared = "copy.deepcopy(prepared)" if again else "prepared"
+    lines = f"lowered = convert_fx({prepared}, backend_config=backend_config)\n"
+    yield _guarded(case.raises("lowered", "lower"), "lowered", "convert_fx", lines)
+    if case.raises("lowered", "lower"):
+        return
+    if case.raises("lowered", "execute"):
+        yield _guarded(True, "lowered", "execution", "lowered(*inputs())\n")
+    elif "crashes" in case.found:
+        yield 'print(f"DEVIATES crashes: the process dies here", flush=True)\n'
+        yield "for byte in (0x55, 0xAA):\n    with fresh_memory_holds(byte):\n        lowered(*inputs())\n"
+    elif asks != {"matched"}:
+        line = "given = inputs()\nwith Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
+        if case.says("stable", "second run"):
+            line = line.replace("with Trace() as trace", "with fresh_memory_holds(0x55), Trace() as trace")
+        yield line
+
+
+# One function for each check: the blocks that show it where nothing raises.
+
+
+def _matched(case: Case) -> Iterator[str]:
+    if not case.says("matched", "without this claim"):
+        return
+    entry = case.run.claim.entry
+    attribute = "_pattern_complex_format" if entry.pattern is None else "pattern"
+    pattern = pattern_source(getattr(entry, attribute))
+    prepare = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
+    yield (
+        f"entries = [entry for entry in backend_config.configs if entry.{attribute} != {pattern}]\n"
+        "assert len(entries) == len(backend_config.configs) - 1\n"
+        "rest = BackendConfig().set_backend_pattern_configs(entries)\n"
+        f"other = {prepare}(copy.deepcopy(model), mapping, calibration(), backend_config=rest)\n"
+        "other(*calibration())\n"
+        "other.eval()\n"
+        "if str(other) == str(prepared) and str(convert_fx(other, backend_config=rest)) == str(lowered):\n"
+        "    print(lowered)\n"
+        '    deviates("matched", "without its entry in the config, the observed and the lowered model are the same")\n'
+    )
+
+
+OBSERVATIONS = (
+    (r"input (\w+) is not observed", "None in (observers('{0}') or [None])"),
+    (r"input (\w+) is observed as \w+, not (\w+)", "{{o.dtype for o in observers('{0}')}} != {{torch.{1}}}"),
+    (r"the observer of input (\w+) is not dynamic", "not all(o.is_dynamic for o in observers('{0}'))"),
+    (r"the output of a dynamic claim is observed", "observer(result) is not None"),
+    (r"the output is not observed", "observer(result) is None"),
+    (r"the output is observed as \w+, not (\w+)", "observer(result).dtype != torch.{0}"),
+    (r"input and output share an observer", "observer(result) in observers({inputs})"),
+    (r"input and output do not share an observer", "observer(result) not in observers({inputs})"),
+    (
+        r"\d+ observers inside of the pattern",
+        "any(n is not result and observer(n) and n.args[0].op != 'placeholder' for n in nodes.values())",
+    ),
+    (r"(\w+) observes an activation as (\w+)", "observer(nodes['{0}']).dtype == torch.{1}"),
+    (r"no (\w+) in the \w+ model", "'{0}' not in [type(module).__name__ for module in prepared.modules()]"),
+)
+"""What `checks.observed` finds and the expression that holds if it is so."""
+
+REFERENCES = (
+    (r"no (\w+) in the reference model", "'{0}' not in [type(module).__name__ for module in reference.modules()]"),
+    (
+        r"weight quantized to (\w+), not \w+",
+        "any(getattr(module, 'weight_dtype', None) == torch.{0} for module in reference.modules())",
+    ),
+    (
+        r"(\w+) quantizes to (\w+)",
+        "any(node.name == '{0}' and torch.{1} in node.args for node in reference.graph.nodes)",
+    ),
+    (
+        r"the reference model quantizes nothing",
+        "not any('quantize_per' in str(n.target) or n.target == 'to' for n in reference.graph.nodes)",
+    ),
+)
+"""What `checks.reference` finds, likewise."""
+
+
+def _by_table(case: Case, check: str, table: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A block for each problem that a check found and the table knows."""
+    inputs = ", ".join(repr(name) for name, spec in case.run.model.operands if spec.kind == "activation")
+    for problem in case.found[check].split("; "):
+        for expression, condition in table:
+            if match := re.match(expression, problem):
+                holds = condition.format(*match.groups(), inputs=inputs)
+                yield f'if {holds}:\n    deviates("{check}", {problem!r})\n'
+                break
+
+
+def _observed(case: Case) -> Iterator[str]:
+    blocks = [*_by_table(case, "observed", OBSERVATIONS)]
+    if blocks:
+        yield "print(prepared.graph)\nnodes = {node.name: node for node in prepared.graph.nodes}\n"
+    if any(re.search(r"\bresult\b", block) for block in blocks):
+        yield "result = nodes['output'].all_input_nodes[0]\n"
+    yield from blocks
+
+
+def _reference_model(case: Case) -> Iterator[str]:
+    blocks = [*_by_table(case, "reference", REFERENCES)]
+    if blocks:
+        yield "print(reference)\n"
+    yield from blocks
+
+
+CONSTRAINTS = (
+    (r"(.+) scale \S+ is below (\S+)", "any(min(scales(t)) < {1} for t in constrained['{0}'])"),
+    (r"(.+) scale \S+ is above (\S+)", "any(max(scales(t)) > {1} for t in constrained['{0}'])"),
+    (r"(.+) scale is \S+, not (\S+)", "any(set(scales(t)) != {{{1}}} for t in constrained['{0}'])"),
+    (r"(.+) zero point is \S+, not (\S+)", "any(set(zero_points(t)) != {{{1}}} for t in constrained['{0}'])"),
+    (r"(.+) has code \S+, below quant_min (\S+)", "any(t.int_repr().min() < {1} for t in constrained['{0}'])"),
+    (r"(.+) has code \S+, above quant_max (\S+)", "any(t.int_repr().max() > {1} for t in constrained['{0}'])"),
+)
+"""What `checks.constraints` finds, likewise; `constrained` holds the tensors that each kind of problem is about."""
+
+
+def _constraints(case: Case) -> Iterator[str]:
+    weights = "[m.get_quantized_weight() for m in reference.modules() if hasattr(m, 'get_quantized_weight')]"
+    lines = {"output": "[reference_trace.source(y) for y in expected]", "weight": weights}
+    if case.says("constraints", "engine output"):
+        lines["engine output"] = "[trace.source(y) for y in outputs]"
+    yield "constrained = {\n" + "".join(f'    "{name}": {tensors},\n' for name, tensors in lines.items()) + "}\n"
+    yield from _by_table(case, "constraints", CONSTRAINTS)
+
+
+def _set(name: str, members: Iterable[str]) -> str:
+    """An assignment of a set of strings, four to a line."""
+    words = [f'"{member}"' for member in sorted(members)]
+    lines = "".join(f"    {', '.join(words[i : i + 4])},\n" for i in range(0, len(words), 4))
+    return f"{name} = {{\n{lines}}}\n"
+
+
+def _lowered(case: Case) -> Iterator[str]:
+    text, static = case.found["lowered"], case.run.recipe.kind == "static"
+    in_float, none = "ran in float: " in text, "no quantized kernel ran" in text
+    if in_float or none:
+        yield _set("conversions", CONVERSIONS)
+    if in_float:
+        views = "" if static else " | views"
+        if views:
+            yield _set("views", VIEWS)
+        yield (
+            "in_float = [\n"
+            "    name for name, taken, _ in trace.calls\n"
+            "    if any(x.is_floating_point() for x in taken) and not quantized(name, taken)\n"
+            "]\n"
+            f"in_float = [name for name in in_float if name not in conversions{views}]\n"
+            'if in_float:\n    deviates("lowered", f"these run on float tensors: {in_float}")\n'
+        )
+    if none:
+        yield (
+            "if not any(quantized(name, taken) and name not in conversions for name, taken, _ in trace.calls):\n"
+            '    deviates("lowered", "no quantized kernel runs")\n'
+        )
+    if "converts to float inside of the kernel" in text:
+        yield (
+            "with torch.autograd.profiler.profile() as profile:\n    lowered(*inputs())\n"
+            "inside = [\n"
+            '    f"{event.cpu_parent.name} > {event.name}" for event in profile.function_events\n'
+            '    if event.cpu_parent and event.name in ("aten::dequantize", "aten::quantize_per_tensor")\n'
+            "]\n"
+            'if inside:\n    deviates("lowered", f"kernels convert to float inside: {inside}")\n'
+        )
+
+
+def _numerics(case: Case) -> Iterator[str]:
+    text = case.found["numerics"]
+    allowed = tolerance(root_of(case.run.claim.tree), case.run)
+    head = "for got, wanted in zip(outputs, expected):\n"
+    pair = head + "    q, r = trace.source(got), reference_trace.source(wanted)\n"
+    if match := re.match(r"\d+ outputs, expected \d+", text):
+        yield f'if len(outputs) != len(expected):\n    deviates("numerics", "{match[0]}")\n'
+    elif text.startswith("shape "):
+        yield (
+            f"{head}    if got.shape != wanted.shape:\n"
+            '        deviates("numerics", f"shape {tuple(got.shape)}, reference {tuple(wanted.shape)}")\n'
+        )
+    elif text.startswith("the engine gives"):
+        yield f'{pair}    if (q is None) != (r is None):\n        deviates("numerics", {text!r})\n'
+    elif text.startswith("scale "):
+        yield (
+            f"{pair}    got, wanted = [(t.q_scale(), t.q_zero_point(), t.dtype) for t in (q, r)]\n"
+            "    if got != wanted:\n"
+            '        deviates("numerics", f"scale, zero point, dtype: {got}; reference {wanted}")\n'
+        )
+    elif " codes differ " in text:
+        yield (
+            f"{pair}    real = reference_trace.source(r).double()\n"
+            "    exact = real / r.q_scale() + r.q_zero_point()  # the code before it is rounded\n"
+            "    low, high = (0, 255) if r.dtype == torch.quint8 else (-128, 127)\n"
+            "    codes = q.int_repr().double()\n"
+            "    off = (codes - exact.clamp(low, high)).abs()\n"
+            f"    wrong = off > {allowed.steps + 0.5 + TIE_BAND}  # at a tie, both neighbours are right\n"
+            "    if wrong.any():\n"
+            "        worst = off.argmax()\n"
+            '        deviates("numerics", f"{wrong.sum()} of {wrong.numel()} codes differ, worst: "\n'
+            '                 f"got {codes.flatten()[worst]:.0f}, exactly {exact.flatten()[worst]:.4f}")\n'
+        )
+    else:
+        yield (
+            f"{head}    off = (got.double() - wanted.double()).abs()\n"
+            f"    wrong = ~(off <= wanted.abs().max() * {max(allowed.relative, 2.0**-20)!r})\n"
+            "    if wrong.any():\n"
+            "        worst = off.argmax()\n"
+            '        deviates("numerics", f"{wrong.sum()} of {wrong.numel()} values differ, worst: "\n'
+            '                 f"got {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}")\n'
+        )
+
+
+def _accuracy(case: Case) -> Iterator[str]:
+    text = case.found["accuracy"]
+    if text.startswith("shape "):
+        yield (
+            "for got, wanted in zip(outputs, ideal):\n    if got.shape != wanted.shape:\n"
+            '        deviates("accuracy", f"shape {tuple(got.shape)}, the float model gives {tuple(wanted.shape)}")\n'
+        )
+        return
+    yield (
+        "signal = sum(float(y.double().square().sum()) for y in ideal)\n"
+        "noise = sum(float((a.double() - b.double()).square().sum()) for a, b in zip(outputs, ideal))\n"
+    )
+    if match := re.search(r"below ([\d.]+) dB", text):
+        yield (
+            "sqnr = 10 * math.log10(signal / noise)\n"
+            f'if sqnr < {match[1]}:\n    deviates("accuracy", f"SQNR {{sqnr:.1f}} dB against the float model")\n'
+        )
+    else:
+        yield "if math.isnan(noise) or (noise and not signal):\n"
+        yield '    deviates("accuracy", f"noise {noise}, signal {signal}")\n'
+
+
+FORMATS = (
+    "formats = {4: torch.channels_last, 5: torch.channels_last_3d}\n"
+    "channels_last = [x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format)) for x in inputs()]\n"
+)
+REPETITIONS = {
+    "second run": "with fresh_memory_holds(0xAA):\n    again = tensors(lowered(*inputs()))\n",
+    "state_dict": (
+        'fill(blank, "other", {levels})\nblank.eval()\n'
+        "other = convert_fx(blank, backend_config=backend_config)\n"
+        "saved = io.BytesIO()\ntorch.save(lowered.state_dict(), saved)\nsaved.seek(0)\n"
+        "other.load_state_dict(torch.load(saved, weights_only=False))\n"
+        "again = tensors(other(*inputs()))\n"
+    ),
+    "channels_last": f"{FORMATS}again = tensors(lowered(*channels_last))\n",
+}
+"""What must not make a difference, and the lines that do it."""
+
+
+def _stable(case: Case) -> Iterator[str]:
+    for name, template in REPETITIONS.items():
+        lines = template.replace("{levels}", str(case.run.recipe.weight_levels))
+        if case.says("stable", f"{name} raises "):
+            yield _guarded(True, "stable", name, lines)
+        elif case.says("stable", f"{name} changes "):
+            yield (
+                f"{lines}if not all(torch.equal(a.dequantize(), b.dequantize()) for a, b in zip(outputs, again)):\n"
+                f'    deviates("stable", "{name} changes the outputs")\n'
+            )
+
+
+BLOCKS: dict[str, Callable[[Case], Iterator[str]]] = {
+    "matched": _matched, "observed": _observed, "reference": _reference_model, "constraints": _constraints,
+    "lowered": _lowered, "numerics": _numerics, "accuracy": _accuracy, "stable": _stable,
+}  # fmt: skip
+
+
+# Which definitions and imports a text needs.
+
+
+def _free(text: str) -> set[str]:
+    """Names that a text refers to and does not bind itself."""
+    nodes = [*ast.walk(ast.parse(text))]
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stored |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    stored |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    stored |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return loaded - stored - set(vars(builtins))
+
+
+def _imported(node: ast.stmt) -> dict[str, str]:
+    """The statement that binds each name which an import binds."""
+    if isinstance(node, ast.Import):
+        return {a.asname or a.name: f"import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in node.names}
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return {a.name: f"from {node.module} import {a.name}" for a in node.names}
+    return {}
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """The names that a definition or an assignment binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+@cache
+def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
+    """The definitions of a module by name, in its order, and the statements that import its other names."""
+    text = inspect.getsource(module)
+    lines = text.splitlines()
+    definitions: dict[str, str] = {}
+    imports: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        imports |= _imported(node)
+        decorators = getattr(node, "decorator_list", [])
+        first = decorators[0].lineno if decorators else node.lineno
+        definitions |= {name: "\n".join(lines[first - 1 : node.end_lineno]) + "\n" for name in _defined(node)}
+    return definitions, imports
+
+
+def _needs(body: str) -> tuple[list[str], list[str]]:
+    """Import statements and definitions that a script's body needs, what those need included."""
+    wanted, statements = _free(body), set()
+    defined: list[str] = []
+    for name in reversed(TEMPLATES):
+        if name in wanted:
+            defined.insert(0, TEMPLATES[name])
+            wanted |= _free(TEMPLATES[name])
+    for module in (quantization, probes, memory):
+        definitions, imports = _module(module)
+        used: set[str] = set()
+        new = wanted & set(definitions)
+        while new:
+            used |= new
+            inner = {name for one in new for name in _free(definitions[one])}
+            statements |= {imports[name] for name in inner if name in imports}
+            new = (inner & set(definitions)) - used
+        defined = [*(definitions[name] for name in definitions if name in used), *defined]
+    statements |= {IMPORTS[name] for name in wanted if name in IMPORTS}
+    return sorted(statements), defined
+
+
+def _merged(statements: Iterable[str]) -> str:
+    """Import statements, those from one module as one, and first the one that completes torch.ao."""
+    whole = [statement for statement in statements if statement.startswith("import ")]
+    parts: dict[str, list[str]] = {}
+    for statement in statements:
+        if statement not in whole:
+            head, _, name = statement.partition(" import ")
+            parts.setdefault(head, []).append(name)
+    merged = [f"{head} import {', '.join(sorted(names))}" for head, names in parts.items()]
+    return "\n".join([*whole, COMPLETES, *merged]) + "\n"
+
+
+def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
+    checked = re.sub(rf"; (?=(?:{'|'.join(CHECKS)}): )", "\n", row.detail)
+    lines = [run.id, "", *(checked or "conforms").splitlines()]
+    if entry is not None:
+        lines += ["", entry.reason, f"Upstream: {entry.upstream}"]
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{text}\n"""\n'
+
+
+def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -> str:
+    """Return the script of a judged run. It prints `DEVIATES check: …` for each failing check and exits with 1, or
+    `CONFORMS`; a crash takes the script's own process down. `isa` limits the instruction set as `--isa` does."""
+    case = Case(run, {**findings(row), **({"crashes": row.detail} if row.verdict == "crashes" else {})})
+    stages = (_setting, _built, _prepared, _reference, _executed)
+    parts = [part for stage in stages for part in stage(case)]
+    for check, block in BLOCKS.items():
+        if check in case.found:
+            parts += block(case)
+    if "calibration()" in "".join(parts) and "def calibration" not in "".join(parts):
+        parts = [part.replace("calibration()", "inputs()") for part in parts]
+    body = "".join(_spaced(parts)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
+    start = (
+        "torch.set_grad_enabled(False)\n"
+        f'torch.backends.quantized.engine = "{run.engine}"\n'
+        'warnings.simplefilter("ignore")\n'
+        "found = []\n"
+    )
+    statements, definitions = _needs(start + body)
+    limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
+    defined = "".join(f"{text}\n\n" for text in definitions)
+    return f"{_docstring(run, row, entry)}\n{limits}{_merged(statements)}\n{start}\n\n{defined}{body}"
+
+
+def _spaced(parts: Iterable[str]) -> Iterator[str]:
+    """Parts with the empty lines around definitions that readers expect."""
+    apart = True
+    for part in parts:
+        defines = part.startswith(("class ", "def "))
+        yield part if apart or not defines else f"\n\n{part}"
+        if defines:
+            yield "\n\n"
+        apart = defines

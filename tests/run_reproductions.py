@@ -1,0 +1,142 @@
+"""Run the reproductions of rows files and hold what each shows against the row it comes from.
+
+    python tests/run_reproductions.py ROWS… [--python PYTHON] [--distinct details] [--keep FOLDER]
+
+A run for each ledger entry is picked, and of unlisted deviations one for each distinct set of failing checks (or, with
+`--distinct details`, for each distinct detail). The scripts run with `-I`, so that they cannot import this project.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from conformance.cases import runs
+from conformance.claims import backend
+from conformance.errors import UsageError
+from conformance.ledger import Entry, load
+from conformance.repro import script
+from conformance.rows import Row, read
+
+TIMEOUT = 120.0
+"""Seconds for one script; most of its few are torch's import."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a script has to show and what it showed; `showed` is None if it ended in no way that a script may end."""
+
+    id: str
+    failed: frozenset[str]
+    showed: frozenset[str] | None
+    said: str
+
+    @property
+    def agrees(self) -> bool:
+        return self.failed == self.showed
+
+
+def kind(row: Row, distinct: str) -> tuple[object, ...]:
+    """What makes a row's finding one of its own: its ledger entry, or else its failing checks (or its detail)."""
+    if row.known:
+        return ("entry", row.known)
+    return (row.failed, re.sub(r"[-.]?\d+", "", row.detail) if distinct == "details" else "")
+
+
+def picked(rows: Iterable[Row], distinct: str, seen: set[tuple[object, ...]]) -> Iterator[Row]:
+    """The first row of every kind of deviation that is not among those seen."""
+    for row in rows:
+        if row.failed and (what := kind(row, distinct)) not in seen:
+            seen.add(what)
+            yield row
+
+
+def scripts(rows: Sequence[Row], entries: Mapping[str, Entry], isa: str | None) -> dict[str, str]:
+    """The script of every row, by run id. Raises UsageError for a row whose run the registered backends do not have."""
+    engines = {(row.backend, row.engine) for row in rows}
+    known = {run.id: run for name, engine in sorted(engines) for run in runs(backend(name), [engine])}
+    if missing := [row.id for row in rows if row.id not in known]:
+        raise UsageError(f"no such run any more: {missing[0]}")
+    return {row.id: script(known[row.id], row, entries.get(row.known or ""), isa=isa) for row in rows}
+
+
+def reproduce(row: Row, path: Path, python: str) -> Reproduction:
+    """Run one script, alone with its interpreter's own packages."""
+    try:
+        done = subprocess.run(
+            [python, "-I", str(path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            cwd=path.parent,
+        )
+    except subprocess.TimeoutExpired:
+        return Reproduction(row.id, row.failed, None, f"no end after {TIMEOUT:.0f} s")
+    showed = frozenset(re.findall(r"^DEVIATES (\w+):", done.stdout, re.M))
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    # a crash announces itself, and only counts if the process then dies by a signal
+    possible = done.returncode < 0 if "crashes" in showed else done.returncode == int(bool(showed))
+    return Reproduction(
+        row.id, row.failed, showed if possible else None, f"exit status {done.returncode}: {said[-1] if said else ''}"
+    )
+
+
+def reproduced(
+    rows: Sequence[Row], texts: Mapping[str, str], folder: Path, stem: str, python: str
+) -> Iterator[Reproduction]:
+    """Write the scripts, run them side by side, and yield what they showed, in order."""
+    paths = [folder / f"{stem}-{number}.py" for number in range(len(rows))]
+    for row, path in zip(rows, paths, strict=True):
+        path.write_text(texts[row.id], encoding="utf-8")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(lambda row, path: reproduce(row, path, python), rows, paths)
+
+
+def words(checks: frozenset[str] | None) -> str:
+    return "no end" if checks is None else ", ".join(sorted(checks)) or "conforms"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Run the reproductions of rows files.")
+    parser.add_argument("rows", nargs="+", type=Path, metavar="ROWS")
+    parser.add_argument("--python", default=sys.executable, help="interpreter with torch that runs the scripts")
+    parser.add_argument(
+        "--distinct", choices=("checks", "details"), default="checks", help="what tells unlisted deviations apart"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write the scripts here")
+    arguments = parser.parse_args(argv)
+    seen: set[tuple[object, ...]] = set()
+    entries = {entry.id: entry for entry in load()}
+    total = wrong = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in arguments.rows:
+            file = read(path)
+            rows = [*picked(file.rows, arguments.distinct, seen)]
+            texts = scripts(rows, entries, file.header.get("isa_limit"))
+            for one in reproduced(rows, texts, folder, path.stem, arguments.python):
+                total += 1
+                if not one.agrees:
+                    wrong += 1
+                    print(
+                        f"{one.id}\n    row: {words(one.failed)}; script: {words(one.showed)}; {one.said}", flush=True
+                    )
+    print(f"{total} reproductions, {wrong} differ from their rows")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UsageError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,185 @@
+"""Every claim becomes runs with public ids, in an order that stays."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
+
+from configs import dtypes
+from configs.registry import BACKENDS
+from conformance.cases import Run, runs, select
+from conformance.claims import BackendClaims, backend, claims_of
+from conformance.engines import engine
+from conformance.errors import UsageError
+from conformance.operators import OPERATORS
+
+ID = re.compile(
+    r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact)@(?P<engine>\w+)"
+)
+
+
+def every_run(name: str) -> list[Run]:
+    return list(runs(backend(name)))
+
+
+def of_claim(claim: str) -> list[Run]:
+    return [run for run in every_run(claim.partition("/")[0]) if run.claim.id == claim]
+
+
+def flows_of(claim: str) -> list[str]:
+    return list(dict.fromkeys(run.flow for run in of_claim(claim)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_ids_are_written_as_the_design_says(name: str) -> None:
+    for run in every_run(name):
+        parts = ID.fullmatch(run.id)
+        assert parts is not None, run.id
+        assert run.variant is not None
+        assert parts.groupdict() == {
+            "backend": name,
+            "pattern": run.claim.pattern,
+            "dtypes": run.claim.dtype_config,
+            "flow": run.flow,
+            "variant": run.variant.name,
+            "profile": run.profile,
+            "engine": run.engine,
+        }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/groups/exact@x86",
+        "onednn/operator.add(nn.BatchNorm2d(nn.Conv2d),*)/static-quint8/ptq/default/exact@onednn",
+        "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm",
+        "qnnpack/nn.Linear/static-qint8/qat/default/exact@qnnpack",
+    ],
+)
+def test_ids_are_public_and_stay(name: str) -> None:
+    assert name in {run.id for run in every_run(name.partition("/")[0])}
+
+
+def test_the_ids_of_all_runs_are_unique() -> None:
+    ids = [run.id for name in BACKENDS for run in every_run(name)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_has_a_run_on_every_engine_of_its_backend(name: str) -> None:
+    found = {(run.claim.id, run.engine) for run in every_run(name)}
+    assert found == {(claim.id, one) for claim in backend(name).claims for one in BACKENDS[name].engines}
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    code = (
+        "from conformance.cases import runs; from conformance.claims import backend\n"
+        "print('\\n'.join(run.id for run in runs(backend('onednn'))))"
+    )
+    environment = {"PYTHONHASHSEED": "7"}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [run.id for run in every_run("onednn")]
+
+
+def test_runs_of_one_case_follow_each_other_so_that_engines_share_what_comes_before_them() -> None:
+    ids = [run.id for run in every_run("fbgemm")]
+    assert all(one.replace("@fbgemm", "@x86") == other for one, other in zip(ids[::2], ids[1::2], strict=True))
+
+
+def test_other_engines_can_be_asked_for() -> None:
+    found = list(runs(backend("fbgemm"), ["onednn"]))
+    assert {run.engine for run in found} == {"onednn"}
+    assert [run.id.partition("@")[0] for run in found] == [
+        run.id.partition("@")[0] for run in every_run("fbgemm") if run.engine == "x86"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("fbgemm/nn.Linear/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/nn.Linear+nn.ReLU/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/nn.Conv2d+nn.BatchNorm2d/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/F.linear/static-quint8", ["ptq"]),
+        ("fbgemm/operator.add/static-quint8", ["ptq"]),
+        ("fbgemm/nn.LSTM/dynamic-quint8", ["ptq"]),
+        ("fbgemm/nnqat.Linear/static-quint8", ["qat"]),
+        ("fbgemm/nniqat.ConvReLU2d/static-quint8", ["qat"]),
+    ],
+)
+def test_a_claim_is_trained_where_its_entry_has_a_training_side(claim: str, expected: list[str]) -> None:
+    assert flows_of(claim) == expected
+
+
+def variants_of(claim: str, flow: str) -> set[str]:
+    return {run.variant.name for run in of_claim(claim) if run.variant is not None and run.flow == flow}
+
+
+def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_module() -> None:
+    assert variants_of("fbgemm/nn.Linear/static-quint8", "qat") == {v.name for v in OPERATORS["nn.Linear"] if v.core}
+    assert variants_of("fbgemm/nn.Linear/static-quint8", "ptq") == {v.name for v in OPERATORS["nn.Linear"]}
+    trained = variants_of("fbgemm/nnqat.Embedding/weight-quint4x2", "qat")
+    assert "odd_width" in trained
+    assert trained == {v.name for v in OPERATORS["nnqat.Embedding"]}
+
+
+def test_per_channel_weights_are_varied_only_where_weights_are_quantized() -> None:
+    assert "per_channel" in variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
+    assert "per_channel" not in variants_of("fbgemm/nn.Linear/dynamic-float16", "ptq")
+
+
+def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:
+    entry = BackendPatternConfig(nn.Bilinear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
+    config = BackendConfig("mine").set_backend_pattern_config(entry)
+    (run,) = runs(BackendClaims("mine", config, ("x86",), claims_of("mine", config), ""))
+    assert (run.id, run.variant) == ("mine/nn.Bilinear/static-quint8/ptq/not-covered/exact@x86", None)
+
+
+def test_data_are_the_same_on_every_engine_and_backend() -> None:
+    keys = {
+        run.key
+        for name in ("fbgemm", "onednn", "qnnpack")
+        for run in every_run(name)
+        if run.id.partition("/")[2].partition("@")[0] == "nn.ReLU/static-quint8/ptq/default/exact"
+    }
+    assert keys == {"nn.ReLU/static-quint8/ptq/default/exact"}
+
+
+def test_different_cases_have_different_data() -> None:
+    found = every_run("onednn")
+    assert len({run.key for run in found}) == len(found)
+
+
+def test_globs_select_runs_in_their_order() -> None:
+    found = every_run("fbgemm")
+    globs = ["*/nn.ReLU/*@x86", "fbgemm/nn.Linear/static-*/default/*"]
+    picked = select(found, globs)
+    assert [run.id for run in picked] == [
+        run.id
+        for run in found
+        if (run.claim.pattern == "nn.ReLU" and run.engine == "x86")
+        or (run.claim.pattern == "nn.Linear" and run.claim.dtype_config.startswith("static") and "/default/" in run.id)
+    ]
+    assert picked
+
+
+def test_no_globs_select_everything() -> None:
+    found = every_run("executorch")
+    assert select(iter(found), []) == found
+
+
+def test_a_glob_that_matches_nothing_is_one_line_even_beside_one_that_does() -> None:
+    with pytest.raises(UsageError) as raised:
+        select(every_run("fbgemm"), ["fbgemm/nn.ReLU/*", "fbgemm/nn.Relu/*"])
+    assert str(raised.value).startswith("no run matches 'fbgemm/nn.Relu/*'")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_engine_is_one_line_that_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as raised:
+        engine("tensorrt")
+    assert str(raised.value) == "unknown engine 'tensorrt': choose from qnnpack, fbgemm, onednn, x86, executorch"

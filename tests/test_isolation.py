@@ -1,0 +1,192 @@
+"""A run that dies or hangs costs its own outcome and no other."""
+
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from conformance.isolation import Death, Done, Raised, run_isolated
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def work(job: object) -> object:
+    """Double a number, or do what is asked. Deaths here are meant: pytest's fault handler need not tell of them."""
+    faulthandler.disable()
+    if callable(job):
+        return job()
+    assert isinstance(job, int)
+    return doubled(job)
+
+
+def segfault() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def divide_by_zero() -> None:
+    os.kill(os.getpid(), signal.SIGFPE)
+
+
+def abort() -> NoReturn:
+    os.write(1, b"loading\n")
+    os.write(2, b"corrupted size vs. prev_size\n\n")
+    os.abort()
+
+
+def leave() -> NoReturn:
+    os._exit(7)
+
+
+def leave_quietly() -> NoReturn:
+    os._exit(0)
+
+
+def hang() -> None:
+    time.sleep(60)
+
+
+def fail() -> NoReturn:
+    raise LookupError("no such kernel")
+
+
+def own_process() -> int:
+    return os.getpid()
+
+
+DEATHS: dict[str, tuple[Callable[[], object], str]] = {
+    "SIGSEGV": (segfault, "SIGSEGV"),
+    "SIGFPE": (divide_by_zero, "SIGFPE"),
+    "abort": (abort, "SIGABRT: corrupted size vs. prev_size"),
+    "exit": (leave, "exit status 7"),
+    "exit without a complaint": (leave_quietly, "exit status 0"),
+    "hang": (hang, "hangs: no result after 1 s"),
+}
+
+
+def test_outcomes_are_in_the_order_of_the_jobs() -> None:
+    assert run_isolated([3, 1, 2], work) == [Done(6), Done(2), Done(4)]
+
+
+def test_no_jobs_have_no_outcomes() -> None:
+    assert run_isolated([], work) == []
+
+
+def test_jobs_run_in_a_child_that_they_share() -> None:
+    first, second = run_isolated([own_process, own_process], work)
+    assert first == second
+    assert first != Done(os.getpid())
+
+
+@pytest.mark.parametrize("place", ["first", "between", "last", "alone"])
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_job_that_dies_costs_its_own_outcome_and_no_other(death: str, place: str) -> None:
+    job, reason = DEATHS[death]
+    before = [1, 2] if place in ("between", "last") else []
+    after = [3, 4] if place in ("between", "first") else []
+    outcomes = run_isolated([*before, job, *after], work, seconds=0.7 if death == "hang" else 60)
+    assert outcomes == [*map(Done, map(doubled, before)), Death(reason), *map(Done, map(doubled, after))]
+
+
+def test_several_jobs_that_die_are_told_apart() -> None:
+    outcomes = run_isolated([segfault, 1, abort, leave, 2, divide_by_zero], work)
+    assert outcomes == [
+        Death("SIGSEGV"),
+        Done(2),
+        Death("SIGABRT: corrupted size vs. prev_size"),
+        Death("exit status 7"),
+        Done(4),
+        Death("SIGFPE"),
+    ]
+
+
+def test_every_job_has_its_own_time() -> None:
+    outcomes = run_isolated([lambda: time.sleep(0.4)] * 3, work, seconds=1.1)
+    assert outcomes == [Done(None)] * 3
+
+
+def test_a_job_that_raises_is_our_fault_and_has_its_traceback() -> None:
+    first, raised, last = run_isolated([1, fail, 2], work)
+    assert (first, last) == (Done(2), Done(4))
+    assert isinstance(raised, Raised)
+    assert raised.traceback.startswith("Traceback")
+    assert "in fail" in raised.traceback
+    assert "LookupError: no such kernel" in raised.traceback
+
+
+POISONED: list[bool] = []
+
+
+def poison() -> str:
+    POISONED.append(True)
+    return "done"
+
+
+def fragile() -> str:
+    if POISONED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return "well"
+
+
+def test_a_job_that_dies_only_of_an_earlier_one_is_not_the_one_that_crashes() -> None:
+    assert run_isolated([1, poison, fragile, 2], work) == [Done(2), Done("done"), Done("well"), Done(4)]
+    assert run_isolated([poison, fragile, poison, fragile], work) == [Done("done"), Done("well")] * 2
+
+
+def test_jobs_are_all_done_again_each_alone_where_one_died_of_another() -> None:
+    first, second, _, _ = run_isolated([own_process, own_process, poison, fragile], work)
+    assert first != second
+
+
+DAMAGED: list[bool] = []
+
+
+def damage() -> str:
+    """Damage memory; the next one to do so dies of it."""
+    if DAMAGED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    DAMAGED.append(True)
+    return "done"
+
+
+def test_jobs_that_cannot_share_a_process_are_done_each_in_its_own() -> None:
+    assert run_isolated([damage, 1, damage], work) == [Done("done"), Done(2), Done("done")]
+
+
+def test_what_a_job_does_to_its_process_does_not_reach_the_parent() -> None:
+    run_isolated([poison], work)
+    assert POISONED == []
+
+
+def test_results_of_megabytes_pass() -> None:
+    size = 5 << 20
+    first, second = run_isolated([lambda: b"x" * size, lambda: bytes(size)], work)
+    assert first == Done(b"x" * size)
+    assert second == Done(bytes(size))
+
+
+def test_what_a_child_prints_does_not_reach_the_parents_output(capfd: pytest.CaptureFixture[str]) -> None:
+    run_isolated([lambda: os.write(1, b"to stdout\n"), lambda: os.write(2, b"to stderr\n"), abort], work)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_child_and_no_descriptor_is_left_behind() -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    run_isolated([1, segfault, 2, hang, fail], work, seconds=0.5)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
+
+
+def test_the_last_line_before_the_end_is_cut_to_what_a_row_can_show() -> None:
+    def talk() -> NoReturn:
+        os.write(2, b"?" * 1000)
+        os.abort()
+
+    (death,) = run_isolated([talk], work)
+    assert death == Death("SIGABRT: " + "?" * 200)

@@ -1,0 +1,168 @@
+"""The command line lists claims, shows runs, prints reproductions, and says in one line what it cannot do."""
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.__main__ import find, main
+
+ROOT = Path(__file__).parent.parent
+LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
+CRASH = "qnnpack/nn.Hardswish/static-quint8/ptq/batch0/exact@qnnpack"
+NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
+COUNTS = {"qnnpack": (190, 404), "fbgemm": (192, 225), "onednn": (221, 244), "executorch": (84, 172)}
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_claims_lists_every_backend_with_its_counts(capsys: Capture) -> None:
+    assert main(["claims"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, (patterns, claims) in COUNTS.items():
+        start = lines.index(f"{name}: {patterns} patterns, {claims} claims") + 1
+        ids = lines[start : start + claims]
+        assert len(set(ids)) == claims
+        assert all(one.startswith(f"{name}/") for one in ids)
+    assert len(lines) == sum(claims + 1 for _, claims in COUNTS.values())
+
+
+def test_claims_lists_the_backends_asked_for_once(capsys: Capture) -> None:
+    assert main(["claims", "--backend", "onednn", "--backend", "qnnpack", "--backend", "onednn"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if "patterns" in line]
+    assert heads == ["onednn: 221 patterns, 244 claims", "qnnpack: 190 patterns, 404 claims"]
+
+
+def test_claims_as_json_say_patterns_engines_coverage_and_runs(capsys: Capture) -> None:
+    assert main(["claims", "--json"]) == 0
+    backends = json.loads(capsys.readouterr().out)
+    assert {one["name"]: (one["patterns"], one["claims"]) for one in backends} == COUNTS
+    assert [one["engines"] for one in backends] == [["qnnpack"], ["fbgemm", "x86"], ["onednn"], ["executorch"]]
+    for one in backends:
+        assert len(one["list"]) == one["claims"]
+        assert all(claim["covered"] and claim["runs"] >= len(one["engines"]) for claim in one["list"])
+        first = one["list"][0]
+        assert first["id"] == f"{one['name']}/{first['pattern']}/{first['dtype_config']}"
+
+
+def test_claims_of_a_third_party_config(capsys: Capture) -> None:
+    assert main(["claims", "--backend-config", NATIVE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("native: ")
+    assert lines[1].startswith("native/")
+
+
+def test_help_does_not_load_torch() -> None:
+    code = (
+        "import sys; from conformance.__main__ import parser; parser().format_help(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m conformance claims | head -1"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("qnnpack: 190 patterns, 404 claims\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["claim"], "invalid choice: 'claim'"),
+        (["claims", "--backend", "fbgem"], "unknown backend 'fbgem': choose from qnnpack, fbgemm, onednn, executorch"),
+        (["claims", "--backend-config", "json"], "write it as module:callable"),
+        (["claims", "--backend-config", "json:nope"], "AttributeError"),
+        (["claims", "--backend-config", "json:dumps"], "TypeError"),
+        (["claims", "--backend-config", "time:time"], "returned float; it has to return a BackendConfig"),
+        (["claims", "--backend", "qnnpack", "--backend-config", NATIVE], "not allowed with"),
+        (["show", "nope/nn.Linear"], "unknown backend 'nope'"),
+        (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope'"),
+        (["repro", LINEAR.replace("called_twice", "caled_twice")], f"did you mean {LINEAR}"),
+        (
+            ["show", "qnnpack/nn.Linear/static-quint8/*"],
+            "runs: qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack",
+        ),
+        (["show", "--isa", "mmx", LINEAR], "--isa 'mmx': choose from avx2"),
+        (["repro", "--isa", "avx2", LINEAR], "torch is loaded already; set ONEDNN_MAX_CPU_ISA=AVX2"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], says: str, capsys: Capture) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("conformance: error: ")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_a_usage_error_has_no_traceback() -> None:
+    command = [sys.executable, "-m", "conformance", "claims", "--backend", "nope"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("conformance: error: unknown backend 'nope': choose from qnnpack, ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_is_found_by_its_id_by_a_glob_and_on_another_engine() -> None:
+    assert find(LINEAR).id == LINEAR
+    assert find("*/nn.Linear/static-quint8/ptq/called_twice/exact@qnn*").id == LINEAR
+    assert find(LINEAR.replace("@qnnpack", "@onednn")).engine == "onednn"
+
+
+def test_an_id_that_reads_as_a_glob_is_an_id() -> None:
+    wildcard = "onednn/torch.add(*,nn.Conv2d)/static-quint8/ptq/default/exact@onednn"
+    assert find(wildcard).id == wildcard
+
+
+def test_show_prints_all_there_is_about_a_run(capsys: Capture) -> None:
+    assert main(["show", LINEAR]) == 0
+    out = capsys.readouterr().out
+    titles = [line[3:] for line in out.splitlines() if line.startswith("== ")]
+    assert titles == [
+        "model", "quantization", "observed model", "observers", "reference model",
+        "quantization parameters of the reference model", "lowered model", "kernels in order",
+        "conversions inside of kernels", "output 0", "checks", "ledger",
+    ]  # fmt: skip
+    assert "self.op = nn.Linear(8, 8)" in out
+    assert "activation_post_process_0: PowerOfTwoObserver quint8 [0, 255] scale 0.0625 zero point 128" in out
+    assert "op.weight_scale: 0.0078125" in out
+    assert "quantized  quantized.linear" in out
+    assert "index                          got      expected           exact" in out
+    assert "numerics    fail" in out
+    assert "accuracy    pass" in out
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide by zero without a signal")
+def test_show_survives_a_crash_and_shows_what_precedes_it(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", CRASH]) == 0
+    out = capfd.readouterr().out
+    assert "== lowered model" in out
+    assert "QuantizedHardswish" in out
+    assert "== crashes\nthe process dies: SIGFPE" in out
+
+
+@pytest.mark.parametrize("command", ["show", "repro"])
+def test_an_engine_that_is_not_here_is_said_and_status_1(command: str, capsys: Capture) -> None:
+    assert main([command, "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@executorch"]) == 1
+    out, err = capsys.readouterr()
+    assert "engine executorch is unavailable here: " in out + err
+    assert "Traceback" not in out + err
+
+
+def test_repro_prints_a_script(capsys: Capture) -> None:
+    assert main(["repro", LINEAR]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f'"""{LINEAR}\n\nnumerics: ')
+    compile(out, "script.py", "exec")
+
+
+def test_an_instruction_set_limit_is_set_before_torch_loads() -> None:
+    command = [sys.executable, "-m", "conformance", "repro", "--isa", "avx2", LINEAR]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, _, _ = done.stdout.partition("import torch\n")
+    assert "os.environ.update({'ONEDNN_MAX_CPU_ISA': 'AVX2'" in before

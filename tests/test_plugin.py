@@ -1,0 +1,322 @@
+"""Invocations of the suite: what passes, fails, is expected to fail, is refused, and what is left in rows files."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conformance.rows import Row, RowsFile, read
+
+ROOT = Path(__file__).parent.parent
+SUITE = "conformance/test_conformance.py"
+
+CONFORMING = "qnnpack/nn.Hardswish/static-quint8/ptq/default/exact@qnnpack"
+CRASHING = "qnnpack/nn.Hardswish/static-quint8/ptq/batch0/exact@qnnpack"
+NEIGHBOUR = "qnnpack/nn.Hardswish/static-quint8/ptq/batch1/exact@qnnpack"
+UNLISTED = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
+LISTED = "qnnpack/torch.cat/static-quint8/ptq/keyword/exact@qnnpack"
+HALF_LISTED = "qnnpack/torch.stack/static-quint8/ptq/keyword/exact@qnnpack"
+GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
+SELECTED = (CONFORMING, CRASHING, NEIGHBOUR, UNLISTED, LISTED, HALF_LISTED, GONE)
+NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
+
+divides_by_zero = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="other processors divide by zero in silence"
+)
+
+
+def entry(name: str, match: str, *checks: str) -> str:
+    return (
+        f'[[deviation]]\nid = "{name}"\nmatch = "{match}"\ncheck = {json.dumps(checks)}\n'
+        f'reason = "the reason of {name}"\nupstream = "unreported"\n'
+    )
+
+
+LEDGER = "\n".join(
+    (
+        entry("keyword", LISTED, "observed", "lowered"),
+        entry("half", HALF_LISTED, "lowered"),
+        entry("gone", GONE, "numerics"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What an invocation of the suite came to."""
+
+    status: int
+    output: str
+    results: Path
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        return {row.id: row for row in self.file.rows}
+
+    @property
+    def file(self) -> RowsFile:
+        return read(self.results)
+
+
+def command(results: Path, ledger: Path, arguments: Sequence[str]) -> list[str]:
+    options = ["-p", "no:cacheprovider", "-rA", "--results", str(results), "--ledger", str(ledger)]
+    return [sys.executable, "-m", "pytest", SUITE, *options, *arguments]
+
+
+def invoke(folder: Path, *arguments: str, ledger: str = "", results: Path | None = None) -> Invocation:
+    """Run the suite in a process of its own; rows and ledger are in `folder`, and modules to import may be."""
+    folder.mkdir(exist_ok=True)
+    (folder / "known").mkdir()
+    (folder / "known" / "known.toml").write_text(ledger)
+    results = results or folder / "rows.jsonl"
+    done = subprocess.run(
+        command(results, folder / "known", arguments), cwd=ROOT, capture_output=True, text=True, errors="replace",
+        env={**os.environ, "PYTHONPATH": str(folder)}, check=False,
+    )  # fmt: skip
+    return Invocation(done.returncode, done.stdout + done.stderr, results)
+
+
+def cases(*ids: str) -> list[str]:
+    return [option for one in ids for option in ("--case", one)]
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
+    return invoke(tmp_path_factory.mktemp("serial"), "--backend", "qnnpack", *cases(*SELECTED), ledger=LEDGER)
+
+
+@pytest.fixture(scope="module")
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
+    folder = tmp_path_factory.mktemp("distributed")
+    return invoke(folder, "--backend", "qnnpack", "-n", "2", *cases(*SELECTED), ledger=LEDGER)
+
+
+def test_every_run_has_its_row_between_header_and_footer(serial: Invocation) -> None:
+    assert [row.id for row in serial.file.rows] == sorted(SELECTED)
+    assert serial.file.header["backends"] == ["qnnpack"]
+    assert serial.file.header["engines"] == {"qnnpack": "available"}
+    assert serial.file.header["selection"] == list(SELECTED)
+    assert serial.file.footer["rows"] == len(SELECTED)
+    assert not serial.results.with_name("rows.jsonl.partial").exists()
+
+
+def test_a_conforming_run_passes(serial: Invocation) -> None:
+    row = serial.rows[CONFORMING]
+    assert f"PASSED {SUITE}::test_run[{CONFORMING}]" in serial.output
+    assert (row.verdict, row.known, row.detail) == ("conforms", None, "")
+    assert row.kernels == ("quantized.hardswish",)
+    assert row.seconds > 0
+
+
+def test_an_unlisted_deviation_fails_with_check_numbers_and_command(serial: Invocation) -> None:
+    row = serial.rows[UNLISTED]
+    assert (row.verdict, row.known) == ("deviates", None)
+    assert row.failed == {"numerics"}
+    assert f"{UNLISTED}: numerics: {row.mismatched} of 32 codes differ" in serial.output
+    assert f"(not in the ledger: numerics). Reproduce: python -m conformance repro '{UNLISTED}'" in serial.output
+    assert serial.status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_listed_deviation_is_expected_with_its_reason(serial: Invocation) -> None:
+    assert f"XFAIL {SUITE}::test_run[{LISTED}] - keyword: the reason of keyword" in serial.output
+    assert (serial.rows[LISTED].verdict, serial.rows[LISTED].known) == ("deviates", "keyword")
+
+
+def test_a_listed_run_that_deviates_in_another_check_too_fails(serial: Invocation) -> None:
+    assert f"FAILED {SUITE}::test_run[{HALF_LISTED}]" in serial.output
+    assert "(not in the ledger: observed)" in serial.output
+
+
+def test_a_listed_run_that_conforms_fails(serial: Invocation) -> None:
+    assert f"{GONE}: no longer deviates in numerics: remove it from gone (known.toml#3)" in serial.output
+    assert serial.rows[GONE].verdict == "conforms"
+
+
+@divides_by_zero
+def test_a_crash_costs_one_row(serial: Invocation) -> None:
+    assert serial.rows[CRASHING].verdict == "crashes"
+    assert "SIGFPE" in serial.rows[CRASHING].detail
+    assert serial.rows[NEIGHBOUR].verdict == "conforms"
+
+
+def test_the_summary_counts_and_names_what_is_new(serial: Invocation) -> None:
+    verdicts = [row.verdict for row in serial.rows.values()]
+    counted = ", ".join(f"{verdicts.count(v)} {v}" for v in ("conforms", "deviates", "crashes") if v in verdicts)
+    assert f"qnnpack: 5 claims, 7 runs: {counted}; " in serial.output
+    assert f"new: {UNLISTED}\n     python -m conformance repro '{UNLISTED}'" in serial.output
+    assert f"new: {LISTED}" not in serial.output
+
+
+def test_distributed_rows_are_those_of_one_process_but_for_the_seconds(
+    serial: Invocation, distributed: Invocation
+) -> None:
+    def timeless(invocation: Invocation) -> list[dict[str, object]]:
+        return [{**row.to_json(), "seconds": 0} for row in invocation.file.rows]
+
+    assert timeless(distributed) == timeless(serial)
+    assert distributed.file.header == serial.file.header
+    timings = ("seconds", "torch_seconds")
+    assert {k: v for k, v in distributed.file.footer.items() if k not in timings} == {
+        k: v for k, v in serial.file.footer.items() if k not in timings
+    }
+    assert distributed.status == serial.status
+
+
+MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
+REFUSED = {
+    "backend": (["--backend", "nope"], "", "unknown backend 'nope': choose from qnnpack, fbgemm, onednn, executorch"),
+    "engine": (
+        ["--backend", "fbgemm", "--engine", "nope", "--case", "*nn.ReLU/*"],
+        "",
+        "unknown engine 'nope': choose from",
+    ),
+    "glob": (["--backend", "fbgemm", "--case", "fbgemm/nn.Relu/*"], "", "no run matches 'fbgemm/nn.Relu/*'"),
+    "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps': TypeError"),
+    "both": (["--backend", "qnnpack", "--backend-config", NATIVE], "", "exclude each other"),
+    "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1: unknown check 'numeric'"),
+    "isa": (["--isa", "mmx"], "", "--isa 'mmx': choose from avx2"),
+    "results": (["--backend", "qnnpack", *cases(GONE)], "", "name a file that can be written"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Invocation]]:
+    """All wrong invocations, side by side."""
+    folders = {name: tmp_path_factory.mktemp(f"refused-{name}") for name in REFUSED}
+
+    def one(name: str) -> Invocation:
+        arguments, ledger, _ = REFUSED[name]
+        # a file cannot be a folder
+        results = folders[name] / "known" / "known.toml" / "rows.jsonl" if name == "results" else None
+        return invoke(folders[name], *arguments, ledger=ledger, results=results)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return {name: (folders[name], done) for name, done in zip(REFUSED, pool.map(one, REFUSED), strict=True)}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_invocation_is_refused_in_one_line_and_leaves_no_file(
+    name: str, refused: dict[str, tuple[Path, Invocation]]
+) -> None:
+    folder, invocation = refused[name]
+    assert invocation.status == pytest.ExitCode.USAGE_ERROR
+    (error,) = [line for line in invocation.output.splitlines() if line.startswith("ERROR: ")]
+    assert REFUSED[name][2] in error
+    assert "Traceback" not in invocation.output
+    files = {path.name for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert files == {"known.toml"}
+
+
+UNCOVERED = """\
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
+import torch
+
+def config():
+    dtypes = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+    shared = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+    return BackendConfig("mine").set_backend_pattern_configs([
+        BackendPatternConfig(op).set_observation_type(shared).add_dtype_config(dtypes) for op in (nn.ReLU, nn.Fold)
+    ])
+"""
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Invocation]:
+    """Invocations with third parties' configs, other engines and other limits, side by side."""
+    case = "/nn.ReLU/static-quint8/ptq/default/exact@"
+    arguments = {
+        "native": ["--backend-config", NATIVE, "--isa", "avx2", *cases(f"native{case}x86")],
+        "uncovered": ["--backend-config", "mine:config", *cases("mine/nn.Fold/*", f"mine{case}*")],
+        "absent": ["--backend", "fbgemm", "--engine", "executorch", *cases(f"fbgemm{case}executorch")],
+        "entries": ["--backend", "executorch", "-k", "test_ledger_entry"],
+    }
+    folders = {name: tmp_path_factory.mktemp(name) for name in arguments}
+    (folders["uncovered"] / "mine.py").write_text(UNCOVERED)
+    ledger = entry("matches", "executorch/nn.Conv2d/*", "numerics") + entry(
+        "nothing", "executorch/nn.conv2d/*", "numerics"
+    )
+
+    def one(name: str) -> Invocation:
+        return invoke(folders[name], *arguments[name], ledger=ledger if name == "entries" else "")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(arguments, pool.map(one, arguments), strict=True))
+
+
+def test_an_entry_that_matches_no_run_fails(others: dict[str, Invocation]) -> None:
+    invocation = others["entries"]
+    assert "nothing (known.toml#2) matches no run: executorch/nn.conv2d/*" in invocation.output
+    assert "1 failed, 1 passed" in invocation.output
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_third_partys_config_is_run_as_any_other(others: dict[str, Invocation]) -> None:
+    invocation = others["native"]
+    assert invocation.status == pytest.ExitCode.OK
+    assert [row.verdict for row in invocation.file.rows] == ["conforms"]
+    assert invocation.file.header["backends"] == ["native"]
+
+
+def test_an_instruction_set_limit_stands_in_the_header(others: dict[str, Invocation]) -> None:
+    header = others["native"].file.header
+    assert (header["isa_limit"], header["isa"]) == ("avx2", "avx2")
+
+
+def test_an_operator_that_the_tables_lack_is_named_with_what_to_do(others: dict[str, Invocation]) -> None:
+    rows = others["uncovered"].file.rows
+    assert [(row.id, row.verdict) for row in rows] == [
+        ("mine/nn.Fold/static-quint8/ptq/not-covered/exact@x86", "unavailable"),
+        ("mine/nn.ReLU/static-quint8/ptq/default/exact@x86", "conforms"),
+    ]
+    assert "nn.Fold" in rows[0].detail
+    assert "conformance/operators/" in rows[0].detail
+    assert others["uncovered"].status == pytest.ExitCode.OK
+
+
+def test_an_invocation_that_executes_nothing_fails_and_says_why(others: dict[str, Invocation]) -> None:
+    invocation = others["absent"]
+    (row,) = invocation.file.rows
+    assert row.verdict == "unavailable"
+    assert row.detail.startswith("engine executorch: ")
+    assert f"nothing was executed: {row.detail}" in invocation.output
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """An invocation that has written its first rows and has more to do."""
+    results = tmp_path / "rows.jsonl"
+    (tmp_path / "known").mkdir()
+    arguments = command(results, tmp_path / "known", ["--backend", "qnnpack", "--case", "qnnpack/nn.Conv2d/*"])
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    partial = tmp_path / "rows.jsonl.partial"
+    try:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if partial.exists() and len(partial.read_text().splitlines()) > 1:
+                break
+            time.sleep(0.01)
+        yield results, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_killed_invocation_leaves_its_rows_aside(halfway: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    results, process = halfway
+    process.kill()
+    process.wait()
+    assert not results.exists()
+    lines = results.with_name("rows.jsonl.partial").read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["header", *["row"] * (len(lines) - 1)]
+    assert len(lines) > 1
