@@ -50,9 +50,12 @@ class Run:
     def recipe(self) -> Recipe:
         assert self.variant is not None
         return recipe(
-            self.claim.dtypes, engine=self.engine, qat=self.flow == "qat", per_channel=self.variant.per_channel,
+            self.claim.dtypes,
+            engine=self.engine,
+            qat=self.flow == "qat",
+            per_channel=self.variant.per_channel,
             target=target_source(self.claim) if self.variant.prelude else "",
-        )  # fmt: skip
+        )
 
 
 def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
@@ -77,5 +80,7 @@ def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
         return all_runs
     for glob in globs:
         if not any(fnmatch.fnmatchcase(run.id, glob) for run in all_runs):
-            raise UsageError(f"no run matches {glob!r}: list claims with `python -m conformance claims`, ids end in @engine")
+            raise UsageError(
+                f"no run matches {glob!r}: list claims with `python -m conformance claims`, ids end in @engine"
+            )
     return [run for run in all_runs if any(fnmatch.fnmatchcase(run.id, glob) for glob in globs)]

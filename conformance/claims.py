@@ -101,12 +101,18 @@ def third_party(path: str) -> BackendClaims:
         factory: Callable[[], object] = getattr(importlib.import_module(module), attribute)
         config = factory()
     except Exception as error:
-        raise UsageError(f"--backend-config {path!r}: {type(error).__name__}: {error}; it has to be importable from here") from error
+        raise UsageError(
+            f"--backend-config {path!r}: {type(error).__name__}: {error}; it has to be importable from here"
+        ) from error
     finally:
         sys.path.remove("")
     if not isinstance(config, BackendConfig):
-        raise UsageError(f"--backend-config {path!r} returned {type(config).__name__}; it has to return a BackendConfig")
+        raise UsageError(
+            f"--backend-config {path!r} returned {type(config).__name__}; it has to return a BackendConfig"
+        )
     name = config.name or attribute
     if name in BACKENDS:
         name = attribute
-    return BackendClaims(name, config, THIRD_PARTY_ENGINES, claims_of(name, config), f"from {module} import {attribute}")
+    return BackendClaims(
+        name, config, THIRD_PARTY_ENGINES, claims_of(name, config), f"from {module} import {attribute}"
+    )

@@ -6,6 +6,7 @@ the child's memory: all of them are done again, each alone, and a job that dies 
 The parent must not have computed with more than one thread before it forks: a child has none of the parent's threads.
 """
 
+import faulthandler
 import gc
 import os
 import pickle
@@ -44,6 +45,7 @@ class Raised:
     """A job whose code raised: a fault of ours, neither the engine's nor a crash."""
 
     traceback: str
+
 
 Outcome = Done[R] | Death | Raised
 
@@ -97,12 +99,12 @@ def _serve(jobs: Sequence[T], work: Callable[[T], R], send: int, said: int) -> N
         os.dup2(said, 1)
         os.dup2(said, 2)
         gc.disable()
+        faulthandler.disable()  # the parent tells of a death; pytest's handler would print sixty lines
         for job in jobs:
             try:
-                answer = (True, work(job))
-            except Exception:
-                answer = (False, traceback.format_exc())  # type: ignore[assignment]
-            body = pickle.dumps(answer)
+                body = pickle.dumps((True, work(job)))
+            except (Exception, SystemExit):
+                body = pickle.dumps((False, traceback.format_exc()))
             os.write(send, len(body).to_bytes(8, "little"))
             _write_all(send, body)
         status = 0
@@ -152,5 +154,7 @@ def _reason(status: int, said: bytes) -> str:
         ended = f"{signal.Signals(number).name}"
     else:
         ended = f"exit status {os.waitstatus_to_exitcode(status)}"
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")]
+    lines = [
+        line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")
+    ]
     return f"{ended}: {lines[-1][:200]}" if lines else ended

@@ -5,6 +5,7 @@ import io
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +14,9 @@ from . import pipeline
 from .cases import Run
 from .checks import CHECKS, Evidence, signature
 from .engines import engine
+from .memory import fresh_memory_holds
 from .pipeline import Stopwatch, Subject
 from .probes import fill
-from .memory import fresh_memory_holds
 from .rows import Row
 from .trace import execute, nested_kernels
 
@@ -26,13 +27,19 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:300]}"
 
 
-def describe(run: Run) -> dict[str, str]:
+def describe(run: Run) -> dict[str, Any]:
     """The fields of a row that are known before it runs."""
     claim = run.claim
     return {
-        "id": run.id, "backend": claim.backend, "pattern": claim.pattern, "dtype_config": claim.dtype_config, "flow": run.flow,
-        "variant": run.variant.name if run.variant else "not-covered", "profile": run.profile, "engine": run.engine,
-    }  # fmt: skip
+        "id": run.id,
+        "backend": claim.backend,
+        "pattern": claim.pattern,
+        "dtype_config": claim.dtype_config,
+        "flow": run.flow,
+        "variant": run.variant.name if run.variant else "not-covered",
+        "profile": run.profile,
+        "engine": run.engine,
+    }
 
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -59,6 +66,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.watch = Stopwatch()
+        self._front_failures: dict[str, str] = {}
         self._last: tuple[tuple[object, ...], Evidence] | None = None
 
     def evidence(self, run: Run) -> Evidence:
@@ -163,7 +171,9 @@ class Judge:
 
     def _ablate_lowered(self, evidence: Evidence, given: Subject) -> None:
         """Where prepare shows no difference, look for one in the lowered model."""
-        assert evidence.lowered is not None and evidence.prepared_without is not None and evidence.rest is not None
+        assert evidence.lowered is not None
+        assert evidence.prepared_without is not None
+        assert evidence.rest is not None
         with self._stage(evidence, "lower without"):
             pipeline.calibrate(evidence.prepared_without, given)
             other = pipeline.lower(evidence.prepared_without, evidence.rest)
@@ -174,7 +184,8 @@ class Judge:
     def _repeat(self, evidence: Evidence, given: Subject) -> None:
         """Run again in every way that must not make a difference."""
         model, execution = evidence.lowered, evidence.execution
-        assert model is not None and execution is not None
+        assert model is not None
+        assert execution is not None
         with self._stage(evidence, "second run"), fresh_memory_holds(0xAA):
             outputs, nested = nested_kernels(model, given.fresh_inputs())
             evidence.repetitions["second run"] = outputs
@@ -189,7 +200,8 @@ class Judge:
     def _reloaded(self, evidence: Evidence, given: Subject) -> list[Tensor]:
         """Outputs of a model with other weights and uncalibrated observers, after loading the lowered model's state."""
         blank = evidence.blank
-        assert evidence.lowered is not None and blank is not None
+        assert evidence.lowered is not None
+        assert blank is not None
         fill(blank, "other", given.run.recipe.weight_levels)
         blank.eval()
         other = pipeline.lower(blank, evidence.run.backend.config)

@@ -13,10 +13,17 @@ from .rows import CHECKS, Row
 
 KNOWN = Path(__file__).parent / "known"
 FIELDS = {
-    "id": str, "match": (str, list), "except": (str, list), "check": (str, list), "when": dict, "reason": str, "upstream": str,
-}  # fmt: skip
+    "id": str,
+    "match": (str, list),
+    "except": (str, list),
+    "check": (str, list),
+    "when": dict,
+    "reason": str,
+    "upstream": str,
+}
 REQUIRED = ("id", "match", "check", "reason", "upstream")
 CONDITIONS = ("torch", "arch", "isa")
+VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,12 @@ class Entry:
 
     id: str
     match: tuple[str, ...]
-    exclude: tuple[str, ...]
     check: frozenset[str]
     reason: str
     upstream: str
     when: Mapping[str, str]
     source: str
+    exclude: tuple[str, ...] = ()
 
     def matches(self, run_id: str) -> bool:
         return any(fnmatch.fnmatchcase(run_id, glob) for glob in self.match) and not any(
@@ -54,7 +61,9 @@ class Entry:
     def applies(self, host: Host) -> bool:
         """Whether this host is one that the entry speaks of."""
         return all(
-            _version_in(getattr(host, name), condition) if name == "torch" else fnmatch.fnmatchcase(getattr(host, name), condition)
+            _version_in(getattr(host, name), condition)
+            if name == "torch"
+            else fnmatch.fnmatchcase(getattr(host, name), condition)
             for name, condition in self.when.items()
         )
 
@@ -70,7 +79,9 @@ def _version_in(version: str, condition: str) -> bool:
             continue
         bound = _numbers(relation[2])
         mine = numbers[: len(bound)]
-        if not {">=": mine >= bound, "<=": mine <= bound, "==": mine == bound, "<": mine < bound, ">": mine > bound}[relation[1]]:
+        if not {">=": mine >= bound, "<=": mine <= bound, "==": mine == bound, "<": mine < bound, ">": mine > bound}[
+            relation[1]
+        ]:
             return False
     return True
 
@@ -90,9 +101,13 @@ def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: not readable as TOML: {error}") from error
         if set(document) - {"deviation"}:
-            raise UsageError(f"{path}: unknown table {sorted(set(document) - {'deviation'})[0]!r}: entries are [[deviation]]")
-        for number, values in enumerate(document.get("deviation", []), 1):
-            entries.append(_entry(f"{path.name}#{number}", values))
+            raise UsageError(
+                f"{path}: unknown table {sorted(set(document) - {'deviation'})[0]!r}: entries are [[deviation]]"
+            )
+        listed = document.get("deviation", [])
+        if not isinstance(listed, list) or not all(isinstance(values, dict) for values in listed):
+            raise UsageError(f"{path}: deviation is not a list of tables: entries begin with [[deviation]]")
+        entries += [_entry(f"{path.name}#{number}", values) for number, values in enumerate(listed, 1)]
     seen: dict[str, str] = {}
     for entry in entries:
         if entry.id in seen:
@@ -107,6 +122,9 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
             raise UsageError(f"{source}: unknown field {name!r}: fields are {', '.join(FIELDS)}")
         if not isinstance(value, FIELDS[name]):  # type: ignore[arg-type]
             raise UsageError(f"{source}: {name} is a {type(value).__name__}")
+    for name in ("match", "except", "check"):
+        if not all(isinstance(part, str) for part in values.get(name, [])):
+            raise UsageError(f"{source}: {name} holds something that is no string")
     for name in REQUIRED:
         if not values.get(name):
             raise UsageError(f"{source}: {name} is missing")
@@ -115,13 +133,26 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
         if name not in (*CHECKS, "crashes"):
             raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
     when = values.get("when", {})
-    for name in when:
+    for name, condition in when.items():
         if name not in CONDITIONS:
             raise UsageError(f"{source}: unknown condition {name!r}: conditions are {', '.join(CONDITIONS)}")
+        if not isinstance(condition, str):
+            raise UsageError(f"{source}: when.{name} is a {type(condition).__name__}, not a string")
+        if name == "torch" and not all(VERSION.fullmatch(part.strip()) for part in condition.split(",")):
+            raise UsageError(
+                f"{source}: when.torch {condition!r}: write bounds such as '>=2.10,<2.14', or a glob such as '2.13.*'"
+            )
     if values["upstream"] != "unreported" and not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", values["upstream"]):
         raise UsageError(f"{source}: upstream {values['upstream']!r}: write owner/repo#number, or unreported")
     return Entry(
-        values["id"], tuple(match), tuple(exclude), frozenset(check), values["reason"], values["upstream"], dict(when), source
+        id=values["id"],
+        match=tuple(match),
+        check=frozenset(check),
+        reason=values["reason"],
+        upstream=values["upstream"],
+        when=dict(when),
+        source=source,
+        exclude=tuple(exclude),
     )
 
 

@@ -44,13 +44,28 @@ class Stopwatch:
 def names() -> dict[str, Any]:
     """Return what the sources of models and recipes refer to."""
     return {
-        "torch": torch, "nn": nn, "F": F, "operator": operator, "nni": nni, "nnqat": nnqat, "nniqat": nniqat,
+        "torch": torch,
+        "nn": nn,
+        "F": F,
+        "operator": operator,
+        "nni": nni,
+        "nnqat": nnqat,
+        "nniqat": nniqat,
         "PowerOfTwoObserver": quantization.PowerOfTwoObserver,
         "PowerOfTwoPerChannelObserver": quantization.PowerOfTwoPerChannelObserver,
-        **{name: getattr(ao, name) for name in (
-            "QConfig", "QConfigMapping", "FakeQuantize", "FixedQParamsFakeQuantize", "FixedQParamsObserver",
-            "MovingAverageMinMaxObserver", "PlaceholderObserver")},
-    }  # fmt: skip
+        **{
+            name: getattr(ao, name)
+            for name in (
+                "QConfig",
+                "QConfigMapping",
+                "FakeQuantize",
+                "FixedQParamsFakeQuantize",
+                "FixedQParamsObserver",
+                "MovingAverageMinMaxObserver",
+                "PlaceholderObserver",
+            )
+        },
+    }
 
 
 def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
@@ -124,9 +139,9 @@ def prepare(given: Subject, config: BackendConfig) -> GraphModule:
 
 def calibrate(prepared: GraphModule, given: Subject) -> None:
     """Show the data to the observers; batch norm statistics stay as they are, or they would not be dyadic."""
-    for module in prepared.modules():
-        if hasattr(module, "freeze_bn_stats"):
-            module.freeze_bn_stats()
+    modules: list[Any] = [module for module in prepared.modules() if hasattr(module, "freeze_bn_stats")]
+    for module in modules:
+        module.freeze_bn_stats()
     with torch.no_grad():
         prepared(*(x.clone() for x in given.calibration))
     prepared.eval()

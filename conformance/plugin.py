@@ -15,12 +15,29 @@ from .isa import limit_isa
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "conformance of quantized backends")
-    group.addoption("--backend", action="append", default=[], metavar="NAME", help="run this backend's claims; repeatable")
-    group.addoption("--engine", action="append", default=[], metavar="NAME",
-                    help="run on this engine instead of those the registry names; repeatable")  # fmt: skip
-    group.addoption("--case", action="append", default=[], metavar="GLOB", help="run what matches this glob over run ids; repeatable")
-    group.addoption("--backend-config", metavar="MODULE:CALLABLE", help="run the claims of the BackendConfig that this returns")
-    group.addoption("--results", type=Path, metavar="PATH", help="rows file (default reports/out/<backend>-<arch>.jsonl)")
+    group.addoption(
+        "--backend", action="append", default=[], metavar="NAME", help="run this backend's claims; repeatable"
+    )
+    group.addoption(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run on this engine instead of those the registry names; repeatable",
+    )
+    group.addoption(
+        "--case",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="run what matches this glob over run ids; repeatable",
+    )
+    group.addoption(
+        "--backend-config", metavar="MODULE:CALLABLE", help="run the claims of the BackendConfig that this returns"
+    )
+    group.addoption(
+        "--results", type=Path, metavar="PATH", help="rows file (default reports/out/<backend>-<arch>.jsonl)"
+    )
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, such as avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
 
@@ -38,12 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if not {"run", "ledger_entry"} & set(metafunc.fixturenames):
+    if not {"run", "ledger_entry", "config_of"} & set(metafunc.fixturenames):
         return
     conformance = metafunc.config.stash[Conformance.KEY]
     try:
         if "run" in metafunc.fixturenames:
             metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in conformance.selection.runs])
+        elif "config_of" in metafunc.fixturenames:
+            metafunc.parametrize("config_of", [pytest.param(one, id=one.name) for one in conformance.selection.whole])
         else:
             entries = conformance.selection.ledger_to_check
             metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.id) for entry in entries])
@@ -70,13 +89,29 @@ class Conformance:
 
     @cached_property
     def selection(self) -> Any:
-        from .session import KNOWN, Selection
+        from .ledger import KNOWN
+        from .session import Selection
 
         option = self.config.getoption
         return Selection(
-            option("backend"), option("engine"), option("case"), option("backend_config"), option("isa"), option("results"),
+            option("backend"),
+            option("engine"),
+            option("case"),
+            option("backend_config"),
+            option("isa"),
+            option("results"),
             option("ledger") or KNOWN,
-        )  # fmt: skip
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Refuse options that make no sense before anything is collected or a worker started."""
+        option = self.config.getoption
+        if self.controls and any(option(name) for name in ("backend", "engine", "case", "backend_config", "ledger")):
+            try:
+                _ = self.selection.runs, self.selection.entries
+            except UsageError as error:
+                raise pytest.UsageError(str(error)) from error
 
     @property
     def controls(self) -> bool:
@@ -128,7 +163,7 @@ class Conformance:
 
         conformance = self
 
-        class ByBatch(LoadScopeScheduling):
+        class ByBatch(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
                 _, _, name = nodeid.partition("::test_run[")
                 return conformance.batches.get(name.removesuffix("]"), nodeid) if name else nodeid

@@ -35,8 +35,8 @@ def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -
 def fill(model: nn.Module, key: str, levels: int) -> None:
     """Give every parameter and buffer of `model` dyadic values; weights lie within ±`levels` steps of 2**-7.
 
-    Variances make sqrt(var + eps) a power of two, so that batch norm folds into dyadic weights: with one scale for each
-    channel of the norm, gamma / sqrt(var + eps) is 1/2, 1 or 2.
+    Variances make sqrt(var + eps) a power of two, so that batch norm folds into dyadic weights: gamma / sqrt(var + eps) is
+    between 1/4 and 2 and has its own value for each channel.
     """
     norms = {name: m for name, m in model.named_modules() if hasattr(m, "eps")}
     tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -45,8 +45,8 @@ def fill(model: nn.Module, key: str, levels: int) -> None:
             owner, _, leaf = name.rpartition(".")
             label, shape = f"{key}/{name}", tuple(tensor.shape)
             if leaf == "running_var":
-                power = 4.0 ** integers(label, tensor.numel(), -1, 1).double()
-                tensor.copy_(power - norms[owner].eps if norms[owner].eps < 0.25 else power)
+                eps = norms[owner].eps
+                tensor.copy_(4.0 ** integers(label, tensor.numel(), -1 if eps < 0.25 else 0, 1).double() - eps)
             elif leaf == "running_mean":
                 tensor.copy_(grid(label, shape, -8, 8, -4))
             elif leaf == "weight" and (owner in norms or tensor.dim() < 2):

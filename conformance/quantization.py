@@ -1,29 +1,32 @@
 """From a dtype config to observers and a QConfigMapping that satisfy it, as source text and as objects."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
-from torch.ao.quantization.observer import ObserverBase
 
 RANGES: dict[torch.dtype, tuple[int, int]] = {
-    torch.quint8: (0, 255), torch.qint8: (-128, 127), torch.quint4x2: (0, 15), torch.qint32: (-(2**31), 2**31 - 1),
-}  # fmt: skip
+    torch.quint8: (0, 255),
+    torch.qint8: (-128, 127),
+    torch.quint4x2: (0, 15),
+    torch.qint32: (-(2**31), 2**31 - 1),
+}
 QUANTIZED = frozenset(RANGES)
 REDUCED_RANGE_ENGINES = frozenset({"fbgemm", "x86"})
 """Their 8-bit kernels add pairs of products in int16 on CPUs without VNNI, so torch's own qconfigs give activations
 7 bits there (`torch.ao.quantization.get_default_qconfig`)."""
 
 
-def rounded_up(observer: ObserverBase, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
+def rounded_up(observer: Any, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
     """Round scales up to powers of two and fit affine zero points to them."""
     mantissa, exponent = torch.frexp(scale)
     exact = torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 0.5).int())
-    low = torch.clamp(observer.min_val, max=0.0)
-    if not torch.isfinite(low).all() or low.numel() == 0:
+    if observer.min_val.numel() == 0 or not torch.isfinite(observer.min_val).all():
         return scale, zero_point  # nothing was observed
+    low = torch.clamp(observer.min_val, max=0.0)
     if observer.qscheme == torch.per_channel_affine_float_qparams:
         return exact, -observer.min_val / exact
     if observer.qscheme in (torch.per_tensor_affine, torch.per_channel_affine):
@@ -35,14 +38,14 @@ def rounded_up(observer: ObserverBase, scale: Tensor, zero_point: Tensor) -> tup
 class PowerOfTwoObserver(MinMaxObserver):
     """A min-max observer whose scale is rounded up to a power of two."""
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return rounded_up(self, *super().calculate_qparams())
 
 
 class PowerOfTwoPerChannelObserver(PerChannelMinMaxObserver):
     """A per-channel min-max observer whose scales are rounded up to powers of two."""
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         return rounded_up(self, *super().calculate_qparams())
 
 
@@ -82,7 +85,9 @@ def _range(constrained: DTypeWithConstraints, *, reduced: bool) -> tuple[int, in
     return (low if lowest is None else max(low, int(lowest))), (high if highest is None else min(high, int(highest)))
 
 
-def _observer(constrained: DTypeWithConstraints, qscheme: str, *, qat: bool, reduced: bool = False, axis: int | None = None) -> str:
+def _observer(
+    constrained: DTypeWithConstraints, qscheme: str, *, qat: bool, reduced: bool = False, axis: int | None = None
+) -> str:
     """Source of an observer (or, for QAT, a fake-quantize) within the constraints."""
     low, high = _range(constrained, reduced=reduced)
     floor = constrained.scale_min_lower_bound
@@ -151,5 +156,6 @@ def recipe(dtypes: DTypeConfig, *, engine: str, qat: bool, per_channel: bool, ta
     if target:
         free = replace(constrained, scale_exact_match=None, zero_point_exact_match=None)
         general = _observer(free, "per_tensor_affine", qat=qat, reduced=reduced)
-        mapping = f"QConfigMapping().set_global(QConfig(activation={general}, weight={weight})).set_object_type({target}, qconfig)"
+        others = f"QConfig(activation={general}, weight={weight})"
+        mapping = f"QConfigMapping().set_global({others}).set_object_type({target}, qconfig)"
     return Recipe(kind, qconfig, mapping, steps, levels)

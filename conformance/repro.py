@@ -47,8 +47,15 @@ IMPORTS = {
     **{
         name: f"from torch.ao.quantization import {name}"
         for name in (
-            "FakeQuantize", "FakeQuantizeBase", "FixedQParamsFakeQuantize", "FixedQParamsObserver",
-            "MovingAverageMinMaxObserver", "ObserverBase", "PlaceholderObserver", "QConfig", "QConfigMapping",
+            "FakeQuantize",
+            "FakeQuantizeBase",
+            "FixedQParamsFakeQuantize",
+            "FixedQParamsObserver",
+            "MovingAverageMinMaxObserver",
+            "ObserverBase",
+            "PlaceholderObserver",
+            "QConfig",
+            "QConfigMapping",
         )
     },
     "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
@@ -59,7 +66,7 @@ IMPORTS = {
     },
     "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
     "tree_leaves": "from torch.utils._pytree import tree_leaves",
-}  # fmt: skip
+}
 """Statements that bind the names that scripts use. torch's own configs equal the registered ones, as tests/ shows."""
 
 COMPLETES = "import torch.ao.quantization.quantize_fx"
@@ -544,9 +551,15 @@ def _stable(case: Case) -> Iterator[str]:
 
 
 BLOCKS: dict[str, Callable[[Case], Iterator[str]]] = {
-    "matched": _matched, "observed": _observed, "reference": _reference_model, "constraints": _constraints,
-    "lowered": _lowered, "numerics": _numerics, "accuracy": _accuracy, "stable": _stable,
-}  # fmt: skip
+    "matched": _matched,
+    "observed": _observed,
+    "reference": _reference_model,
+    "constraints": _constraints,
+    "lowered": _lowered,
+    "numerics": _numerics,
+    "accuracy": _accuracy,
+    "stable": _stable,
+}
 
 
 # Which definitions and imports a text needs.

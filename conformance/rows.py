@@ -124,7 +124,11 @@ class Writer:
         rows = [self.rows[key] for key in sorted(self.rows)]
         self._file.close()
         aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        lines = [_line("header", self.header), *(_line("row", r.to_json()) for r in rows), _line("footer", {**counts(rows), **footer})]
+        lines = [
+            _line("header", self.header),
+            *(_line("row", r.to_json()) for r in rows),
+            _line("footer", {**counts(rows), **footer}),
+        ]
         aside.write_text("".join(lines), encoding="utf-8")
         aside.replace(self.path)
         self.partial.unlink()
@@ -154,8 +158,13 @@ def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
         raise UsageError(f"{path}: schema {header.get('schema')!r}; this version reads {SCHEMA_VERSION}")
     if footer["kind"] != "footer":
         raise UsageError(f"{path}: truncated: it has no footer, so rows may be missing; run it again")
+    for number, line in lines[1:-1]:
+        if line["kind"] != "row":
+            raise UsageError(f"{path}:{number}: a second {line['kind']}: one file holds one invocation")
     try:
         rows = tuple(Row.from_json({k: v for k, v in line.items() if k != "kind"}) for _, line in lines[1:-1])
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path}: damaged row: {error}") from error
     if footer.get("rows") != len(rows):
@@ -164,4 +173,3 @@ def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
     if repeated:
         raise UsageError(f"{path}: duplicate row {repeated[0]}")
     return RowsFile(header, rows, footer)
-

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from configs.registry import BACKENDS, Backend
+
 from . import __version__, pipeline
 from .cases import Run, runs, select
 from .claims import BackendClaims, backend, third_party
@@ -20,10 +22,12 @@ from .errors import UsageError
 from .isolation import Death, Done, Raised, run_isolated
 from .judge import Judge, describe
 from .ledger import KNOWN, Entry, Host, backends_of, load
+from .models import missing_operators
 from .rows import Row
 
 BATCH = 32
 """Runs per child: a fork and its first kernels cost some 60 ms, a death costs the batch again."""
+
 
 def cpu() -> tuple[str, tuple[str, ...]]:
     """Model name and instruction set flags of the CPU, as far as the system tells."""
@@ -64,8 +68,6 @@ class Selection:
             if self.backends:
                 raise UsageError("--backend and --backend-config exclude each other")
             return [third_party(self.backend_config)]
-        from configs.registry import BACKENDS
-
         return [backend(name) for name in self.backends or BACKENDS]
 
     @cached_property
@@ -79,25 +81,29 @@ class Selection:
         return load(self.ledger)
 
     @property
+    def whole(self) -> list[Backend]:
+        """Registered backends that are selected with all their claims."""
+        return [] if self.globs or self.backend_config else [BACKENDS[one.name] for one in self.claims]
+
+    @property
     def ledger_to_check(self) -> list[Entry]:
         """Entries that have to match a run: those of the selected backends, where whole backends are selected."""
-        if self.globs or self.backend_config:
-            return []
-        selected = {one.name for one in self.claims}
-        known = {one.name for one in (backend(name) for name in _registered())}
-        return [entry for entry in self.entries if backends_of(entry) & selected or not backends_of(entry) <= known]
+        selected = {one.name for one in self.whole}
+        return [
+            e for e in self.entries if selected and (backends_of(e) & selected or not backends_of(e) <= set(BACKENDS))
+        ]
 
     @cached_property
     def every_id(self) -> list[str]:
         """Ids of all runs that the registry promises, whatever is selected."""
-        return [run.id for name in _registered() for run in runs(backend(name))]
+        return [run.id for name in BACKENDS for run in runs(backend(name))]
 
     @property
     def results_path(self) -> Path:
         if self.results:
             return self.results
         name = "+".join(one.name for one in self.claims)
-        part = "-selection" if self.globs else ""
+        part = (f"-{self.isa_limit}" if self.isa_limit else "") + ("-selection" if self.globs or self.engines else "")
         return Path("reports/out") / f"{name}-{platform.machine()}{part}.jsonl"
 
     @cached_property
@@ -108,22 +114,25 @@ class Selection:
         """The header of the rows file."""
         model, flags = cpu()
         return {
-            "suite": __version__, "torch": torch.__version__, "python": platform.python_version(), "os": platform.platform(),
-            "arch": platform.machine(), "cpu": model, "cpu_flags": list(flags), "isa_limit": self.isa_limit, "isa": self.host.isa,
+            "suite": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "os": platform.platform(),
+            "arch": platform.machine(),
+            "cpu": model,
+            "cpu_flags": list(flags),
+            "isa_limit": self.isa_limit,
+            "isa": self.host.isa,
             "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
-            "git": _revision(), "backends": [one.name for one in self.claims], "selection": list(self.globs),
-        }  # fmt: skip
+            "git": _revision(),
+            "backends": [one.name for one in self.claims],
+            "selection": list(self.globs),
+        }
 
     @cached_property
     def unavailable(self) -> dict[str, str | None]:
         """For every engine of the selection: why it cannot run here, or None. Each is probed in a child of its own."""
         return {name: probe(name) for name in dict.fromkeys(run.engine for run in self.runs)}
-
-
-def _registered() -> list[str]:
-    from configs.registry import BACKENDS
-
-    return list(BACKENDS)
 
 
 def probe(name: str) -> str | None:
@@ -165,8 +174,6 @@ class Judged:
     torch_seconds: float = 0.0
 
 
-
-
 MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
 
 
@@ -184,10 +191,13 @@ def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -
     for run in batch:
         reason = unavailable(run.engine)
         if run.variant is None:
-            lacking = f"not covered: no entry for {run.claim.pattern} in conformance/operators/"
+            named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
+            lacking = f"not covered: no entry for {named} in conformance/operators/"
             results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=lacking))
         elif reason:
-            results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}"))
+            results[run.id] = Judged(
+                Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
+            )
         else:
             possible.append(run)
     warm_up()
@@ -215,4 +225,3 @@ class Clock:
     started: float = field(default_factory=time.perf_counter)
     torch_seconds: float = 0.0
     run_seconds: float = 0.0
-

@@ -14,7 +14,9 @@ def lines(writer: Writer, unexpected: Sequence[Row]) -> Iterator[str]:
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
         claims = {(row.backend, row.pattern, row.dtype_config) for row in mine}
-        verdicts = ", ".join(f"{sum(r.verdict == v for r in mine)} {v}" for v in VERDICTS if any(r.verdict == v for r in mine))
+        verdicts = ", ".join(
+            f"{sum(r.verdict == v for r in mine)} {v}" for v in VERDICTS if any(r.verdict == v for r in mine)
+        )
         known = sum(row.known is not None for row in mine)
         yield f"{engine}: {len(claims)} claims, {len(mine)} runs: {verdicts}; {known} in the ledger"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:

@@ -24,10 +24,12 @@ class Tolerance:
 TABLE = (
     *(
         Tolerance(
-            operator, "*", relative=0.25,
+            operator,
+            "*",
+            relative=0.25,
             reason="the kernels quantize the hidden state at every step, and the input to 7 bits, which the reference model "
             "does not: a rounding that falls differently moves single values by up to 0.16 at an SQNR of 30 dB",
-        )  # fmt: skip
+        )
         for operator in ("nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNNCell")
     ),
 )

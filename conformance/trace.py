@@ -10,17 +10,43 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .pipeline import tensors
 
-CONVERSIONS = frozenset({
-    "aten.quantize_per_tensor", "aten.quantize_per_channel", "aten.quantize_per_tensor_dynamic", "aten.dequantize",
-    "aten.item", "aten._local_scalar_dense",
-})  # fmt: skip
+CONVERSIONS = frozenset(
+    {
+        "aten.quantize_per_tensor",
+        "aten.quantize_per_channel",
+        "aten.quantize_per_tensor_dynamic",
+        "aten.dequantize",
+        "aten.item",
+        "aten._local_scalar_dense",
+    }
+)
 """Operators at the border between float and quantized: no evidence for quantized execution nor against it."""
 
-VIEWS = frozenset({
-    "aten.clone", "aten.detach", "aten.alias", "aten._to_copy", "aten.view", "aten._unsafe_view", "aten.transpose", "aten.t",
-    "aten.permute", "aten.select", "aten.slice", "aten.unbind", "aten.squeeze", "aten.unsqueeze", "aten.expand",
-    "aten.as_strided", "aten.copy_", "aten.split", "aten.lift_fresh", "aten.zeros_like", "aten.empty_like",
-})  # fmt: skip
+VIEWS = frozenset(
+    {
+        "aten.clone",
+        "aten.detach",
+        "aten.alias",
+        "aten._to_copy",
+        "aten.view",
+        "aten._unsafe_view",
+        "aten.transpose",
+        "aten.t",
+        "aten.permute",
+        "aten.select",
+        "aten.slice",
+        "aten.unbind",
+        "aten.squeeze",
+        "aten.unsqueeze",
+        "aten.expand",
+        "aten.as_strided",
+        "aten.copy_",
+        "aten.split",
+        "aten.lift_fresh",
+        "aten.zeros_like",
+        "aten.empty_like",
+    }
+)
 """Operators that copy or look at tensors and compute nothing. A dynamic or weight-only model may use them on float
 tensors; in a statically quantized pattern even they are promised to run on integers."""
 
@@ -72,11 +98,11 @@ class Execution:
         return [kernel.name for kernel in self.kernels if kernel.quantized and kernel.name not in CONVERSIONS]
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records every call; keeps what the quantize and dequantize calls took, by the identity of their result."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.sources: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -101,13 +127,11 @@ def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
         results = tensors(model(*inputs))
     outputs = []
     for values in results:
-        quantized, _ = recorder.sources.get(id(values), (None, None))
-        if quantized is None and values.is_quantized:
-            quantized, values = values, values.dequantize()
+        quantized = values if values.is_quantized else recorder.sources.get(id(values), (None, None))[0]
         if quantized is not None and not quantized.is_quantized:
             quantized = None
         exact, _ = recorder.sources.get(id(quantized), (None, None))
-        outputs.append(Output(values, quantized, exact))
+        outputs.append(Output(values.dequantize() if values.is_quantized else values, quantized, exact))
     return Execution(tuple(recorder.kernels), tuple(outputs))
 
 
@@ -118,7 +142,8 @@ def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple
     """
     with torch.no_grad(), torch.autograd.profiler.profile() as profile:
         outputs = tensors(model(*inputs))
-    inside, ends = [], []
+    inside: list[str] = []
+    ends: list[tuple[int, str]] = []
     assert profile.kineto_results is not None
     for event in profile.kineto_results.events():
         start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()

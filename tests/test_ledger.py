@@ -32,11 +32,21 @@ def loaded(folder: Path, *documents: str) -> tuple[Entry, ...]:
 
 
 def entry(
-    *match: str, check: str | tuple[str, ...] = "numerics", name: str = "an-entry", when: dict[str, str] | None = None
+    *match: str,
+    exclude: tuple[str, ...] = (),
+    check: str | tuple[str, ...] = "numerics",
+    name: str = "an-entry",
+    when: dict[str, str] | None = None,
 ) -> Entry:
-    checks = frozenset([check] if isinstance(check, str) else check)
     return Entry(
-        name, match or ("fbgemm/nn.Linear/*",), checks, "it truncates", "unreported", when or {}, "known.toml#1"
+        id=name,
+        match=match or ("fbgemm/nn.Linear/*",),
+        exclude=exclude,
+        check=frozenset([check] if isinstance(check, str) else check),
+        reason="it truncates",
+        upstream="unreported",
+        when=when or {},
+        source="known.toml#1",
     )
 
 
@@ -59,13 +69,14 @@ def row(*failed: str, verdict: str | None = None) -> Row:
 def test_an_entry_is_read_as_it_is_written(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
     assert found == Entry(
-        "linear-off-by-one",
-        ("fbgemm/nn.Linear/*@x86",),
-        frozenset({"numerics"}),
-        "it truncates",
-        "pytorch/pytorch#12345",
-        {"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
-        "known.toml#1",
+        id="linear-off-by-one",
+        match=("fbgemm/nn.Linear/*@x86",),
+        exclude=(),
+        check=frozenset({"numerics"}),
+        reason="it truncates",
+        upstream="pytorch/pytorch#12345",
+        when={"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
+        source="known.toml#1",
     )
 
 
@@ -90,6 +101,7 @@ MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
     "no glob": ({"match": "[]"}, "match is missing"),
     "check of another type": ({"check": "1.5"}, "check is a float"),
     "no check": ({"check": "[]"}, "check is missing"),
+    "except of another type": ({"except": "7"}, "except is a int"),
     "reason of another type": ({"reason": "[]"}, "reason is a list"),
     "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
     "when of another type": ({"when": '"always"'}, "when is a str"),
@@ -211,6 +223,19 @@ def test_one_glob_that_matches_is_enough_for_an_entry() -> None:
 
 def test_an_entry_for_other_hosts_need_not_match() -> None:
     assert unmatched([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == []
+
+
+def test_an_entry_does_not_speak_of_what_it_excepts(tmp_path: Path) -> None:
+    (found,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
+    assert found.exclude == ("*/batch0/*",)
+    assert found.matches(RUN)
+    assert not found.matches(RUN.replace("/default/", "/batch0/"))
+
+
+def test_an_entry_that_excepts_all_that_it_matches_is_found() -> None:
+    empty = entry(exclude=("*/ptq/*", "*/qat/*"))
+    assert unmatched([empty], [RUN], HOST) == [empty]
+    assert judge(row(), [empty], HOST).expected
 
 
 def test_globs_heed_case() -> None:

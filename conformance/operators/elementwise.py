@@ -63,8 +63,11 @@ def _fixed(variants: list[Variant], *, probability: bool) -> list[Variant]:
 
     The fixed grid covers [0, 1) or [-1, 1), so the data ranges of other operators do not apply to it.
     """
-    kept = [v.named(v.name, data="unit" if probability else "signed_unit") for v in variants
-            if v.name not in ("positive", "negative", "tiny", "huge")]  # fmt: skip
+    kept = [
+        v.named(v.name, data="unit" if probability else "signed_unit")
+        for v in variants
+        if v.name not in ("positive", "negative", "tiny", "huge")
+    ]
     wide = kept[0].named("in_network", data="full", prelude=WIDE_INPUT, core=False)
     return [*kept, wide]
 
@@ -78,8 +81,12 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         yield function, _fixed(functional, probability=probability)
         yield f"Tensor.{name}", _fixed(_method(name), probability=probability)
         yield f"Tensor.{name}_", _fixed(_method(f"{name}_"), probability=probability)
-    softmax = [v.named(v.name, init=f"{v.init[:-2]}(dim=1)") if v.name != "vector" else v.named(v.name, init="nn.Softmax(dim=0)")
-               for v in _module("nn.Softmax", inplace=False)]  # fmt: skip
+    softmax = [
+        v.named(v.name, init=f"{v.init[:-2]}(dim=1)")
+        if v.name != "vector"
+        else v.named(v.name, init="nn.Softmax(dim=0)")
+        for v in _module("nn.Softmax", inplace=False)
+    ]
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
     yield "nn.Softmax", _fixed(softmax, probability=True)
 
@@ -94,12 +101,19 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Hardswish", _module("nn.Hardswish")
     yield "F.hardswish", _functional("F.hardswish")
     yield "nn.Dropout", _module("nn.Dropout", "p=0.25")
-    yield "F.dropout", [
-        v.named(v.name, call=v.call[:-1] + ", training=False)") for v in _functional("F.dropout", "p=0.25")
-    ]
+    yield (
+        "F.dropout",
+        [v.named(v.name, call=v.call[:-1] + ", training=False)") for v in _functional("F.dropout", "p=0.25")],
+    )
     prelu = _unary("self.op(x)", "nn.PReLU()")
-    yield "nn.PReLU", [*prelu, prelu[0].named("per_channel_slope", init="nn.PReLU(4)", core=False),
-                       prelu[0].named("keyword", call="self.op(input=x)", core=False)]  # fmt: skip
+    yield (
+        "nn.PReLU",
+        [
+            *prelu,
+            prelu[0].named("per_channel_slope", init="nn.PReLU(4)", core=False),
+            prelu[0].named("keyword", call="self.op(input=x)", core=False),
+        ],
+    )
     yield "nn.ReLU", _module("nn.ReLU")
     yield "nn.ReLU6", _module("nn.ReLU6")
     yield "F.relu", _functional("F.relu")
@@ -129,7 +143,9 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         default.named("broadcast", operands=operands(IMAGE, (4, 1, 1)), core=False),
         default.named("broadcast_left", operands=operands((4, 1, 1), IMAGE), core=False),
         default.named("same_tensor", call=call.format("x", "x"), operands=operands(IMAGE)),
-        default.named("reused", result="y, x", call=call.format("x", "z"), operands=operands(x=IMAGE, z=IMAGE), core=False),
+        default.named(
+            "reused", result="y, x", call=call.format("x", "z"), operands=operands(x=IMAGE, z=IMAGE), core=False
+        ),
         default.named("large", operands=operands((4, 3, 67), (4, 3, 67)), core=False),
         default.named("vector", operands=operands((3,), (3,)), core=False),
         *batch_variants(default, 0, 1),
@@ -147,22 +163,27 @@ def _binary_table() -> Iterator[tuple[str, list[Variant]]]:
         yield f"operator.{symbol}", [*infix, left]
         function = _binary(symbol, f"torch.{symbol}({{}}, {{}})")
         keyword = function[0].named("keyword", call=f"torch.{symbol}(input=x, other=y)", core=False)
-        alpha = [] if symbol == "mul" else [function[0].named("alpha_2", call=f"torch.{symbol}(x, y, alpha=2)", core=False)]
+        alpha = (
+            [] if symbol == "mul" else [function[0].named("alpha_2", call=f"torch.{symbol}(x, y, alpha=2)", core=False)]
+        )
         yield f"torch.{symbol}", [*function, keyword, *alpha]
     matmul = Variant("default", "torch.matmul(x, y)", operands((2, 4, 5), (2, 5, 3)), core=True, output=(2, 4, 3))
-    yield "torch.matmul", [
-        matmul,
-        matmul.named("matrices", operands=operands((4, 5), (5, 3)), core=False),
-        matmul.named("large", operands=operands((33, 64), (64, 48)), core=False),
-        matmul.named("rank4", operands=operands((2, 3, 4, 5), (2, 3, 5, 2)), core=False),
-        matmul.named("broadcast", operands=operands((2, 4, 5), (5, 3)), core=False),
-        matmul.named("vector", operands=operands((4, 5), (5,)), core=False),
-        matmul.named("dot", operands=operands((5,), (5,)), core=False),
-        matmul.named("other_scale", operands=operands((2, 4, 5), y=Operand((2, 5, 3), exponent=-3)), core=False),
-        matmul.named("keyword", call="torch.matmul(input=x, other=y)", core=False),
-        matmul.named("same_tensor", call="torch.matmul(x, x)", operands=operands((4, 4)), core=False),
-        *data_variants(matmul),
-    ]
+    yield (
+        "torch.matmul",
+        [
+            matmul,
+            matmul.named("matrices", operands=operands((4, 5), (5, 3)), core=False),
+            matmul.named("large", operands=operands((33, 64), (64, 48)), core=False),
+            matmul.named("rank4", operands=operands((2, 3, 4, 5), (2, 3, 5, 2)), core=False),
+            matmul.named("broadcast", operands=operands((2, 4, 5), (5, 3)), core=False),
+            matmul.named("vector", operands=operands((4, 5), (5,)), core=False),
+            matmul.named("dot", operands=operands((5,), (5,)), core=False),
+            matmul.named("other_scale", operands=operands((2, 4, 5), y=Operand((2, 5, 3), exponent=-3)), core=False),
+            matmul.named("keyword", call="torch.matmul(input=x, other=y)", core=False),
+            matmul.named("same_tensor", call="torch.matmul(x, x)", operands=operands((4, 4)), core=False),
+            *data_variants(matmul),
+        ],
+    )
 
 
 ELEMENTWISE = dict([*_fixed_table(), *_activation_table(), *_binary_table()])

@@ -14,7 +14,9 @@ def _named(option: str) -> str:
 
 def _each(call: str, options: list[str], shape: Shape, *, init: str = "") -> list[Variant]:
     """One variant per text of options; the first is the default. `{}` in `call` or `init` is its place."""
-    default = Variant("default", call.format(options[0]), operands(shape), init.format(options[0]), core=True, output=shape)
+    default = Variant(
+        "default", call.format(options[0]), operands(shape), init.format(options[0]), core=True, output=shape
+    )
     rest = [
         default.named(_named(option), call=call.format(option), init=init.format(option), core=False)
         for option in options[1:]
@@ -35,25 +37,38 @@ def _function(function: str, options: list[str], shape: Shape, keyword: str = ""
 
 def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
     for rank, shape in SIGNALS.items():
-        adaptive = ["1", "2", "3"] + ([] if rank == 1 else [str((1,) * (rank - 1) + (2,)), str((None,) + (2,) * (rank - 1))])
+        adaptive = ["1", "2", "3"] + (
+            [] if rank == 1 else [str((1,) * (rank - 1) + (2,)), str((None,) + (2,) * (rank - 1))]
+        )
         image = shape[1:]
         for name, options in (
             ("AdaptiveAvgPool", adaptive),
-            ("AvgPool", ["2", "3, stride=2, padding=1", "3, stride=1, ceil_mode=True", "3, padding=1, count_include_pad=False",
-                         *(["2, divisor_override=3"] if rank > 1 else [])]),
+            (
+                "AvgPool",
+                [
+                    "2",
+                    "3, stride=2, padding=1",
+                    "3, stride=1, ceil_mode=True",
+                    "3, padding=1, count_include_pad=False",
+                    *(["2, divisor_override=3"] if rank > 1 else []),
+                ],
+            ),
             ("MaxPool", ["2", "3, stride=2, padding=1", "2, stride=1, dilation=2", "3, stride=2, ceil_mode=True"]),
-        ):  # fmt: skip
+        ):
             variants = _module(f"nn.{name}{rank}d", options, shape)
             default = variants[0]
             yield f"nn.{name}{rank}d", [*variants, default.named("unbatched", operands=operands(image), core=False)]
             snake = {"AdaptiveAvgPool": "adaptive_avg_pool", "AvgPool": "avg_pool", "MaxPool": "max_pool"}[name]
             functional = _each(f"F.{snake}{rank}d(x, {{}})", options, shape)
             parameter = {"AdaptiveAvgPool": "output_size", "AvgPool": "kernel_size", "MaxPool": "kernel_size"}[name]
-            yield f"F.{snake}{rank}d", [
-                *functional,
-                functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
-                functional[0].named("unbatched", operands=operands(image), core=False),
-            ]
+            yield (
+                f"F.{snake}{rank}d",
+                [
+                    *functional,
+                    functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
+                    functional[0].named("unbatched", operands=operands(image), core=False),
+                ],
+            )
 
 
 def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -63,19 +78,33 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "F.pixel_shuffle", _function("F.pixel_shuffle", ["2"], shuffled, "upscale_factor=2")
     yield "F.pixel_unshuffle", _function("F.pixel_unshuffle", ["2"], unshuffled, "downscale_factor=2")
     modes = [
-        "scale_factor=2", "scale_factor=2.0, mode='nearest'", "size=(5, 9)", "size=(5, 9), mode='bilinear'",
-        "scale_factor=2.0, mode='bilinear', align_corners=False", "scale_factor=2.0, mode='bilinear', align_corners=True",
-        "scale_factor=2.0, mode='nearest-exact'", "scale_factor=2.0, mode='bicubic'", "size=(5, 9), mode='area'",
-    ]  # fmt: skip
+        "scale_factor=2",
+        "scale_factor=2.0, mode='nearest'",
+        "size=(5, 9)",
+        "size=(5, 9), mode='bilinear'",
+        "scale_factor=2.0, mode='bilinear', align_corners=False",
+        "scale_factor=2.0, mode='bilinear', align_corners=True",
+        "scale_factor=2.0, mode='nearest-exact'",
+        "scale_factor=2.0, mode='bicubic'",
+        "size=(5, 9), mode='area'",
+    ]
     images = _function("F.interpolate", modes, SIGNALS[2])
     other_ranks = [
         images[0].named("signal", operands=operands(SIGNALS[1]), core=False),
         images[0].named("volume", operands=operands(SIGNALS[3]), core=False),
-        images[0].named("signal_linear", operands=operands(SIGNALS[1]), core=False,
-                        call="F.interpolate(x, scale_factor=2.0, mode='linear')"),
-        images[0].named("volume_trilinear", operands=operands(SIGNALS[3]), core=False,
-                        call="F.interpolate(x, scale_factor=2.0, mode='trilinear')"),
-    ]  # fmt: skip
+        images[0].named(
+            "signal_linear",
+            operands=operands(SIGNALS[1]),
+            core=False,
+            call="F.interpolate(x, scale_factor=2.0, mode='linear')",
+        ),
+        images[0].named(
+            "volume_trilinear",
+            operands=operands(SIGNALS[3]),
+            core=False,
+            call="F.interpolate(x, scale_factor=2.0, mode='trilinear')",
+        ),
+    ]
     yield "F.interpolate", [*images, *other_ranks]
     pads = ["(1, 2, 0, 1)", "(1, 1)", "(1, 1), value=0.5", "(1, 2, 0, 1), mode='reflect'"]
     yield "F.pad", _function("F.pad", pads, SIGNALS[2], "pad=(1, 2, 0, 1)")
@@ -121,19 +150,26 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
 def _joining_table() -> Iterator[tuple[str, list[Variant]]]:
     for function in ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack"):
         two = Variant("default", f"{function}([x, y], dim=1)", operands(IMAGE, IMAGE), core=True, output=IMAGE)
-        wider = {} if function == "torch.stack" else {"unequal": two.named("unequal", operands=operands(IMAGE, (2, 3, 7, 5)), core=False)}
-        yield function, [
-            two,
-            *wider.values(),
-            two.named("three", call=f"{function}([x, y, z])", operands=operands(IMAGE, IMAGE, IMAGE), core=False),
-            two.named("tuple", call=f"{function}((x, y), 1)", core=False),
-            two.named("last_dimension", call=f"{function}([x, y], -1)", core=False),
-            two.named("same_tensor", call=f"{function}([x, x], dim=1)", operands=operands(IMAGE), core=False),
-            two.named("single", call=f"{function}([x], dim=1)", operands=operands(IMAGE), core=False),
-            two.named("keyword", call=f"{function}(tensors=[x, y], dim=1)", core=False),
-            *batch_variants(two, 0, 1),
-            *data_variants(two, "positive", "negative"),
-        ]
+        wider = (
+            {}
+            if function == "torch.stack"
+            else {"unequal": two.named("unequal", operands=operands(IMAGE, (2, 3, 7, 5)), core=False)}
+        )
+        yield (
+            function,
+            [
+                two,
+                *wider.values(),
+                two.named("three", call=f"{function}([x, y, z])", operands=operands(IMAGE, IMAGE, IMAGE), core=False),
+                two.named("tuple", call=f"{function}((x, y), 1)", core=False),
+                two.named("last_dimension", call=f"{function}([x, y], -1)", core=False),
+                two.named("same_tensor", call=f"{function}([x, x], dim=1)", operands=operands(IMAGE), core=False),
+                two.named("single", call=f"{function}([x], dim=1)", operands=operands(IMAGE), core=False),
+                two.named("keyword", call=f"{function}(tensors=[x, y], dim=1)", core=False),
+                *batch_variants(two, 0, 1),
+                *data_variants(two, "positive", "negative"),
+            ],
+        )
 
 
 SHAPES = dict([*_pooling_table(), *_resizing_table(), *_view_table(), *_joining_table()])

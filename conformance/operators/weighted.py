@@ -21,9 +21,14 @@ class Geometry:
     """Options of one convolution, rendered as a module, a functional call or a fused or QAT module."""
 
     def __init__(
-        self, rank: int, channels: tuple[int, int] = (4, 8), kernel: int | Shape = 3, *, transposed: bool = False,
+        self,
+        rank: int,
+        channels: tuple[int, int] = (4, 8),
+        kernel: int | Shape = 3,
+        *,
+        transposed: bool = False,
         **options: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
         self.options = options
 
@@ -108,16 +113,22 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
     made = {}
     for name, geometry, core in geometries:
         made[name] = Variant(
-            name, "self.op(x)", operands((2, geometry.channels[0], *geometry.spatial)), geometry.module,
-            output=geometry.output, core=core,
-        )  # fmt: skip
+            name,
+            "self.op(x)",
+            operands((2, geometry.channels[0], *geometry.spatial)),
+            geometry.module,
+            output=geometry.output,
+            core=core,
+        )
     yield from made.values()
     default = made["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
         yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
-            default.named(f"padding_{mode}", init=f"nn.Conv{rank}d(4, 8, 3, padding=1, padding_mode={mode!r})", core=False)
+            default.named(
+                f"padding_{mode}", init=f"nn.Conv{rank}d(4, 8, 3, padding=1, padding_mode={mode!r})", core=False
+            )
             for mode in ("reflect", "replicate", "circular")
         )
     yield from batch_variants(default)
@@ -147,17 +158,25 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
     for name, geometry, core in geometries:
         bias = "self.bias" if "bias" in geometry.parameters else "None"
         made[name] = Variant(
-            name, f"{function}(x, self.weight, {bias}{_positional(geometry)})",
-            operands((2, geometry.channels[0], *geometry.spatial)), parameters=geometry.parameters,
-            output=geometry.output, core=core,
-        )  # fmt: skip
+            name,
+            f"{function}(x, self.weight, {bias}{_positional(geometry)})",
+            operands((2, geometry.channels[0], *geometry.spatial)),
+            parameters=geometry.parameters,
+            output=geometry.output,
+            core=core,
+        )
     yield from made.values()
     default = made["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
     weight, bias = "self.weight", "self.bias"
-    yield default.named("optionals_left_out", call=f"{function}(x, {weight})", core=False,
-                        parameters={"weight": default.parameters["weight"]}, output=())  # fmt: skip
+    yield default.named(
+        "optionals_left_out",
+        call=f"{function}(x, {weight})",
+        core=False,
+        parameters={"weight": default.parameters["weight"]},
+        output=(),
+    )
     yield default.named("options_left_out", call=f"{function}(x, {weight}, {bias})", output=(), core=False)
     integers = "1, 1, 0, 1, 1" if transposed else "1, 1, 1, 1"
     yield default.named("integers", call=f"{function}(x, {weight}, {bias}, {integers})", core=False)
@@ -175,7 +194,9 @@ def _wrapped(variants: Iterator[Variant], wrap: str, rank: int = 0) -> Iterator[
     """Core module variants inside of another module; `wrap` has places for the module and its channels."""
     for variant in variants:
         if variant.core:
-            yield variant.named(variant.name, init=wrap.format(module=variant.init, channels=variant.channels, rank=rank))
+            yield variant.named(
+                variant.name, init=wrap.format(module=variant.init, channels=variant.channels, rank=rank)
+            )
 
 
 def _qat(variants: Iterator[Variant], module: str, plain: str) -> Iterator[Variant]:
@@ -201,7 +222,12 @@ def _convolution_table() -> Iterator[tuple[str, list[Variant]]]:
         yield f"nni.ConvBn{rank}d", [*_wrapped(modules(), f"nni.ConvBn{rank}d({{module}}, {norm})")]
         three = f"nni.ConvBnReLU{rank}d({{module}}, {norm}, nn.ReLU())"
         yield f"nni.ConvBnReLU{rank}d", [*_wrapped(modules(), three)]
-        for qat in (f"nnqat.Conv{rank}d", f"nniqat.ConvReLU{rank}d", f"nniqat.ConvBn{rank}d", f"nniqat.ConvBnReLU{rank}d"):
+        for qat in (
+            f"nnqat.Conv{rank}d",
+            f"nniqat.ConvReLU{rank}d",
+            f"nniqat.ConvBn{rank}d",
+            f"nniqat.ConvBnReLU{rank}d",
+        ):
             yield qat, [*_qat(modules(), qat, plain)]
 
 
@@ -211,21 +237,28 @@ def _residual_table() -> Iterator[tuple[str, list[Variant]]]:
         ("nni.ConvAdd2d", "nni.ConvAdd2d({module}, torch.add)"),
         ("nni.ConvAddReLU2d", "nni.ConvAddReLU2d({module}, torch.add, nn.ReLU())"),
     ):
-        yield name, [
-            variant.named(
-                variant.name, call="self.op(x, other)",
-                operands={**variant.operands, "other": Operand(variant.output, exponent=1)},
-            )
-            for variant in _wrapped(_module_variants(2), wrap)
-        ]  # fmt: skip
+        yield (
+            name,
+            [
+                variant.named(
+                    variant.name,
+                    call="self.op(x, other)",
+                    operands={**variant.operands, "other": Operand(variant.output, exponent=1)},
+                )
+                for variant in _wrapped(_module_variants(2), wrap)
+            ],
+        )
 
 
 def _linear(features: tuple[int, int], *leading: int, **options: object) -> Variant:
     shape = (*leading, features[0])
     return Variant(
-        "", "self.op(x)", operands(shape), f"nn.Linear({features[0]}, {features[1]}{arguments(**options)})",
+        "",
+        "self.op(x)",
+        operands(shape),
+        f"nn.Linear({features[0]}, {features[1]}{arguments(**options)})",
         output=(*leading, features[1]),
-    )  # fmt: skip
+    )
 
 
 def _linear_module_variants() -> Iterator[Variant]:
@@ -254,10 +287,20 @@ def _linear_functional_variants() -> Iterator[Variant]:
         call = "F.linear(x, self.weight)" if variant.name == "no_bias" else "F.linear(x, self.weight, self.bias)"
         yield variant.named(variant.name, init="", call=call, parameters=parameters)
         if variant.name == "default":
-            yield variant.named("keyword_bias", init="", call="F.linear(x, self.weight, bias=self.bias)",
-                                parameters=parameters, core=False)  # fmt: skip
-            yield variant.named("keyword", init="", call="F.linear(input=x, weight=self.weight, bias=self.bias)",
-                                parameters=parameters, core=False)  # fmt: skip
+            yield variant.named(
+                "keyword_bias",
+                init="",
+                call="F.linear(x, self.weight, bias=self.bias)",
+                parameters=parameters,
+                core=False,
+            )
+            yield variant.named(
+                "keyword",
+                init="",
+                call="F.linear(input=x, weight=self.weight, bias=self.bias)",
+                parameters=parameters,
+                core=False,
+            )
 
 
 def _linear_table() -> Iterator[tuple[str, list[Variant]]]:
