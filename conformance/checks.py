@@ -437,6 +437,15 @@ def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance) -> Compar
     )
 
 
+def _wrong_shape(evidence: Evidence) -> str:
+    """Say which shape is not the float model's; values of such an output are not worth a comparison, or even chance."""
+    assert evidence.execution is not None
+    for got, expected in zip(evidence.execution.outputs, evidence.expected, strict=False):
+        if got.values.shape != expected.shape:
+            return f"shape {tuple(got.values.shape)}, the float model gives {tuple(expected.shape)}"
+    return ""
+
+
 def numerics(evidence: Evidence) -> Outcome:
     """The engine's integers are those of the reference model, ties aside; scale and zero point are equal."""
     if evidence.execution is None or evidence.reference_execution is None:
@@ -444,6 +453,8 @@ def numerics(evidence: Evidence) -> Outcome:
     got, expected = evidence.execution.outputs, evidence.reference_execution.outputs
     if len(got) != len(expected):
         return fail(f"{len(got)} outputs, expected {len(expected)}")
+    if wrong := _wrong_shape(evidence):
+        return fail(wrong)
     allowed = tolerance(root_of(evidence.run.claim.tree), evidence.run)
     total = Comparison()
     for one, other in zip(got, expected, strict=True):
@@ -471,9 +482,9 @@ def accuracy(evidence: Evidence) -> Outcome:
     if evidence.execution is None:
         return skip("not executed")
     noise = signal = 0.0
+    if wrong := _wrong_shape(evidence):
+        return fail(wrong)
     for got, expected in zip(evidence.execution.outputs, evidence.expected, strict=False):
-        if got.values.shape != expected.shape:
-            return fail(f"shape {tuple(got.values.shape)}, the float model gives {tuple(expected.shape)}")
         noise += float((got.values.double() - expected.double()).pow(2).sum())
         signal += float(expected.double().pow(2).sum())
     if not math.isfinite(noise):
@@ -507,6 +518,8 @@ def stable(evidence: Evidence) -> Outcome:
     """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing."""
     if evidence.execution is None:
         return skip("not executed")
+    if _wrong_shape(evidence):
+        return skip("the output has the wrong shape")
     problems = [
         f"{name} raises {evidence.failures[name]}"
         for name in ("second run", "state_dict", "channels_last")
