@@ -5,14 +5,9 @@ form a block takes follows from the row's detail. What the text then refers to i
 defines it, and nothing else is.
 """
 
-import ast
-import builtins
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,7 +16,6 @@ from torch.ao.quantization.utils import MatchAllNode
 from configs.names import pattern_name
 from configs.registry import BACKENDS
 
-from . import memory, probes, quantization
 from .cases import Run
 from .isa import ISA_LIMITS
 from .ledger import Entry
@@ -30,112 +24,9 @@ from .operators import Operand
 from .pipeline import CannotBeBuilt, quiet, subject
 from .probes import bounds
 from .rows import CHECKS, Row
+from .snippets import merged, needs
 from .tolerances import TIE_BAND, tolerance
 from .trace import CONVERSIONS, VIEWS
-
-IMPORTS = {
-    **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
-    "nn": "from torch import nn",
-    "F": "import torch.nn.functional as F",
-    "nni": "import torch.ao.nn.intrinsic as nni",
-    "nnqat": "import torch.ao.nn.qat as nnqat",
-    "nniqat": "import torch.ao.nn.intrinsic.qat as nniqat",
-    **{
-        name: f"from torch.ao.quantization.quantize_fx import {name}"
-        for name in ("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx")
-    },
-    **{
-        name: f"from torch.ao.quantization import {name}"
-        for name in (
-            "FakeQuantize",
-            "FakeQuantizeBase",
-            "FixedQParamsFakeQuantize",
-            "FixedQParamsObserver",
-            "MovingAverageMinMaxObserver",
-            "ObserverBase",
-            "PlaceholderObserver",
-            "QConfig",
-            "QConfigMapping",
-        )
-    },
-    "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
-    "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
-    **{
-        f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"
-        for name in BACKENDS
-    },
-    "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
-    "tree_leaves": "from torch.utils._pytree import tree_leaves",
-}
-"""Statements that bind the names that scripts use. torch's own configs equal the registered ones, as tests/ shows."""
-
-COMPLETES = "import torch.ao.quantization.quantize_fx"
-"""Has to come before the rest of torch.ao, whose modules import each other in a circle."""
-
-TRACE = '''\
-class Trace(TorchDispatchMode):
-    """Keeps every operator call: its name, the tensors it took, and what it gave."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.calls.append((f"{func.namespace}.{func.overloadpacket.__name__}", tensors([args, kwargs]), result))
-        return result
-
-    def source(self, tensor):
-        """What the quantize or dequantize call took that gave `tensor`."""
-        return next((taken[0] for name, taken, given in self.calls if given is tensor and "quantize" in name), None)
-'''
-TENSORS = """\
-def tensors(outputs):
-    return [x for x in tree_leaves(outputs) if isinstance(x, torch.Tensor)]
-"""
-DEVIATES = """\
-def deviates(check, what):
-    found.append(check)
-    print(f"DEVIATES {check}: {what}")
-"""
-OBSERVER = '''\
-def observer(node):
-    """The observer that a node of the prepared model calls, or None."""
-    module = prepared.get_submodule(node.target) if node.op == "call_module" else None
-    return module if isinstance(module, (ObserverBase, FakeQuantizeBase)) else None
-'''
-OBSERVERS = '''\
-def observers(*names):
-    """What the users of these inputs are, as far as they are observers; None for another user."""
-    users = [user for name in names for user in nodes[name].users]
-    return [observer(user) for user in users if user.op != "output" and user.target is not getattr]
-'''
-QUANTIZED = '''\
-def quantized(name, taken):
-    """Whether a call of this name, that took these tensors, is of a quantized kernel."""
-    return "quantized" in name or any(x.is_quantized for x in taken)
-'''
-SCALES = """\
-def scales(t):
-    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-    return [t.q_scale()] if per_tensor else t.q_per_channel_scales().tolist()
-"""
-ZERO_POINTS = """\
-def zero_points(t):
-    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-    return [t.q_zero_point()] if per_tensor else t.q_per_channel_zero_points().tolist()
-"""
-TEMPLATES = {
-    "tensors": TENSORS,
-    "Trace": TRACE,
-    "deviates": DEVIATES,
-    "observer": OBSERVER,
-    "observers": OBSERVERS,
-    "quantized": QUANTIZED,
-    "scales": SCALES,
-    "zero_points": ZERO_POINTS,
-}
-"""Definitions that exist in scripts only, in their order."""
 
 
 def findings(row: Row) -> dict[str, str]:
@@ -562,87 +453,6 @@ BLOCKS: dict[str, Callable[[Case], Iterator[str]]] = {
 }
 
 
-# Which definitions and imports a text needs.
-
-
-def _free(text: str) -> set[str]:
-    """Names that a text refers to and does not bind itself."""
-    nodes = [*ast.walk(ast.parse(text))]
-    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    stored |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    stored |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    stored |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
-    stored |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-    return loaded - stored - set(vars(builtins))
-
-
-def _imported(node: ast.stmt) -> dict[str, str]:
-    """The statement that binds each name which an import binds."""
-    if isinstance(node, ast.Import):
-        return {a.asname or a.name: f"import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in node.names}
-    if isinstance(node, ast.ImportFrom) and not node.level:
-        return {a.name: f"from {node.module} import {a.name}" for a in node.names}
-    return {}
-
-
-def _defined(node: ast.stmt) -> list[str]:
-    """The names that a definition or an assignment binds."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-@cache
-def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
-    """The definitions of a module by name, in its order, and the statements that import its other names."""
-    text = inspect.getsource(module)
-    lines = text.splitlines()
-    definitions: dict[str, str] = {}
-    imports: dict[str, str] = {}
-    for node in ast.parse(text).body:
-        imports |= _imported(node)
-        decorators = getattr(node, "decorator_list", [])
-        first = decorators[0].lineno if decorators else node.lineno
-        definitions |= {name: "\n".join(lines[first - 1 : node.end_lineno]) + "\n" for name in _defined(node)}
-    return definitions, imports
-
-
-def _needs(body: str) -> tuple[list[str], list[str]]:
-    """Import statements and definitions that a script's body needs, what those need included."""
-    wanted, statements = _free(body), set()
-    defined: list[str] = []
-    for name in reversed(TEMPLATES):
-        if name in wanted:
-            defined.insert(0, TEMPLATES[name])
-            wanted |= _free(TEMPLATES[name])
-    for module in (quantization, probes, memory):
-        definitions, imports = _module(module)
-        used: set[str] = set()
-        new = wanted & set(definitions)
-        while new:
-            used |= new
-            inner = {name for one in new for name in _free(definitions[one])}
-            statements |= {imports[name] for name in inner if name in imports}
-            new = (inner & set(definitions)) - used
-        defined = [*(definitions[name] for name in definitions if name in used), *defined]
-    statements |= {IMPORTS[name] for name in wanted if name in IMPORTS}
-    return sorted(statements), defined
-
-
-def _merged(statements: Iterable[str]) -> str:
-    """Import statements, those from one module as one, and first the one that completes torch.ao."""
-    whole = [statement for statement in statements if statement.startswith("import ")]
-    parts: dict[str, list[str]] = {}
-    for statement in statements:
-        if statement not in whole:
-            head, _, name = statement.partition(" import ")
-            parts.setdefault(head, []).append(name)
-    merged = [f"{head} import {', '.join(sorted(names))}" for head, names in parts.items()]
-    return "\n".join([*whole, COMPLETES, *merged]) + "\n"
-
-
 def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
     checked = re.sub(rf"; (?=(?:{'|'.join(CHECKS)}): )", "\n", row.detail)
     lines = [run.id, "", *(checked or "conforms").splitlines()]
@@ -670,10 +480,10 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
         'warnings.simplefilter("ignore")\n'
         "found = []\n"
     )
-    statements, definitions = _needs(start + body)
+    statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)
-    return f"{_docstring(run, row, entry)}\n{limits}{_merged(statements)}\n{start}\n\n{defined}{body}"
+    return f"{_docstring(run, row, entry)}\n{limits}{merged(statements)}\n{start}\n\n{defined}{body}"
 
 
 def _spaced(parts: Iterable[str]) -> Iterator[str]:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conformance.cases import Run, runs
-from conformance.checks import CHECKS, Comparison, Evidence, compare_codes, compare_outputs, stable
+from conformance.checks import CHECKS, Evidence, stable
 from conformance.claims import backend
+from conformance.comparison import Comparison, compare_codes, compare_outputs
 from conformance.rows import CHECKS as CHECKS_OF_ROWS
 from conformance.tolerances import NONE, TABLE, TIE_BAND, Tolerance, tolerance
 from conformance.trace import Execution, Output

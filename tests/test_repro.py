@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from configs.registry import BACKENDS
-from conformance import probes, repro
+from conformance import probes, repro, snippets
 from conformance.__main__ import find
 from conformance.cases import Run, runs
 from conformance.claims import backend
@@ -197,7 +197,7 @@ def test_the_data_of_scripts_are_those_of_runs() -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_pattern_in_a_script_is_the_claims_own(name: str) -> None:
     scope = {**vars(repro), "torch": torch}
-    for statement in repro.IMPORTS.values():
+    for statement in snippets.IMPORTS.values():
         exec(statement, scope)
     for claim in backend(name).claims:
         pattern = claim.entry._pattern_complex_format or claim.entry.pattern

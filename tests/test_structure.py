@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ORDER = (
     "errors", "isa", "memory", "quantization", "operators", "claims", "models", "probes", "cases", "pipeline", "trace",
-    "engines", "tolerances", "checks", "rows", "ledger", "judge", "isolation", "session", "summary", "show", "repro",
-    "plugin", "test_conformance", "__main__",
+    "engines", "tolerances", "comparison", "checks", "rows", "ledger", "judge", "isolation", "session", "summary", "show",
+    "snippets", "repro", "plugin", "test_conformance", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
 
