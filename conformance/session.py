@@ -1,11 +1,11 @@
 """One invocation: what is selected, what the host is, and where the rows go."""
 
+import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from .cases import Run, runs, select
 from .claims import BackendClaims, backend, third_party
 from .engines import engine
 from .errors import UsageError
+from .isa import ISA_LIMITS
 from .isolation import Death, Done, Raised, run_isolated
 from .judge import Judge, describe
 from .ledger import KNOWN, Entry, Host, backends_of, load
@@ -44,6 +45,9 @@ def isa(limit: str | None) -> str:
     """The widest instruction set for 8-bit products that torch's libraries use on this host, or the limit set for them."""
     if limit:
         return limit
+    for name, settings in ISA_LIMITS.items():
+        if all(os.environ.get(key) == value for key, value in settings.items()):
+            return name
     if platform.machine() not in ("x86_64", "AMD64"):
         return platform.machine()
     flags = cpu()[1]
@@ -216,12 +220,3 @@ def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -
         else:
             results[run.id] = outcome
     return [results[run.id] for run in batch]
-
-
-@dataclass
-class Clock:
-    """Where the time of an invocation went, summed over processes."""
-
-    started: float = field(default_factory=time.perf_counter)
-    torch_seconds: float = 0.0
-    run_seconds: float = 0.0

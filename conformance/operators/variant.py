@@ -11,8 +11,8 @@ class Operand:
     """One argument of ``forward``.
 
     ``shape`` is the shape of the calibration data. ``kind`` is ``activation`` (float32), ``indices`` (int64 below
-    ``limit``), ``offsets`` (int64, ascending) or ``positive`` (float32 above 0). ``exponent`` shifts the data's scale by
-    that power of two against the variant's own, so that two operands need not share a scale.
+    ``limit``), ``offsets`` (int64, ascending) or ``weights`` (float32, small and positive). ``exponent`` shifts
+    the data's scale by that power of two against the variant's own, so that two operands need not share a scale.
     """
 
     shape: Shape
