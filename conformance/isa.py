@@ -7,6 +7,11 @@ from .errors import UsageError
 
 ISA_LIMITS = {
     "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512f": {
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512",
+        "ATEN_CPU_CAPABILITY": "avx512",
+    },
 }
 """What makes torch's libraries act as on an older CPU; they read it once, when torch loads."""
 

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-HANG_SECONDS = 120.0
+HANG_SECONDS = 60.0
 """A run takes some 50 ms, a second under emulation; what is not back by then never will be."""
 
 

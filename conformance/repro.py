@@ -345,6 +345,13 @@ def _lowered(case: Case) -> Iterator[str]:
         )
 
 
+def _wrong_shape(check: str) -> str:
+    return (
+        "for got, wanted in zip(outputs, ideal):\n    if got.shape != wanted.shape:\n"
+        f'        deviates("{check}", f"shape {{tuple(got.shape)}}, the float model gives {{tuple(wanted.shape)}}")\n'
+    )
+
+
 def _numerics(case: Case) -> Iterator[str]:
     text = case.found["numerics"]
     allowed = tolerance(root_of(case.run.claim.tree), case.run)
@@ -352,6 +359,8 @@ def _numerics(case: Case) -> Iterator[str]:
     pair = head + "    q, r = trace.source(got), reference_trace.source(wanted)\n"
     if match := re.match(r"\d+ outputs, expected \d+", text):
         yield f'if len(outputs) != len(expected):\n    deviates("numerics", "{match[0]}")\n'
+    elif "the float model gives" in text:
+        yield _wrong_shape("numerics")
     elif text.startswith("shape "):
         yield (
             f"{head}    if got.shape != wanted.shape:\n"
@@ -392,10 +401,7 @@ def _numerics(case: Case) -> Iterator[str]:
 def _accuracy(case: Case) -> Iterator[str]:
     text = case.found["accuracy"]
     if text.startswith("shape "):
-        yield (
-            "for got, wanted in zip(outputs, ideal):\n    if got.shape != wanted.shape:\n"
-            '        deviates("accuracy", f"shape {tuple(got.shape)}, the float model gives {tuple(wanted.shape)}")\n'
-        )
+        yield _wrong_shape("accuracy")
         return
     yield (
         "signal = sum(float(y.double().square().sum()) for y in ideal)\n"

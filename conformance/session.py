@@ -182,9 +182,12 @@ MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
 
 
 def _crash(death: Death) -> str:
-    """How a run died, in the same words every time: which signal a damaged heap ends in is chance."""
-    if death.reason.startswith(MEMORY_FAULTS):
-        return f"crashes: memory fault ({', '.join(MEMORY_FAULTS[:-1])} or {MEMORY_FAULTS[-1]})"
+    """How a run died, in the same words every time: which way a process with a damaged heap ends is chance.
+
+    The allocator may also wait for itself forever, while it tells of the damage.
+    """
+    if death.reason.startswith((*MEMORY_FAULTS, "hangs")):
+        return f"crashes: memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     return f"crashes: {death.reason}"
 
 

@@ -44,18 +44,21 @@ class Reproduction:
         return self.failed == self.showed
 
 
-def kind(row: Row, distinct: str) -> tuple[object, ...]:
-    """What makes a row's finding one of its own: its ledger entry, or else its failing checks (or its detail)."""
-    if row.known:
-        return ("entry", row.known)
-    return (row.failed, re.sub(r"[-.]?\d+", "", row.detail) if distinct == "details" else "")
+def kinds(row: Row, entries: Iterable[Entry], distinct: str) -> set[tuple[object, ...]]:
+    """What makes a row's findings its own: its ledger entries, or else its failing checks (or its detail)."""
+    listed: set[tuple[object, ...]] = {
+        ("entry", entry.id) for entry in entries if entry.matches(row.id) and entry.check <= row.failed
+    }
+    return listed or {(row.failed, re.sub(r"[-.]?\d+", "", row.detail) if distinct == "details" else "")}
 
 
-def picked(rows: Iterable[Row], distinct: str, seen: set[tuple[object, ...]]) -> Iterator[Row]:
+def picked(
+    rows: Iterable[Row], entries: Iterable[Entry], distinct: str, seen: set[tuple[object, ...]]
+) -> Iterator[Row]:
     """The first row of every kind of deviation that is not among those seen."""
     for row in rows:
-        if row.failed and (what := kind(row, distinct)) not in seen:
-            seen.add(what)
+        if row.failed and (new := kinds(row, entries, distinct) - seen):
+            seen |= new
             yield row
 
 
@@ -122,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for path in arguments.rows:
             file = read(path)
-            rows = [*picked(file.rows, arguments.distinct, seen)]
+            rows = [*picked(file.rows, entries.values(), arguments.distinct, seen)]
             texts = scripts(rows, entries, file.header.get("isa_limit"))
             for one in reproduced(rows, texts, folder, path.stem, arguments.python):
                 total += 1
@@ -131,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     print(
                         f"{one.id}\n    row: {words(one.failed)}; script: {words(one.showed)}; {one.said}", flush=True
                     )
-    print(f"{total} reproductions, {wrong} differ from their rows")
+    shown = sum(what[0] == "entry" for what in seen)
+    print(f"{total} reproductions of {shown} of {len(entries)} ledger entries, {wrong} differ from their rows")
     return int(bool(wrong))
 
 
