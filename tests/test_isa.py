@@ -53,7 +53,7 @@ def test_a_limit_that_the_environment_has_set_already_is_accepted(monkeypatch: p
 
 
 def test_an_unknown_limit_is_one_line_that_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"^--isa 'sse2': choose from avx2$"):
+    with pytest.raises(UsageError, match=r"^--isa 'sse2': choose from avx2, avx512f$"):
         limit_isa("sse2")
 
 
