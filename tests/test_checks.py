@@ -12,6 +12,7 @@ from conformance.cases import Run, runs
 from conformance.checks import CHECKS, Evidence, stable
 from conformance.claims import backend
 from conformance.comparison import Comparison, compare_codes, compare_outputs
+from conformance.judge import without_chance
 from conformance.rows import CHECKS as CHECKS_OF_ROWS
 from conformance.tolerances import NONE, TABLE, TIE_BAND, Tolerance, tolerance
 from conformance.trace import Execution, Output
@@ -219,3 +220,13 @@ def test_only_another_memory_format_may_change_anything_and_only_at_ties(
     evidence = Evidence(a_run(), execution=Execution((), outputs), reference_execution=Execution((), outputs))
     evidence.repetitions[repetition] = [again]
     assert stable(evidence).result == result
+
+
+def test_the_detail_of_a_run_that_differs_from_run_to_run_holds_no_figure_of_one_run() -> None:
+    detail = (
+        "numerics: 3 of 9 codes differ (33.3%), worst 7 steps at (0, 1): got 1, expected 8 (exact 8.2500); "
+        "accuracy: SQNR -4.8 dB is below 20 dB; stable: second run changes 5 of 9 values"
+    )
+    assert without_chance(detail) == (
+        "numerics: the codes differ from run to run; accuracy: SQNR is below 20 dB; stable: second run changes values"
+    )
