@@ -5,13 +5,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch.ao.quantization.backend_config import ObservationType
+
 from .claims import BackendClaims, Claim
 from .errors import UsageError
-from .models import Model, build, flows, is_qat_module, missing_operators, root_of, target_source, variants
+from .models import (
+    Model,
+    build,
+    flows,
+    is_qat_module,
+    missing_operators,
+    operators_of,
+    root_of,
+    target_source,
+    variants,
+)
 from .operators import Variant
-from .quantization import Recipe, recipe
+from .quantization import Recipe, recipe, typical_recipe
+from .scheme import ALWAYS
 
-PROFILES = ("exact",)
+PROFILES = ("exact", "typical")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +62,23 @@ class Run:
     @cached_property
     def recipe(self) -> Recipe:
         assert self.variant is not None
-        return recipe(
+        exact = recipe(
             self.claim.dtypes,
             engine=self.engine,
             qat=self.flow == "qat",
             per_channel=self.variant.per_channel,
             target=target_source(self.claim) if self.variant.prelude else "",
+            shares=shares(self.claim),
+            fused=len(list(operators_of(self.claim.tree))) > 1,
         )
+        return exact if self.profile == "exact" else typical_recipe(self.claim.dtypes, exact, engine=self.engine)
+
+
+def shares(claim: Claim) -> tuple[int, ...]:
+    """The numbers of tensor arguments with which the claim's output keeps the qparams of its input."""
+    entry, shared = claim.entry, ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+    by_count = entry._num_tensor_args_to_observation_type
+    return tuple(count for count in ALWAYS if by_count.get(count, entry.observation_type) is shared)
 
 
 def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
@@ -64,11 +87,13 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
     entries = {entry.pattern: entry for entry in backend.config.configs if not isinstance(entry.pattern, tuple)}
     for claim in backend.claims:
         covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
+        # fixed-qparams functions quantize what they are given directly with their own result's qparams
+        main = next((v for v in covered if v is not None and v.prelude), covered[0])
         for flow in flows(claim, entries):
             # training changes how weights and observers come about, not what the kernels are given
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
-            for variant in [v for v in covered if v is None or v.core] if few else covered:
-                for profile in PROFILES:
+            for variant in [v for v in covered if v is None or v.core or v is main] if few else covered:
+                for profile in PROFILES if variant is main and variant else PROFILES[:1]:
                     for engine in engines:
                         yield Run(backend, claim, flow, variant, profile, engine)
 

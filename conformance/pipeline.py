@@ -23,7 +23,8 @@ from torch.fx import GraphModule
 from . import quantization
 from .cases import Run
 from .operators import Operand
-from .probes import bounds, fill, grid, integers
+from .probes import bounds, fill, fill_typical, grid, integers, normal
+from .quantization import BY_KIND
 
 
 class Stopwatch:
@@ -56,6 +57,11 @@ def names() -> dict[str, Any]:
         **{
             name: getattr(ao, name)
             for name in (
+                *BY_KIND.values(),
+                "get_default_qat_qconfig",
+                "get_default_qat_qconfig_mapping",
+                "get_default_qconfig",
+                "get_default_qconfig_mapping",
                 "QConfig",
                 "QConfigMapping",
                 "FakeQuantize",
@@ -80,6 +86,8 @@ def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return torch.cat([torch.zeros(1, dtype=torch.int64), integers(key, shape[0] - 1, 0, spec.limit).sort().values])
     if spec.kind == "weights":
         return grid(key, shape, 1, 4, -1)
+    if run.profile == "typical":
+        return normal(key, shape)
     low, high, exponent = bounds(run.variant.data, run.recipe.steps)
     return grid(key, shape, low, high, exponent + spec.exponent)
 
@@ -114,7 +122,10 @@ def subject(run: Run) -> Subject:
         model: nn.Module = scope["Model"]()
     except Exception as error:
         raise CannotBeBuilt(error) from error
-    fill(model, run.key, run.recipe.weight_levels)
+    if run.profile == "typical":
+        fill_typical(model, run.key)
+    else:
+        fill(model, run.key, run.recipe.weight_levels)
     model.train(run.flow == "qat")
     calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
     inputs = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)

@@ -52,12 +52,38 @@ def fill(model: nn.Module, key: str, levels: int) -> None:
             elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
                 tensor.copy_(grid(label, shape, 1, 1, 0) * 2.0 ** integers(label, tensor.numel(), -1, 0).reshape(shape))
             elif leaf.startswith("bias"):
-                tensor.copy_(grid(label, shape, -32, 32, -4))
+                # a norm gives multiples of small powers of two, half of them ties, but for what this adds
+                tensor.copy_(grid(label, shape, -32, 32, -4) + (2.0**-9 if owner in norms else 0.0))
             elif tensor.is_floating_point() and tensor.dim() > 1:
                 tensor.copy_(grid(label, shape, -levels, levels, -7))
                 flat = tensor.flatten(1)
                 if flat.shape[1] > 1:  # every row reaches both ends, so that per-channel scales are powers of two
                     flat[:, 0], flat[:, -1] = -levels * 2.0**-7, levels * 2.0**-7
+
+
+def normal(key: str, shape: tuple[int, ...], scale: float = 1.0) -> Tensor:
+    """Return float32 of `shape`, all but normally distributed: sums of twelve uniform integers, which have variance 1 in
+    units of their range (Irwin-Hall distribution)."""
+    drawn = integers(key, 12 * math.prod(shape), 0, 65535).reshape(-1, 12).sum(1) - 6 * 65535
+    return (drawn.double() / 65536 * scale).float().reshape(shape)
+
+
+def fill_typical(model: nn.Module, key: str) -> None:
+    """Give every parameter and buffer of `model` values as training leaves them: weights with a variance of 1 over the
+    number of their inputs, factors about 1, biases and means about 0."""
+    norms = {name for name, m in model.named_modules() if hasattr(m, "eps")}
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            owner, _, leaf = name.rpartition(".")
+            label, shape = f"{key}/{name}", tuple(tensor.shape)
+            if leaf == "running_var":
+                tensor.copy_(integers(label, tensor.numel(), 32, 96) / 64)
+            elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
+                tensor.copy_(1 + normal(label, shape, 0.1))
+            elif leaf == "running_mean" or leaf.startswith("bias"):
+                tensor.copy_(normal(label, shape, 0.1))
+            elif tensor.is_floating_point() and tensor.dim() > 1:
+                tensor.copy_(normal(label, shape, math.prod(shape[1:]) ** -0.5))
 
 
 @dataclass(frozen=True)

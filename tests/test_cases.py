@@ -18,7 +18,7 @@ from conformance.operators import OPERATORS
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
-    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact)@(?P<engine>\w+)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical)@(?P<engine>\w+)"
 )
 
 
@@ -137,6 +137,14 @@ def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:
     config = BackendConfig("mine").set_backend_pattern_config(entry)
     (run,) = runs(BackendClaims("mine", config, ("x86",), claims_of("mine", config), ""))
     assert (run.id, run.variant) == ("mine/nn.Bilinear/static-quint8/ptq/not-covered/exact@x86", None)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_runs_on_data_that_are_not_dyadic_in_every_flow(name: str) -> None:
+    found = every_run(name)
+    flows = {(run.claim.id, run.flow, run.engine) for run in found}
+    typical = [(run.claim.id, run.flow, run.engine) for run in found if run.profile == "typical"]
+    assert sorted(typical) == sorted(flows)
 
 
 def test_data_are_the_same_on_every_engine_and_backend() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
+from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver, QConfigMapping
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
 from torch.ao.quantization.fx.utils import _qconfig_satisfies_dtype_config_constraints
 
@@ -205,7 +205,7 @@ def within(observer: Any, constrained: DTypeWithConstraints) -> bool:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_recipe_satisfies_the_constraints_of_its_dtype_config(name: str) -> None:
-    found = distinct_recipes(name)
+    found = [run for run in distinct_recipes(name) if run.profile == "exact"]
     assert len(found) >= len(backend(name).claims)
     for run in found:
         qconfig, config = evaluated(run.recipe), run.claim.dtypes
@@ -223,7 +223,7 @@ def test_every_recipe_satisfies_the_constraints_of_its_dtype_config(name: str) -
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_mapping_evaluates_and_gives_the_pattern_its_qconfig(name: str) -> None:
-    for run in distinct_recipes(name):
+    for run in (run for run in distinct_recipes(name) if run.profile == "exact"):
         scope = names()
         scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
         mapping = eval(run.recipe.mapping, scope)
@@ -231,6 +231,26 @@ def test_every_mapping_evaluates_and_gives_the_pattern_its_qconfig(name: str) ->
             (given,) = mapping.object_type_qconfigs.values()
             assert given is qconfig, run.id
             assert mapping.global_qconfig is not qconfig, run.id
+        else:
+            assert mapping.global_qconfig is qconfig, run.id
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_typical_recipe_is_torchs_own_and_satisfies_what_exact_ones_do(name: str) -> None:
+    found = [run for run in distinct_recipes(name) if run.profile == "typical"]
+    assert found
+    for run in found:
+        scope = names()
+        scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
+        mapping = eval(run.recipe.mapping, scope)
+        activation = observer_of(qconfig.activation)
+        assert activation.dtype == run.claim.dtypes.input_dtype or not run.claim.dtypes.input_dtype, run.id
+        if run.claim.dtypes.weight_dtype in QUANTIZED:
+            assert observer_of(qconfig.weight).dtype == run.claim.dtypes.weight_dtype, run.id
+        if run.claim.dtype_config == "static-quint8":
+            engine = run.engine if run.engine != "executorch" else "qnnpack"
+            assert f'qconfig_mapping("{engine}")' in run.recipe.mapping, run.id
+            assert mapping.to_dict() != QConfigMapping().set_global(qconfig).to_dict(), run.id
         else:
             assert mapping.global_qconfig is qconfig, run.id
 
