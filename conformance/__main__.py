@@ -1,4 +1,4 @@
-"""The command line: `python -m conformance claims | show | repro`.
+"""The command line: `python -m conformance claims | show | repro | golden`.
 
 torch takes a second to load, and an instruction set limit has to be set before, so nothing here imports it at the top.
 """
@@ -18,7 +18,9 @@ from .isa import ISA_LIMITS, limit_isa
 if TYPE_CHECKING:
     from .cases import Run
     from .claims import BackendClaims
+    from .golden import Store
     from .ledger import Entry
+    from .upkeep import Made
 
 LISTED = 10
 """Ids listed where a glob matches several runs."""
@@ -58,6 +60,24 @@ def parser() -> argparse.ArgumentParser:
             "--backend-config", metavar="MODULE:CALLABLE", help="where the config of an unregistered backend comes from"
         )
         one.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+    golden = commands.add_parser("golden", help="check, update or compare the stored goldens")
+    actions = golden.add_subparsers(title="actions", required=True, metavar="ACTION")
+    for name, command, text in (
+        ("check", golden_check_command, "recompute every golden and say which stored ones are not what comes out"),
+        ("update", golden_update_command, "replace the stored goldens by recomputed ones and say what changed"),
+    ):
+        one = actions.add_parser(name, help=text, description=text)
+        one.set_defaults(command=command)
+        one.add_argument(
+            "--case", action="append", default=[], metavar="GLOB", help="only those of these runs; repeatable"
+        )
+        one.add_argument("--golden", metavar="DIR", help="folder of goldens (default golden)")
+    text = "show how two versions of the goldens differ, side by side"
+    diff = actions.add_parser("diff", help=text, description=text)
+    diff.set_defaults(command=golden_diff_command)
+    diff.add_argument("old", metavar="OLD", help="a folder or a git revision")
+    diff.add_argument("new", metavar="NEW", nargs="?", help="likewise (default: golden/ as it is)")
+    diff.add_argument("--case", action="append", default=[], metavar="GLOB", help="only these goldens; repeatable")
     return top
 
 
@@ -199,6 +219,52 @@ def repro_command(arguments: argparse.Namespace) -> int:
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
     print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+    return 0
+
+
+def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
+    """The store that is asked for, and the goldens of the selected runs of every registered backend."""
+    from pathlib import Path
+
+    import torch
+
+    from .golden import GOLDEN, Store
+    from .session import Selection
+    from .upkeep import recompute
+
+    torch.set_num_threads(1)  # for models this small a second thread costs more than it does
+    return Store(Path(arguments.golden or GOLDEN)), recompute(Selection(globs=arguments.case).runs)
+
+
+def golden_check_command(arguments: argparse.Namespace) -> int:
+    from .upkeep import check
+
+    store, made = _recomputed(arguments)
+    found = [*check(store, made, whole=not arguments.case)]
+    for line in found:
+        print(line)
+    print(f"{len(made)} goldens recomputed" + (f", {len(found)} problems" if found else ": all as stored"))
+    if found:
+        print("If what is computed is meant to have changed: python -m conformance golden update")
+    return 1 if found else 0
+
+
+def golden_update_command(arguments: argparse.Namespace) -> int:
+    from .upkeep import update
+
+    store, made = _recomputed(arguments)
+    for line in update(store, made, whole=not arguments.case):
+        print(line)
+    return 0
+
+
+def golden_diff_command(arguments: argparse.Namespace) -> int:
+    from .golden import GOLDEN
+    from .upkeep import compare, version
+
+    with version(arguments.old) as old, version(arguments.new or str(GOLDEN)) as new:
+        for line in compare(old, new, arguments.case):
+            print(line)
     return 0
 
 

@@ -7,9 +7,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = (
-    "errors", "isa", "memory", "quantization", "operators", "claims", "models", "probes", "cases", "pipeline", "trace",
-    "engines", "tolerances", "comparison", "checks", "rows", "ledger", "judge", "isolation", "session", "summary", "show",
-    "snippets", "repro", "plugin", "test_conformance", "__main__",
+    "errors", "isa", "memory", "scheme", "oracle", "quantization", "operators", "claims", "models", "probes", "cases",
+    "pipeline", "trace", "engines", "golden", "rows", "tolerances", "comparison", "checks", "ledger", "judge", "isolation",
+    "session", "summary", "show", "snippets", "repro", "upkeep", "plugin", "test_conformance", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
 
