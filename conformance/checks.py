@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from torch.fx import GraphModule, Node
 
 from .cases import Run
 from .comparison import Comparison, compare_outputs
-from .models import operators_of, root_of
+from .golden import Golden
+from .models import operators_of
 from .pipeline import Subject
 from .quantization import QUANTIZED, dtype_name
-from .tolerances import TIE_BAND, tolerance
-from .trace import Execution
+from .tolerances import tolerance
+from .trace import Execution, qparams_of
 
 SQNR_FLOOR_DB = {8: 20.0, 4: 8.0, 16: 40.0}
 """Least SQNR by bit width for the `exact` profile. An ideal b-bit quantizer of uniform data gives 6.02 b dB; rounding the
@@ -29,7 +31,8 @@ class Evidence:
     """Everything a run left behind. What a failed stage did not produce is None; `failures` has its error by stage.
 
     `blank` is the prepared model before calibration. `prepared_without` is prepared with `rest`, the config without the
-    claim; `changes` says whether that changes anything."""
+    claim; `changes` says whether that changes anything. `exact` gives the exact positions of an output
+    on its grid; `unusable` says what keeps the suite from having a golden."""
 
     run: Run
     subject: Subject | None = None
@@ -43,6 +46,9 @@ class Evidence:
     lowered: GraphModule | None = None
     execution: Execution | None = None
     reference_execution: Execution | None = None
+    golden: Golden | None = None
+    exact: Callable[[int], Tensor | None] = lambda number: None
+    unusable: str = ""
     repetitions: dict[str, list[Tensor]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     comparison: Comparison | None = None
@@ -229,7 +235,8 @@ def _misplaced_observers(evidence: Evidence, graph: GraphModule) -> Iterator[str
 
 
 def reference(evidence: Evidence) -> Outcome:
-    """Quantize ops carry the declared dtypes and the root module became its reference module."""
+    """Quantize ops carry the declared dtypes, the root module became its reference module, and the reference model's qparams
+    and integers are those of the golden."""
     if "reference" in evidence.failures:
         return fail(f"convert_to_reference raises {evidence.failures['reference']}")
     if "reference execution" in evidence.failures:
@@ -266,17 +273,27 @@ def reference(evidence: Evidence) -> Outcome:
     unobserved = run.claim.entry.observation_type is ObservationType.INPUT_OUTPUT_NOT_OBSERVED
     if not quantizers and kind != "weight" and not unobserved:
         problems.append("the reference model quantizes nothing")
+    if evidence.golden is not None and evidence.reference_execution is not None:
+        problems += _wrong_qparams(evidence.golden, evidence.reference_execution)
+        if detail := _compared(evidence, evidence.reference_execution).detail:
+            problems.append(f"the reference model's {detail}")
     return fail("; ".join(problems)) if problems else PASS
+
+
+def _wrong_qparams(golden: Golden, execution: Execution) -> Iterator[str]:
+    """Which of the golden's qparams an execution has quantized nothing with."""
+    found = {tuple(map(tuple, map(Tensor.tolist, qparams_of(made)))) for _, made in execution.quantized}
+    for name, qparams in golden.qparams.items():
+        if tuple(map(tuple, map(Tensor.tolist, qparams))) not in found:
+            scale, zero_point = (", ".join(f"{value!r}" for value in part.tolist()[:4]) for part in qparams)
+            yield f"the reference model quantizes nothing with the scale {scale} and zero point {zero_point} of {name}"
 
 
 def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[str]:
     """What a quantized tensor breaks of a `DTypeWithConstraints` (meaning of the fields: its documentation)."""
     if not tensor.is_quantized or tensor.dtype != constrained.dtype:
         return
-    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        scales, zero_points = torch.tensor([tensor.q_scale()]), torch.tensor([tensor.q_zero_point()])
-    else:
-        scales, zero_points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    scales, zero_points = qparams_of(tensor)
     codes = tensor.int_repr()
     low, high = constrained.scale_min_lower_bound, constrained.scale_max_upper_bound
     if low is not None and bool((scales < low).any()):
@@ -288,7 +305,7 @@ def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) ->
     if constrained.zero_point_exact_match is not None and bool(
         (zero_points != constrained.zero_point_exact_match).any()
     ):
-        yield f"{what} zero point is {zero_points[0].item()}, not {constrained.zero_point_exact_match}"
+        yield f"{what} zero point is {zero_points[0].item():g}, not {constrained.zero_point_exact_match}"
     if codes.numel() == 0:
         return
     if constrained.quant_min_lower_bound is not None and codes.min().item() < constrained.quant_min_lower_bound:
@@ -349,21 +366,30 @@ def _wrong_shape(evidence: Evidence) -> str:
     return ""
 
 
-def numerics(evidence: Evidence) -> Outcome:
-    """The engine's integers are those of the reference model, ties aside; scale and zero point are equal."""
-    if evidence.execution is None or evidence.reference_execution is None:
-        return skip("the reference model or the engine did not run")
-    got, expected = evidence.execution.outputs, evidence.reference_execution.outputs
+def _compared(evidence: Evidence, execution: Execution) -> Comparison:
+    """What an execution gave, compared with the golden."""
+    assert evidence.golden is not None
+    got, expected = execution.outputs, evidence.golden.outputs
     if len(got) != len(expected):
-        return fail(f"{len(got)} outputs, expected {len(expected)}")
-    if wrong := _wrong_shape(evidence):
-        return fail(wrong)
-    allowed = tolerance(root_of(evidence.run.claim.tree), evidence.run)
+        return Comparison(detail=f"{len(got)} outputs, golden {len(expected)}")
+    allowed = tolerance(evidence.run)
     total = Comparison()
-    for one, other in zip(got, expected, strict=True):
-        total = total.plus(compare_outputs(one, other, allowed))
-    evidence.comparison = total
-    return fail(total.detail) if total.detail else PASS
+    for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+        found = compare_outputs(one, other, allowed, partial(evidence.exact, number))
+        total = total.plus(
+            replace(found, detail=f"output {number}: {found.detail}") if number and found.detail else found
+        )
+    return total
+
+
+def numerics(evidence: Evidence) -> Outcome:
+    """The engine's integers are those of the golden, ties aside; scale and zero point are equal."""
+    if evidence.execution is None:
+        return skip("not executed")
+    if evidence.golden is None:
+        return skip("there is no golden")
+    evidence.comparison = _compared(evidence, evidence.execution)
+    return fail(evidence.comparison.detail) if evidence.comparison.detail else PASS
 
 
 def _best_sqnr_db(evidence: Evidence) -> float:
@@ -403,18 +429,14 @@ def accuracy(evidence: Evidence) -> Outcome:
 
 
 def _tied(evidence: Evidence, number: int, again: Tensor) -> Tensor:
-    """Where an output is one step off and its exact value a tie: another memory order moves elements between the vector
-    loop of a kernel and its scalar tail, and there the two may round differently."""
-    expected = evidence.reference_execution.outputs[number] if evidence.reference_execution is not None else None
-    got = evidence.execution.outputs[number] if evidence.execution is not None else None
-    if expected is None or got is None or expected.exact is None or expected.quantized is None:
+    """Where an output is one step off at a tie: another memory order moves elements between the vector loop of a kernel and
+    its scalar tail, and there the two may round differently."""
+    expected = evidence.golden.outputs[number] if evidence.golden is not None else None
+    assert evidence.execution is not None
+    got = evidence.execution.outputs[number]
+    if expected is None or not expected.quantized or expected.low.shape != got.values.shape:
         return torch.tensor(False)
-    if expected.exact.shape != got.values.shape:
-        return torch.tensor(False)
-    scale = expected.quantized.q_scale()
-    position = expected.exact.double() / scale + expected.quantized.q_zero_point()
-    tie = (position - torch.floor(position) - 0.5).abs() <= TIE_BAND
-    return tie & ((again - got.values).abs() <= 1.001 * scale)
+    return (expected.low != expected.high) & ((again - got.values).abs() <= 1.001 * expected.scale)
 
 
 def stable(evidence: Evidence) -> Outcome:

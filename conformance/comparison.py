@@ -1,22 +1,35 @@
-"""Comparison of an engine's outputs with the expected ones: codes, scale and zero point, never dequantized values alone."""
+"""Comparison of outputs with goldens: codes, scale and zero point, never dequantized values alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .quantization import RANGES, dtype_name
-from .tolerances import TIE_BAND, Tolerance
+from .golden import Expected
+from .quantization import dtype_name
+from .tolerances import Tolerance
 from .trace import Output
+
+SHOWN = 4
+"""Elements shown of those that differ, the worst first."""
+
+Exact = Callable[[], Tensor | None]
+"""Gives the exact positions on the grid (float64), or None if there are none to be had."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an engine's codes compare with the expected ones. `steps_max` is over elements outside the tolerance."""
+    """How an output compares with its golden: of `total` elements, `ties` lie at a tie and have the other of its two codes,
+    `tolerated` are off by no more than the tolerance, `mismatched` by more, and the rest are equal.
+
+    `steps_max` is the greatest distance, in steps, of those that are mismatched or tolerated.
+    """
 
     total: int = 0
     mismatched: int = 0
     ties: int = 0
+    tolerated: int = 0
     steps_max: int = 0
     detail: str = ""
 
@@ -25,83 +38,83 @@ class Comparison:
             self.total + other.total,
             self.mismatched + other.mismatched,
             self.ties + other.ties,
+            self.tolerated + other.tolerated,
             max(self.steps_max, other.steps_max),
             self.detail or other.detail,
         )
 
 
-def compare_codes(
-    got: Tensor, scale: float, zero_point: int, exact: Tensor, limits: tuple[int, int], allowed: Tolerance
-) -> Comparison:
-    """Compare codes with the exact values (float32 or float64, in real units) on the grid of `scale` and `zero_point`.
+def _nothing_fits(output: Output, detail: str) -> Comparison:
+    return Comparison(output.values.numel(), output.values.numel(), detail=detail)
 
-    Outside of ties a code equals the exact value rounded; at a tie, within `TIE_BAND` steps of .5, it is either
-    neighbour. `allowed.steps` widens both.
+
+def _table(wrong: Tensor, off: Tensor, columns: dict[str, Tensor]) -> str:
+    """The worst elements, ` | ` between them: where each is and what every column has there."""
+    worst = off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices
+    rows = []
+    for flat in worst.tolist():
+        where = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
+        rows.append(f"{where} " + " ".join(f"{name} {float(of.flatten()[flat]):.9g}" for name, of in columns.items()))
+    return " | ".join(rows)
+
+
+def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Exact = lambda: None) -> Comparison:
+    """Compare codes with a golden's: at a tie a code is either neighbour, elsewhere it is the golden's.
+
+    `allowed.steps` widens both. `exact` is asked only for the message.
     """
-    position = exact.double() / scale + zero_point
-    low, high = torch.floor(position), torch.ceil(position)
-    tie = ((position - low) - 0.5).abs() <= TIE_BAND
-    nearest = torch.round(position)
-    low = torch.where(tie, low, nearest).clamp(*limits)
-    high = torch.where(tie, high, nearest).clamp(*limits)
-    codes = got.double()
+    codes, low, high = got.int(), expected.low.int(), expected.high.int()
     off = torch.maximum(low - codes, codes - high).clamp(min=0)
-    wrong = off > allowed.steps
+    wrong, tied = off > allowed.steps, (off == 0) & (codes != expected.code.int())
     detail = ""
     if bool(wrong.any()):
-        worst = torch.unravel_index(off.argmax(), off.shape)
-        where = tuple(int(i) for i in worst)
+        positions = exact()
+        columns = {"got": codes, "golden": expected.code}
+        if positions is not None:
+            columns["exact"] = positions
         percent = 100 * int(wrong.sum()) / wrong.numel()
         detail = (
-            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), worst {int(off.max())} steps at {where}: "
-            f"got {int(codes[worst])}, expected {int(nearest.clamp(*limits)[worst])} (exact {float(position[worst]):.4f})"
+            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), by up to {int(off.max())} steps: "
+            f"{_table(wrong, off, columns)}"
         )
-    return Comparison(codes.numel(), int(wrong.sum()), int(tie.sum()), int(off.max()) if off.numel() else 0, detail)
+    return Comparison(
+        codes.numel(),
+        int(wrong.sum()),
+        int(tied.sum()),
+        int(((off > 0) & ~wrong).sum()),
+        int(off.max()) if off.numel() else 0,
+        detail,
+    )
 
 
-def compare_outputs(got: Output, expected: Output, allowed: Tolerance) -> Comparison:
+def compare_outputs(got: Output, expected: Expected, allowed: Tolerance, exact: Exact = lambda: None) -> Comparison:
     """Compare one output: codes, scale and zero point where it is quantized, values otherwise."""
-    if got.values.shape != expected.values.shape:
-        return Comparison(
-            got.values.numel(),
-            got.values.numel(),
-            detail=f"shape {tuple(got.values.shape)}, expected {tuple(expected.values.shape)}",
+    if got.values.shape != expected.low.shape:
+        return _nothing_fits(got, f"shape {tuple(got.values.shape)}, golden {tuple(expected.low.shape)}")
+    q = got.quantized
+    if q is None or not expected.quantized:
+        if q is None and not expected.quantized:
+            return _compare_values(got.values, expected.low, allowed)
+        return _nothing_fits(got, f"gives {'float values' if q is None else 'codes'}, the golden has the other")
+    if (q.q_scale(), q.q_zero_point(), dtype_name(q.dtype)) != (expected.scale, expected.zero_point, expected.dtype):
+        return _nothing_fits(
+            got,
+            f"scale {q.q_scale()!r}, zero point {q.q_zero_point()}, {dtype_name(q.dtype)}, "
+            f"golden {expected.scale!r}, {expected.zero_point}, {expected.dtype}",
         )
-    q, r = got.quantized, expected.quantized
-    if (q is None) != (r is None):
-        made = "codes" if q is not None else "float values"
-        return Comparison(
-            got.values.numel(), got.values.numel(), detail=f"the engine gives {made}, the reference does not"
-        )
-    if q is None or r is None or expected.exact is None:
-        return _compare_values(got.values, expected.values, allowed)
-    if (q.q_scale(), q.q_zero_point(), q.dtype) != (r.q_scale(), r.q_zero_point(), r.dtype):
-        return Comparison(
-            q.numel(),
-            q.numel(),
-            detail=(
-                f"scale {q.q_scale()!r}, zero point {q.q_zero_point()}, {dtype_name(q.dtype)}; "
-                f"expected {r.q_scale()!r}, {r.q_zero_point()}, {dtype_name(r.dtype)}"
-            ),
-        )
-    return compare_codes(q.int_repr(), r.q_scale(), r.q_zero_point(), expected.exact, RANGES[r.dtype], allowed)
+    return compare_codes(q.int_repr(), expected, allowed, exact)
 
 
 def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance) -> Comparison:
-    """Float outputs: equal but for the rounding of float32, or the tolerance relative to the greatest value."""
+    """Float outputs: equal but for the rounding of float32, relative to the greatest value or to what went into it."""
     got, expected = got.double(), expected.double()
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
-    off = (got - expected).abs()
-    wrong = off > scale * max(allowed.relative, 2.0**-20)
-    if not bool(wrong.any()) and not bool(got.isnan().any()):
+    greatest = max(float(expected.abs().max()) if expected.numel() else 0.0, allowed.magnitude)
+    off = (got - expected).abs().nan_to_num(torch.inf)
+    wrong = off > greatest * max(allowed.relative, 2.0**-20)
+    if not bool(wrong.any()):
         return Comparison(got.numel())
-    worst = torch.unravel_index(off.nan_to_num(torch.inf).argmax(), off.shape)
-    where = tuple(int(i) for i in worst)
-    return Comparison(
-        got.numel(),
-        int(wrong.sum()),
-        detail=(
-            f"{int(wrong.sum())} of {wrong.numel()} values differ, worst by {float(off[worst]):.6g} at {where}: "
-            f"got {float(got[worst]):.6g}, expected {float(expected[worst]):.6g}"
-        ),
+    detail = (
+        f"{int(wrong.sum())} of {wrong.numel()} values differ, by up to {float(off.max()):.6g}: "
+        f"{_table(wrong, off, {'got': got, 'golden': expected})}"
     )
+    return Comparison(got.numel(), int(wrong.sum()), detail=detail)

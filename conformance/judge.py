@@ -6,16 +6,22 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from configs.registry import BACKENDS
+
 from . import pipeline
 from .cases import Run
 from .checks import CHECKS, Evidence, signature
 from .engines import engine
+from .golden import GoldenError, Store, compute, golden_of, qparams_by_name
 from .memory import fresh_memory_holds
+from .oracle import Answer, Codes, NotCovered
 from .pipeline import Stopwatch, Subject
 from .probes import fill
 from .rows import Row
@@ -30,7 +36,8 @@ def brief(error: BaseException) -> str:
 
 def without_chance(detail: str) -> str:
     """Take the figures out of the detail of a run whose output differs from run to run: the next run has others."""
-    detail = re.sub(r"\d+ of \d+ codes differ .*?\(exact [^)]*\)", "the codes differ from run to run", detail)
+    differ = r"\d+ of \d+ codes differ .*?(?=; (?:" + "|".join(CHECKS) + "): |$)"
+    detail = re.sub(differ, "the codes differ from run to run", detail)
     detail = re.sub(r"SQNR -?[\d.]+ dB is", "SQNR is", detail)
     return re.sub(r"changes \d+ of \d+ values", "changes values", detail)
 
@@ -72,8 +79,8 @@ def keeps_to_memory_format(evidence: Evidence, given: Subject) -> bool:
 class Judge:
     """Takes a run through the pipeline and the checks."""
 
-    def __init__(self) -> None:
-        self.watch = Stopwatch()
+    def __init__(self, store: Store | None = None) -> None:
+        self.watch, self.store = Stopwatch(), store or Store()
         self._front_failures: dict[str, str] = {}
         self._last: tuple[tuple[object, ...], Evidence] | None = None
 
@@ -84,8 +91,8 @@ class Judge:
             self._collect(evidence)
         return evidence
 
-    def row(self, run: Run) -> Row:
-        """Judge a run and return its row, `known` still open."""
+    def row(self, run: Run) -> tuple[Row, str]:
+        """Judge a run and return its row, `known` still open, and why it could not be held to a golden, if so."""
         start = time.perf_counter()
         evidence = self.evidence(run)
         outcomes = {name: check(evidence) for name, check in CHECKS.items()}
@@ -93,7 +100,7 @@ class Judge:
         comparison, sqnr_db, detail = evidence.comparison, evidence.sqnr_db, "; ".join(failed)
         if "second run changes" in outcomes["stable"].detail:
             comparison, sqnr_db, detail = None, None, without_chance(detail)
-        return Row(
+        row = Row(
             **describe(run),
             verdict="deviates" if failed else "conforms",
             checks={name: outcome.result for name, outcome in outcomes.items()},
@@ -102,10 +109,12 @@ class Judge:
             steps_max=comparison.steps_max if comparison else None,
             mismatched=comparison.mismatched if comparison else None,
             ties=comparison.ties if comparison else None,
+            tolerated=comparison.tolerated if comparison else None,
             total=comparison.total if comparison else None,
             sqnr_db=sqnr_db,
             seconds=round(time.perf_counter() - start, 4),
         )
+        return row, evidence.unusable
 
     @contextmanager
     def _stage(self, evidence: Evidence, name: str) -> Iterator[None]:
@@ -120,6 +129,39 @@ class Judge:
         self._front(evidence)
         if evidence.prepared is not None and evidence.subject is not None and evidence.blank is not None:
             self._back(evidence, evidence.subject)
+        if evidence.subject is not None and "float" not in evidence.failures:
+            self._expect(evidence, evidence.subject)
+
+    def _expect(self, evidence: Evidence, given: Subject) -> None:
+        """Take the golden from the store, or the oracle's answer where none is stored.
+
+        Stored are those of registered backends in the `exact` profile. In the `typical` one the oracle is given the qparams
+        that the reference model has: which ones torch's observers settle on is no part of the claim.
+        """
+        run, chosen = evidence.run, None
+        if run.profile == "typical":
+            if evidence.reference is None or evidence.reference_execution is None:
+                return
+            chosen = qparams_by_name(evidence.reference, evidence.reference_execution, given)
+
+        @cache
+        def answer() -> Answer:
+            return compute(given, chosen)
+
+        def exact(number: int) -> Tensor | None:
+            output = answer().outputs[number]
+            return output.position if isinstance(output, Codes) else None
+
+        evidence.exact = exact
+        try:
+            evidence.golden = self.store.find(given) if chosen is None else golden_of(answer())
+        except GoldenError as error:
+            if run.backend.name in BACKENDS:
+                evidence.unusable = str(error)
+            else:
+                evidence.golden = golden_of(answer())
+        except NotCovered as error:
+            evidence.unusable = f"{run.id}: the oracle does not cover it: {error}"
 
     def _front(self, evidence: Evidence) -> None:
         """Everything before conversion. It does not depend on the engine, so that two engines in a row share it."""
@@ -199,7 +241,7 @@ class Judge:
         with self._stage(evidence, "second run"), fresh_memory_holds(0xAA):
             outputs, nested = nested_kernels(model, given.fresh_inputs())
             evidence.repetitions["second run"] = outputs
-            evidence.execution = type(execution)(execution.kernels, execution.outputs, nested)
+            evidence.execution = replace(execution, nested=nested)
         with self._stage(evidence, "state_dict"):
             evidence.repetitions["state_dict"] = self._reloaded(evidence, given)
         inputs = channels_last(given.fresh_inputs())

@@ -86,6 +86,7 @@ class Conformance:
         self.judged: dict[str, Any] = {}
         self.writer: Any = None
         self.unexpected: list[Any] = []
+        self.unneeded: list[Any] = []
 
     @cached_property
     def selection(self) -> Any:
@@ -219,7 +220,11 @@ class Conformance:
             self.writer.finish(
                 {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or own, 3)}
             )
-            if exitstatus == pytest.ExitCode.OK and not self.writer.executed:
+            if self.selection.whole:
+                from .tolerances import TABLE, unneeded
+
+                self.unneeded = unneeded(self.writer.rows.values(), self.selection.runs, TABLE)
+            if exitstatus == pytest.ExitCode.OK and (not self.writer.executed or self.unneeded):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
@@ -232,7 +237,7 @@ class Conformance:
             from .summary import lines
 
             terminalreporter.section("conformance")
-            for line in lines(self.writer, self.unexpected):
+            for line in lines(self.writer, self.unexpected, self.unneeded):
                 terminalreporter.line(line)
 
 
@@ -252,7 +257,7 @@ def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
     held = judge(judged.row, conformance.selection.entries, conformance.selection.host)
     row = replace(judged.row, known=held.known)
     request.node.stash[ROW] = {"row": row.to_json(), "torch_seconds": judged.torch_seconds}
-    return row, held
+    return row, replace(held, expected=False, message=judged.unusable) if judged.unusable else held
 
 
 @pytest.fixture

@@ -19,13 +19,12 @@ from configs.registry import BACKENDS
 from .cases import Run
 from .isa import ISA_LIMITS
 from .ledger import Entry
-from .models import root_of
 from .operators import Operand
 from .pipeline import CannotBeBuilt, quiet, subject
 from .probes import bounds
 from .rows import CHECKS, Row
 from .snippets import merged, needs
-from .tolerances import TIE_BAND, tolerance
+from .tolerances import tolerance
 from .trace import CONVERSIONS, VIEWS
 
 
@@ -65,6 +64,8 @@ def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
         return f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
     if spec.kind == "weights":
         return f"grid({label}, {shape}, 1, 4, -1)"
+    if run.profile == "typical":
+        return f"normal({label}, {shape})"
     low, high, exponent = bounds(run.variant.data, run.recipe.steps)
     return f"grid({label}, {shape}, {low}, {high}, {exponent + spec.exponent})"
 
@@ -92,8 +93,12 @@ def _guarded(raises: bool, check: str, stage: str, lines: str) -> str:
 def _setting(case: Case) -> Iterator[str]:
     run = case.run
     yield f"{run.model.source}"
-    activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
-    yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\nmapping = {run.recipe.mapping}\n"
+    if run.recipe.qconfig.startswith("QConfig("):
+        activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
+        yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\n"
+    elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
+        yield f"qconfig = {run.recipe.qconfig}\n"
+    yield f"mapping = {run.recipe.mapping}\n"
     if run.backend.name in BACKENDS:
         yield f"backend_config = get_{run.backend.name}_backend_config()\n"
     else:
@@ -134,7 +139,8 @@ def _built(case: Case) -> Iterator[str]:
     run = case.run
     lines = "model = Model()\n"
     if _has_state(run):
-        lines += f"fill(model, key, {run.recipe.weight_levels})\n"
+        typical = run.profile == "typical"
+        lines += "fill_typical(model, key)\n" if typical else f"fill(model, key, {run.recipe.weight_levels})\n"
     if case.raises("matched", "the pattern cannot occur: the float model"):
         yield _guarded(True, "matched", "the float model", lines + _float_outputs(run))
         return
@@ -163,7 +169,7 @@ def _prepared(case: Case) -> Iterator[str]:
 
 
 def _reference(case: Case) -> Iterator[str]:
-    if not {"reference", "numerics", "constraints"} & set(case.found):
+    if not {"reference", "constraints"} & set(case.found) and not case.says("numerics", FROM_RUN_TO_RUN):
         return
     lines = "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
     yield _guarded(case.raises("reference", "convert_to_reference"), "reference", "convert_to_reference_fx", lines)
@@ -283,6 +289,17 @@ def _reference_model(case: Case) -> Iterator[str]:
     if blocks:
         yield "print(reference)\n"
     yield from blocks
+    for problem in case.found["reference"].split("; "):
+        if match := re.match(
+            r"the reference model quantizes nothing with the scale (.*) and zero point (.*) of", problem
+        ):
+            yield (
+                'made = [given for name, _, given in reference_trace.calls if name.startswith("aten.quantize_per")]\n'
+                f"if not any(scales(t)[:4] == [{match[1]}] and zero_points(t)[:4] == [{match[2]}] for t in made):\n"
+                f'    deviates("reference", {problem!r})\n'
+            )
+        elif match := re.match(r"the reference model's (.*)", problem):
+            yield from _held_to_golden("reference", match[1], "expected", "reference_trace", tolerance(case.run).steps)
 
 
 CONSTRAINTS = (
@@ -352,50 +369,60 @@ def _wrong_shape(check: str) -> str:
     )
 
 
-def _numerics(case: Case) -> Iterator[str]:
-    text = case.found["numerics"]
-    allowed = tolerance(root_of(case.run.claim.tree), case.run)
-    head = "for got, wanted in zip(outputs, expected):\n"
-    pair = head + "    q, r = trace.source(got), reference_trace.source(wanted)\n"
-    if match := re.match(r"\d+ outputs, expected \d+", text):
-        yield f'if len(outputs) != len(expected):\n    deviates("numerics", "{match[0]}")\n'
-    elif "the float model gives" in text:
-        yield _wrong_shape("numerics")
-    elif text.startswith("shape "):
+def _held_to_golden(check: str, text: str, made: str, trace: str, steps: int) -> Iterator[str]:
+    """A block that holds an output to what exact arithmetic gives, in the numbers that a check's text has.
+
+    `made` is the list of outputs, `trace` the record of how they came about, `steps` the tolerance.
+    """
+    number, text = (match[1], text[match.end() :]) if (match := re.match(r"output (\d+): ", text)) else ("0", text)
+    got = f"{made}[{number}]"
+    if match := re.match(r"(\d+) outputs, golden (\d+)", text):
+        yield f'if len({made}) != {match[2]}:\n    deviates("{check}", f"{{len({made})}} outputs, not {match[2]}")\n'
+    elif match := re.match(r"shape .*?\), golden (\(.*?\))", text):
         yield (
-            f"{head}    if got.shape != wanted.shape:\n"
-            '        deviates("numerics", f"shape {tuple(got.shape)}, reference {tuple(wanted.shape)}")\n'
+            f"if tuple({got}.shape) != {match[1]}:\n"
+            f'    deviates("{check}", f"shape {{tuple({got}.shape)}}, not {match[1]}")\n'
         )
-    elif text.startswith("the engine gives"):
-        yield f'{pair}    if (q is None) != (r is None):\n        deviates("numerics", {text!r})\n'
-    elif text.startswith("scale "):
+    elif text.startswith("gives "):
+        in_float = text.startswith("gives float")
         yield (
-            f"{pair}    got, wanted = [(t.q_scale(), t.q_zero_point(), t.dtype) for t in (q, r)]\n"
-            "    if got != wanted:\n"
-            '        deviates("numerics", f"scale, zero point, dtype: {got}; reference {wanted}")\n'
+            f"if ({trace}.source({got}) is None) is {in_float}:\n"
+            f'    deviates("{check}", "the output is{"" if in_float else " not"} float")\n'
         )
-    elif " codes differ " in text:
+    elif match := re.match(r"scale .*, golden (\S+), (\S+), (\w+)", text):
         yield (
-            f"{pair}    real = reference_trace.source(r).double()\n"
-            "    exact = real / r.q_scale() + r.q_zero_point()  # the code before it is rounded\n"
-            "    low, high = (0, 255) if r.dtype == torch.quint8 else (-128, 127)\n"
-            "    codes = q.int_repr().double()\n"
-            "    off = (codes - exact.clamp(low, high)).abs()\n"
-            f"    wrong = off > {allowed.steps + 0.5 + TIE_BAND}  # at a tie, both neighbours are right\n"
-            "    if wrong.any():\n"
-            "        worst = off.argmax()\n"
-            '        deviates("numerics", f"{wrong.sum()} of {wrong.numel()} codes differ, worst: "\n'
-            '                 f"got {codes.flatten()[worst]:.0f}, exactly {exact.flatten()[worst]:.4f}")\n'
+            f"q = {trace}.source({got})\nqparams = (q.q_scale(), q.q_zero_point(), q.dtype)\n"
+            f"if qparams != ({match[1]}, {match[2]}, torch.{match[3]}):\n"
+            f'    deviates("{check}", f"qparams {{qparams}}, not {match[1]}, {match[2]}")\n'
         )
     else:
+        codes = " codes differ " in text
+        exactly = {
+            eval(where): float(golden) for where, golden in re.findall(r"(\([\d, ]*\)) got \S+ golden (\S+)", text)
+        }
+        shown = {where: int(value) if codes else value for where, value in exactly.items()}
         yield (
-            f"{head}    off = (got.double() - wanted.double()).abs()\n"
-            f"    wrong = ~(off <= wanted.abs().max() * {max(allowed.relative, 2.0**-20)!r})\n"
-            "    if wrong.any():\n"
-            "        worst = off.argmax()\n"
-            '        deviates("numerics", f"{wrong.sum()} of {wrong.numel()} values differ, worst: "\n'
-            '                 f"got {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}")\n'
+            f"exactly = {shown}  # what exact arithmetic gives, by index\n"
+            f"values = {f'{trace}.source({got}).int_repr()' if codes else got}\n"
+            "got = {index: values[index].item() for index in exactly}\n"
+            f"if not all(abs(got[index] - value) <= {steps if codes else 'abs(value) * 2**-20'}"
+            " for index, value in exactly.items()):\n"
+            f'    deviates("{check}", f"{{got}} where exact arithmetic gives {{exactly}}")\n'
         )
+
+
+FROM_RUN_TO_RUN = "the codes differ from run to run"
+
+
+def _numerics(case: Case) -> Iterator[str]:
+    text = case.found["numerics"]
+    if FROM_RUN_TO_RUN in text:
+        yield (
+            "for got, wanted in zip(outputs, expected):\n    if not torch.equal(got, wanted):\n"
+            '        deviates("numerics", "the output is not that of the reference model")\n'
+        )
+    else:
+        yield from _held_to_golden("numerics", text, "outputs", "trace", tolerance(case.run).steps)
 
 
 def _accuracy(case: Case) -> Iterator[str]:

@@ -17,7 +17,8 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Row:
-    """What one run came to. `steps_max` and the counts are over the codes that numerics compared."""
+    """What one run came to. `steps_max` and the counts are over the elements that numerics compared: `mismatched` beyond the
+    tolerance, `ties` with the other of two codes, `tolerated` within the tolerance, the rest equal."""
 
     id: str
     backend: str
@@ -34,6 +35,7 @@ class Row:
     steps_max: int | None = None
     mismatched: int | None = None
     ties: int | None = None
+    tolerated: int | None = None
     total: int | None = None
     sqnr_db: float | None = None
     known: str | None = None

@@ -19,6 +19,7 @@ from .cases import Run, runs, select
 from .claims import BackendClaims, backend, third_party
 from .engines import engine
 from .errors import UsageError
+from .golden import Store
 from .isa import ISA_LIMITS
 from .isolation import Death, Done, Raised, run_isolated
 from .judge import Judge, describe
@@ -172,10 +173,11 @@ def warm_up() -> None:
 
 @dataclass
 class Judged:
-    """A row with the seconds that its run spent in torch."""
+    """A row with the seconds that its run spent in torch; `unusable` says why it could not be held to a golden."""
 
     row: Row
     torch_seconds: float = 0.0
+    unusable: str = ""
 
 
 MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
@@ -191,8 +193,11 @@ def _crash(death: Death) -> str:
     return f"crashes: {death.reason}"
 
 
-def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -> list[Judged | Raised]:
+def judge_runs(
+    batch: Sequence[Run], unavailable: Callable[[str], str | None], store: Store | None = None
+) -> list[Judged | Raised]:
     """Judge a batch of runs, isolated, in order. A run on which the suite itself fails is Raised."""
+    store = store or Store()
     results: dict[str, Judged | Raised] = {}
     possible = []
     for run in batch:
@@ -208,12 +213,12 @@ def judge_runs(batch: Sequence[Run], unavailable: Callable[[str], str | None]) -
         else:
             possible.append(run)
     warm_up()
-    judge = Judge()
+    judge = Judge(store)
 
     def work(run: Run) -> Judged:
         before = judge.watch.seconds
-        row = judge.row(run)
-        return Judged(row, judge.watch.seconds - before)
+        row, unusable = judge.row(run)
+        return Judged(row, judge.watch.seconds - before, unusable)
 
     for run, outcome in zip(possible, run_isolated(possible, work), strict=True):
         if isinstance(outcome, Done):

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
 from . import pipeline
 from .cases import Run
 from .checks import CHECKS, Evidence, is_observer
+from .comparison import compare_outputs
 from .engines import engine
+from .golden import Expected
 from .isolation import Done, Raised, run_isolated
 from .judge import Judge
 from .ledger import Entry
-from .models import root_of
 from .quantization import dtype_name
 from .session import warm_up
-from .tolerances import TIE_BAND, tolerance
+from .tolerances import tolerance
 from .trace import Output
 
 SHOWN = 10
@@ -142,14 +142,20 @@ def _numbers(tensor: Tensor) -> str:
 
 
 def numbers(evidence: Evidence) -> Iterator[str]:
-    """For each output the parameters of both sides and the first elements that differ."""
-    if evidence.execution is None or evidence.reference_execution is None:
+    """For each output what the golden has, what engine and reference model gave, and the first elements that differ."""
+    if evidence.golden is None:
+        yield section("golden", evidence.unusable or "none: there is nothing to compute")
         return
-    pairs = zip(evidence.execution.outputs, evidence.reference_execution.outputs, strict=False)
-    for number, (got, expected) in enumerate(pairs):
-        lines = [f"engine:    {_describe(got)}", f"reference: {_describe(expected)}"]
-        if got.values.shape == expected.values.shape:
-            lines += differences(evidence.run, got, expected)
+    for number, expected in enumerate(evidence.golden.outputs):
+        grid = f" scale {expected.scale!r} zero point {expected.zero_point}" if expected.quantized else ""
+        lines = [f"golden:    {expected.dtype} {tuple(expected.low.shape)}{grid}"]
+        for name, execution in (("engine", evidence.execution), ("reference", evidence.reference_execution)):
+            if execution is None or number >= len(execution.outputs):
+                continue
+            got = execution.outputs[number]
+            lines.append(f"{name + ':':<11}{_describe(got)}")
+            if got.values.shape == expected.low.shape:
+                lines += differences(evidence.run, got, expected, evidence.exact(number))
         yield section(f"output {number}", "\n".join(lines))
 
 
@@ -160,31 +166,23 @@ def _describe(output: Output) -> str:
     return f"{dtype_name(q.dtype)} {shape} scale {q.q_scale()!r} zero point {q.q_zero_point()}"
 
 
-def differences(run: Run, got: Output, expected: Output) -> list[str]:
-    """A table of the first elements that differ: index, got, expected, exact; codes where both have the same grid."""
-    allowed = tolerance(root_of(run.claim.tree), run)
-    q, r = got.quantized, expected.quantized
-    same_grid = (
-        q is not None
-        and r is not None
-        and (q.q_scale(), q.q_zero_point(), q.dtype) == (r.q_scale(), r.q_zero_point(), r.dtype)
-    )
-    if same_grid and q is not None and r is not None and expected.exact is not None:
-        values, wanted = q.int_repr().double(), r.int_repr().double()
-        exact = expected.exact.double() / r.q_scale() + r.q_zero_point()
-        limits = (0, 255) if r.dtype == torch.quint8 else (-128, 127)
-        wrong = (values - exact.clamp(*limits)).abs() > 0.5 + TIE_BAND + allowed.steps
+def differences(run: Run, got: Output, expected: Expected, exact: Tensor | None) -> list[str]:
+    """A table of the first elements that differ: index, got, golden, exact; codes where both have the same grid."""
+    found = compare_outputs(got, expected, tolerance(run))
+    if not found.mismatched:
+        return [f"none of {found.total} elements differs; {found.ties} ties, {found.tolerated} within the tolerance"]
+    q = got.quantized
+    same_grid = q is not None and (q.q_scale(), q.q_zero_point()) == (expected.scale, expected.zero_point)
+    if same_grid and q is not None:
+        values, wanted = q.int_repr().double(), expected.low.double()
+        where = ((values < wanted) | (values > expected.high.double())).nonzero()
+        exact = wanted if exact is None else exact
     else:
-        values, wanted = got.values.double(), expected.values.double()
-        exact = wanted
-        bound = wanted.abs().max() if wanted.numel() else 0.0
-        wrong = ~((values - wanted).abs() <= bound * max(allowed.relative, 2.0**-20))
-    where = wrong.nonzero()
-    if not len(where):
-        return [f"no element of {wrong.numel()} differs"]
+        values, wanted = got.values.double(), expected.values
+        where, exact = (values != wanted).nonzero(), wanted
     table = [
-        f"{len(where)} of {wrong.numel()} elements differ",
-        f"{'index':<20}{'got':>14}{'expected':>14}{'exact':>16}",
+        f"{found.mismatched} of {found.total} elements differ; {found.ties} ties, {found.tolerated} within the tolerance",
+        f"{'index':<20}{'got':>14}{'golden':>14}{'exact':>16}",
     ]
     for row in where[:SHOWN].tolist():
         index = tuple(row)

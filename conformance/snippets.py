@@ -25,6 +25,11 @@ IMPORTS = {
     **{
         name: f"from torch.ao.quantization import {name}"
         for name in (
+            *quantization.BY_KIND.values(),
+            "get_default_qat_qconfig",
+            "get_default_qat_qconfig_mapping",
+            "get_default_qconfig",
+            "get_default_qconfig_mapping",
             "FakeQuantize",
             "FakeQuantizeBase",
             "FixedQParamsFakeQuantize",

@@ -1,15 +1,31 @@
 """The lines that close an invocation, from its rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from .rows import VERDICTS, Row, Writer
+from .tolerances import Tolerance
 
 SHOWN = 20
 """New deviations shown; the rows file has all of them."""
 
 
-def lines(writer: Writer, unexpected: Sequence[Row]) -> Iterator[str]:
-    """Yield runs by verdict for every engine, then what is new with the command that reproduces it."""
+def elements(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield, for every engine and profile, how the elements that numerics compared outside of the ledger came out."""
+    rows = [row for row in rows if row.known is None and row.total]
+    for engine, profile in sorted({(row.engine, row.profile) for row in rows}):
+        mine = [row for row in rows if (row.engine, row.profile) == (engine, profile)]
+        total, wrong, tied, near = (
+            sum(getattr(row, name) or 0 for row in mine) for name in ("total", "mismatched", "ties", "tolerated")
+        )
+        equal = total - wrong - tied - near
+        parts = {"equal": equal, "tied": tied, "within a tolerance": near, "wrong": wrong}
+        shares = ", ".join(f"{100 * count / total:.3f}% {name}" for name, count in parts.items())
+        yield f"{engine} {profile}: {total} elements compared outside the ledger: {shares}"
+
+
+def lines(writer: Writer, unexpected: Sequence[Row], unneeded: Sequence[Tolerance] = ()) -> Iterator[str]:
+    """Yield runs by verdict and elements for every engine, then what is new with the command that reproduces it, and the
+    tolerances that nothing needs."""
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
@@ -19,6 +35,9 @@ def lines(writer: Writer, unexpected: Sequence[Row]) -> Iterator[str]:
         )
         known = sum(row.known is not None for row in mine)
         yield f"{engine}: {len(claims)} claims, {len(mine)} runs: {verdicts}; {known} in the ledger"
+    yield from elements(rows)
+    for tolerance in unneeded:
+        yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:
         yield f"new: {row.id}"
         yield f"     python -m conformance repro '{row.id}'"

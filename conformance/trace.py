@@ -75,22 +75,26 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Output:
-    """One output tensor: its values and, if a dequantize call made them, the quantized tensor.
-
-    `exact` is the float32 tensor that was quantized, where the trace saw that call.
-    """
+    """One output tensor: its values and, if a dequantize call made them, the quantized tensor."""
 
     values: Tensor
     quantized: Tensor | None = None
-    exact: Tensor | None = None
+
+
+def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales and zero points (float64) of a quantized tensor: one, or one for each index of its axis."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return torch.tensor([tensor.q_scale()]).double(), torch.tensor([tensor.q_zero_point()]).double()
+    return tensor.q_per_channel_scales().double(), tensor.q_per_channel_zero_points().double()
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What one execution did: the kernels in order and the outputs."""
+    """What one execution did: the kernels in order, the outputs, and of every quantize call what it took and gave."""
 
     kernels: tuple[Kernel, ...]
     outputs: tuple[Output, ...]
+    quantized: tuple[tuple[Tensor, Tensor], ...] = ()
     nested: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
@@ -130,9 +134,9 @@ def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
         quantized = values if values.is_quantized else recorder.sources.get(id(values), (None, None))[0]
         if quantized is not None and not quantized.is_quantized:
             quantized = None
-        exact, _ = recorder.sources.get(id(quantized), (None, None))
-        outputs.append(Output(values.dequantize() if values.is_quantized else values, quantized, exact))
-    return Execution(tuple(recorder.kernels), tuple(outputs))
+        outputs.append(Output(values.dequantize() if values.is_quantized else values, quantized))
+    made = tuple(pair for pair in recorder.sources.values() if pair[1].is_quantized)
+    return Execution(tuple(recorder.kernels), tuple(outputs), made)
 
 
 def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:

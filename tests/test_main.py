@@ -131,7 +131,7 @@ def test_show_prints_all_there_is_about_a_run(capsys: Capture) -> None:
     assert "activation_post_process_0: PowerOfTwoObserver quint8 [0, 255] scale 0.0625 zero point 128" in out
     assert "op.weight_scale: 0.0078125" in out
     assert "quantized  quantized.linear" in out
-    assert "index                          got      expected           exact" in out
+    assert "index                          got        golden           exact" in out
     assert "numerics    fail" in out
     assert "accuracy    pass" in out
 

@@ -263,6 +263,7 @@ WRONG: dict[str, Any] = {
     "steps_max": 1.5,
     "mismatched": -1,
     "ties": "2",
+    "tolerated": 0.5,
     "total": [],
     "sqnr_db": "41.5",
     "known": False,

@@ -32,8 +32,9 @@ def test_without_options_everything_that_the_registry_promises_is_selected() -> 
 def test_backends_engines_and_globs_narrow_the_selection() -> None:
     selection = Selection(backends=["fbgemm"], engines=["x86", "onednn"], globs=["*/nn.ReLU/*/default/*"])
     assert [run.id for run in selection.runs] == [
-        "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@x86",
-        "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@onednn",
+        f"fbgemm/nn.ReLU/static-quint8/ptq/default/{profile}@{engine}"
+        for profile in ("exact", "typical")
+        for engine in ("x86", "onednn")
     ]
 
 
@@ -235,7 +236,7 @@ def conforming(one: Run) -> Row:
 
 
 def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judge, "row", lambda self, one: conforming(one))
+    monkeypatch.setattr(Judge, "row", lambda self, one: (conforming(one), ""))
     batch = [run(RELU), run(RELU.replace("@fbgemm", "@x86")), run(SIGMOID)]
     rows = rows_of(judge_runs(batch, {"x86": "not built"}.get))
     assert [(row.id, row.verdict, row.detail) for row in rows] == [
@@ -246,7 +247,7 @@ def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkey
 
 
 def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def row(self: Judge, one: Run) -> Row:
+    def row(self: Judge, one: Run) -> tuple[Row, str]:
         import faulthandler
 
         faulthandler.disable()
@@ -254,7 +255,7 @@ def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(m
             os.kill(os.getpid(), signal.SIGSEGV)
         if one.id == SIGMOID:
             raise LookupError("a bug of the suite")
-        return conforming(one)
+        return conforming(one), ""
 
     monkeypatch.setattr(Judge, "row", row)
     conforms, crashes, raised = judge_runs([run(LINEAR), run(RELU), run(SIGMOID)], lambda name: None)

@@ -12,7 +12,7 @@ from torch.ao.quantization.quantize_fx import convert_fx, convert_to_reference_f
 from conformance.engines import engine
 from conformance.isolation import Done, run_isolated
 from conformance.pipeline import quiet
-from conformance.trace import Execution, Kernel, Output, execute, nested_kernels
+from conformance.trace import Execution, Kernel, Output, execute, nested_kernels, qparams_of
 
 T = TypeVar("T")
 X = torch.tensor([[0.5, -1.0, 0.25, 2.0]])
@@ -101,14 +101,11 @@ def requantized(x: Tensor) -> Tensor:
     return torch.quantize_per_tensor(x, 0.25, 8, torch.quint8).dequantize()
 
 
-def test_the_codes_and_the_exact_values_behind_an_output_are_found() -> None:
-    x = X + 0.1
-    (output,) = execute(requantized, [x]).outputs
+def test_the_codes_behind_an_output_are_found() -> None:
+    (output,) = execute(requantized, [X + 0.1]).outputs
     assert output.quantized is not None
     assert output.quantized.int_repr().tolist() == [[10, 4, 9, 16]]
     assert (output.quantized.q_scale(), output.quantized.q_zero_point()) == (0.25, 8)
-    assert output.exact is not None
-    assert torch.equal(output.exact, x)
     assert torch.equal(output.values, output.quantized.dequantize())
 
 
@@ -121,8 +118,17 @@ def test_an_output_that_is_quantized_itself_is_found_too() -> None:
 
 def test_a_float_output_has_no_codes_even_where_codes_were_on_the_way() -> None:
     (output,) = execute(lambda x: requantized(x) + 1, [X]).outputs
-    assert (output.quantized, output.exact) == (None, None)
+    assert output.quantized is None
     assert torch.equal(output.values, requantized(X) + 1)
+
+
+def test_what_was_quantized_is_recorded_with_what_it_became() -> None:
+    x = X + 0.1
+    (pair,) = execute(requantized, [x]).quantized
+    assert torch.equal(pair[0], x)
+    assert [part.tolist() for part in qparams_of(pair[1])] == [[0.25], [8.0]]
+    by_row = torch.quantize_per_channel(X, torch.tensor([0.5]), torch.tensor([3]), 0, torch.quint8)
+    assert [part.tolist() for part in qparams_of(by_row)] == [[0.5], [3.0]]
 
 
 def test_every_output_has_its_own_codes() -> None:
