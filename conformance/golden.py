@@ -268,6 +268,7 @@ class Store:
     def tensors(self, name: str) -> dict[str, Tensor]:
         """What is stored under a name, by label; nothing if there is no such golden."""
         file = file_of(name)
+        _ = self.manifest
         if file not in self._files:
             by_label: dict[str, dict[str, Tensor]] = {}
             if (self.folder / file).exists():

@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, such as avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
+    group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -90,6 +91,7 @@ class Conformance:
 
     @cached_property
     def selection(self) -> Any:
+        from .golden import GOLDEN
         from .ledger import KNOWN
         from .session import Selection
 
@@ -102,6 +104,7 @@ class Conformance:
             option("isa"),
             option("results"),
             option("ledger") or KNOWN,
+            option("golden") or GOLDEN,
         )
 
     @pytest.hookimpl(tryfirst=True)
@@ -143,7 +146,7 @@ class Conformance:
         if run.id not in self.judged:
             mine = self.batches[run.id]
             batch = [one for one in self._collected(item.session) if self.batches[one.id] == mine]
-            outcomes = judge_runs(batch, self.selection.unavailable.get)
+            outcomes = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged = {one.id: outcome for one, outcome in zip(batch, outcomes, strict=True)}
         return self.judged[run.id]
 

@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from .cases import Run, runs, select
 from .claims import BackendClaims, backend, third_party
 from .engines import engine
 from .errors import UsageError
-from .golden import Store
+from .golden import GOLDEN, GoldenError, Store, name_of
 from .isa import ISA_LIMITS
 from .isolation import Death, Done, Raised, run_isolated
 from .judge import Judge, describe
@@ -66,6 +67,7 @@ class Selection:
     isa_limit: str | None = None
     results: Path | None = None
     ledger: Path = KNOWN
+    golden: Path = GOLDEN
 
     @cached_property
     def claims(self) -> list[BackendClaims]:
@@ -80,6 +82,11 @@ class Selection:
         for name in self.engines:
             engine(name)
         return select([run for one in self.claims for run in runs(one, self.engines)], self.globs)
+
+    @cached_property
+    def store(self) -> Store:
+        """The goldens that runs are held to; what is read of them stays, so that forked children share it."""
+        return Store(self.golden)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -160,11 +167,12 @@ def _revision() -> str | None:
 def warm_up() -> None:
     """Let torch do its late imports here, before the fork, and not in every child.
 
-    With one thread nothing starts a thread pool that a child would miss; one run a core is also what suits small models.
+    With one thread nothing starts a thread pool that a child would miss, but for oneDNN on ARM, which has its own; one run a
+    core is also what suits small models.
     """
     torch.set_num_threads(1)
     run = next(run for run in runs(backend("fbgemm"), ["x86"]) if run.variant is not None)
-    with pipeline.quiet():
+    with pipeline.quiet(), torch.backends.mkldnn.flags(enabled=False):
         given = pipeline.subject(run)
         prepared = pipeline.prepare(given, run.backend.config)
         pipeline.calibrate(prepared, given)
@@ -196,7 +204,10 @@ def _crash(death: Death) -> str:
 def judge_runs(
     batch: Sequence[Run], unavailable: Callable[[str], str | None], store: Store | None = None
 ) -> list[Judged | Raised]:
-    """Judge a batch of runs, isolated, in order. A run on which the suite itself fails is Raised."""
+    """Judge a batch of runs, isolated, in order, by the goldens of `store` (default: those in the repository).
+
+    A run on which the suite itself fails is Raised.
+    """
     store = store or Store()
     results: dict[str, Judged | Raised] = {}
     possible = []
@@ -213,6 +224,9 @@ def judge_runs(
         else:
             possible.append(run)
     warm_up()
+    with suppress(GoldenError):  # what cannot be read is said by the run that needs it
+        for run in possible:
+            store.tensors(name_of(run))
     judge = Judge(store)
 
     def work(run: Run) -> Judged:

@@ -253,6 +253,28 @@ def test_an_observer_that_is_too_coarse_is_caught_by_accuracy_and_by_what_the_or
     assert "quantizes nothing with the scale 0.0625 and zero point 64.0 of x" in outcomes["reference"].detail
 
 
+def test_the_float_model_is_computed_in_float64_with_nothing_fused() -> None:
+    given = pipeline.subject(run(LINEAR_RELU))
+    (output,) = pipeline.float_outputs(given)
+    assert output.dtype is torch.float64
+    x, layer = given.inputs[0].double(), given.model.op
+    assert isinstance(layer, nn.Linear)
+    assert torch.equal(output, torch.relu(x @ layer.weight.double().T + layer.bias.double()))
+
+
+@pytest.mark.parametrize(("name", "floor"), [(LINEAR, 20), (LINEAR.replace("exact", "typical"), 24)])
+def test_noise_below_the_floor_of_its_profile_is_caught_by_accuracy(name: str, floor: int) -> None:
+    def noisy(graph: GraphModule) -> None:
+        last = call(graph, "dequantize")
+        with graph.graph.inserting_after(last):
+            made = graph.graph.call_function(torch.mul, (last, 1.09))
+        last.replace_all_uses_with(made, delete_user_cb=lambda node: node is not made)
+
+    outcomes = judged(run(name), after("lower", noisy))
+    assert outcomes["accuracy"].result == ("pass" if floor == 20 else "fail")
+    assert floor == 20 or outcomes["accuracy"].detail.endswith(f"is below {floor} dB")
+
+
 def every_second() -> Callable[[Tensor], Tensor]:
     """One code up in every second call."""
     calls: list[int] = []

@@ -42,8 +42,8 @@ def entry(name: str, match: str, *checks: str) -> str:
 
 LEDGER = "\n".join(
     (
-        entry("keyword", LISTED, "observed", "lowered"),
-        entry("half", HALF_LISTED, "lowered"),
+        entry("keyword", LISTED, "observed", "lowered", "reference", "numerics"),
+        entry("half", HALF_LISTED, "lowered", "reference", "numerics"),
         entry("gone", GONE, "numerics"),
     )
 )
@@ -229,18 +229,28 @@ def config():
 """
 
 
+TOLERANT = """
+from conformance import tolerances
+row = tolerances.Tolerance("nn.Linear", "*", "a reason", "a script", steps=1)
+tolerances.TABLE = (row, tolerances.Tolerance("nn.Linear", "fbgemm", "a reason", "a script", steps=1))
+"""
+
+
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Invocation]:
     """Invocations with third parties' configs, other engines and other limits, side by side."""
     case = "/nn.ReLU/static-quint8/ptq/default/exact@"
     arguments = {
-        "native": ["--backend-config", NATIVE, "--isa", "avx2", *cases(f"native{case}x86")],
+        "native": ["--backend-config", NATIVE, "--isa", "avx2", "--golden", "none", *cases(f"native{case}x86")],
+        "goldenless": ["--backend", "fbgemm", "--golden", "none", *cases(f"fbgemm{case}x86")],
+        "tolerant": ["--backend", "executorch", "-p", "tolerant", "-k", "test_run and nn.Linear"],
         "uncovered": ["--backend-config", "mine:config", *cases("mine/nn.Fold/*", f"mine{case}*")],
         "absent": ["--backend", "fbgemm", "--engine", "executorch", *cases(f"fbgemm{case}executorch")],
         "entries": ["--backend", "executorch", "-k", "test_ledger_entry"],
     }
     folders = {name: tmp_path_factory.mktemp(name) for name in arguments}
     (folders["uncovered"] / "mine.py").write_text(UNCOVERED)
+    (folders["tolerant"] / "tolerant.py").write_text(TOLERANT)
     ledger = entry("matches", "executorch/nn.Conv2d/*", "numerics") + entry(
         "nothing", "executorch/nn.conv2d/*", "numerics"
     )
@@ -264,6 +274,31 @@ def test_a_third_partys_config_is_run_as_any_other(others: dict[str, Invocation]
     assert invocation.status == pytest.ExitCode.OK
     assert [row.verdict for row in invocation.file.rows] == ["conforms"]
     assert invocation.file.header["backends"] == ["native"]
+
+
+def test_a_run_without_its_golden_fails_and_names_the_command(others: dict[str, Invocation]) -> None:
+    invocation = others["goldenless"]
+    (row,) = invocation.file.rows
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+    assert (
+        f"{row.id}: golden nn.ReLU/static-quint8/ptq/default/exact:0..127-shared is missing: run `python -m conformance "
+        "golden update --case '*/nn.ReLU/static-quint8/ptq/default/exact@*'`"
+    ) in invocation.output
+
+
+def test_a_tolerance_that_nothing_needs_fails(others: dict[str, Invocation]) -> None:
+    assert "tolerance for nn.Linear on *: no run needs it any more: remove it" in others["tolerant"].output
+    assert "tolerance for nn.Linear on fbgemm" not in others["tolerant"].output
+    assert others["tolerant"].status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_summary_says_how_the_elements_came_out(serial: Invocation) -> None:
+    rows = [row for row in serial.rows.values() if row.known is None and row.total]
+    total, wrong = sum(row.total or 0 for row in rows), sum(row.mismatched or 0 for row in rows)
+    line = next(line for line in serial.output.splitlines() if line.startswith("qnnpack exact: "))
+    assert line.startswith(f"qnnpack exact: {total} elements compared outside the ledger: ")
+    assert line.endswith(f"0.000% within a tolerance, {100 * wrong / total:.3f}% wrong")
+    assert wrong
 
 
 def test_an_instruction_set_limit_stands_in_the_header(others: dict[str, Invocation]) -> None:
