@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -122,6 +123,9 @@ class Judge:
         try:
             with self.watch():
                 yield
+        except MemoryError:
+            # models this small never run out of memory: the heap is damaged, and how the process ends from here is chance
+            os.abort()
         except Exception as error:  # whatever torch raises is a finding about torch
             evidence.failures[name] = brief(error)
 

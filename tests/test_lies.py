@@ -137,6 +137,16 @@ def test_one_code_off_by_one_is_caught_by_numerics_alone() -> None:
     assert outcomes["numerics"].detail.startswith("1 of 32 codes differ (3.1%), by up to 1 steps: (0, 0) got ")
 
 
+def test_one_element_of_hundreds_off_by_one_is_caught_by_numerics_alone() -> None:
+    def one_down(codes: Tensor) -> Tensor:
+        codes[1, 1, 1, 0] -= 1
+        return codes
+
+    outcomes = judged(run(CONV), with_codes(one_down))
+    assert failed(outcomes) == {"numerics"}
+    assert outcomes["numerics"].detail.startswith("1 of 896 codes differ (0.1%), by up to 1 steps: (1, 1, 1, 0) got ")
+
+
 @pytest.mark.parametrize(("scale", "zero_point"), [(1 + 2.0**-52, 0), (1.0, 1), (2.0, 0)])
 def test_other_qparams_are_caught_even_where_the_values_are_nearly_the_same(scale: float, zero_point: int) -> None:
     def lying(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """An invocation: what it selects, where its rows go, which engines there are, and what becomes of every run."""
 
+import faulthandler
 import os
 import platform
 import signal
@@ -11,7 +12,7 @@ import torch
 
 import conformance
 from configs.registry import BACKENDS
-from conformance import session
+from conformance import pipeline, session
 from conformance.cases import Run, runs
 from conformance.claims import backend
 from conformance.engines import engine as real_engine
@@ -312,3 +313,23 @@ def test_entries_have_to_match_where_their_whole_backend_is_selected_or_is_no_ba
 
 def test_entries_are_held_against_every_promised_run_whatever_is_selected() -> None:
     assert Selection(backends=["fbgemm"], engines=["x86"]).every_id == [run.id for run in Selection().runs]
+
+
+def test_the_parent_starts_no_threads_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(pipeline, "calibrate", lambda *_: seen.append(torch._C._get_mkldnn_enabled()))
+    session.warm_up.__wrapped__()
+    assert seen == [False]
+    assert torch._C._get_mkldnn_enabled()
+
+
+def test_an_allocation_that_fails_is_a_damaged_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocation_fails(*_: object) -> None:
+        faulthandler.disable()
+        raise MemoryError
+
+    monkeypatch.setattr("conformance.judge.execute", allocation_fails)
+    (judged,) = judge_runs([run(RELU)], lambda name: None)
+    assert isinstance(judged, Judged)
+    assert judged.row.failed == {"crashes"}
+    assert "memory fault" in judged.row.detail

@@ -13,16 +13,19 @@ class NativeEngine:
         self.name = name
 
     def unavailable(self) -> str | None:
-        """Return why the engine cannot run here. `supported_engines` is not asked: it lists what was compiled in."""
+        """Return why the engine cannot run here. `supported_engines` is not asked: it lists what was compiled in.
+
+        What the small operator gives is not asked either: whether that is right is for the checks to say.
+        """
         try:
             with self.scope():
                 x = torch.quantize_per_tensor(torch.ones(1, 4), 1.0, 0, torch.quint8)
                 weight = torch.quantize_per_tensor(torch.ones(2, 4), 1.0, 0, torch.qint8)
                 packed = torch.ops.quantized.linear_prepack(weight, None)
-                result = torch.ops.quantized.linear(x, packed, 1.0, 0).int_repr().tolist()
+                torch.ops.quantized.linear(x, packed, 1.0, 0)
         except RuntimeError as error:
             return str(error).splitlines()[0]
-        return None if result == [[4, 4]] else f"1 + 1 + 1 + 1 gave {result}"
+        return None
 
     @contextmanager
     def scope(self) -> Iterator[None]:

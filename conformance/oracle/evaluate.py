@@ -183,6 +183,7 @@ class _Evaluation:
 
     def __init__(self, graph: _Graph, rounding: Rounding, given: Mapping[str, Qparams] | None) -> None:
         self.graph, self.scheme, self.rounding, self.given = graph, graph.scheme, rounding, given
+        self.float_weights = False
         self.values: dict[fx.Node, Any] = {}
         self.qparams: dict[str, Qparams] = {}
         self.weights = 0
@@ -201,6 +202,8 @@ class _Evaluation:
 
     def weight(self, tensor: Tensor) -> Tensor:
         """A weight (float64) as it is after quantization."""
+        if self.float_weights:
+            return tensor.double()
         if self.scheme.half:
             return tensor.clamp(-HALF_MAX, HALF_MAX).half().double()
         grid = self.scheme.weight
@@ -356,8 +359,7 @@ def _observed(graph: _Graph, calibration: Sequence[Tensor]) -> dict[fx.Node, Qpa
     """
     run = _Evaluation(graph, to_even, None)
     run.values |= _float_inputs(graph, calibration)
-    if not graph.scheme.qat:
-        run.weight = lambda tensor: tensor.double()  # type: ignore[method-assign]
+    run.float_weights = not graph.scheme.qat
     observers: dict[fx.Node, _Observer] = {}
 
     def observe(node: fx.Node, values: Tensor, grid: Grid) -> Tensor:
