@@ -1,6 +1,7 @@
 """Integers are equal, ties aside, and where they are not the message says which, how many and by how much."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.cases import Run, runs
-from conformance.checks import CHECKS, Evidence, stable
+from conformance.checks import CHECKS, Evidence, accuracy, sqnr_db, stable
 from conformance.claims import backend
 from conformance.comparison import SHOWN, Comparison, compare_codes, compare_outputs
 from conformance.golden import Expected, Golden
@@ -281,3 +282,31 @@ def test_the_detail_of_a_run_that_differs_from_run_to_run_holds_no_figure_of_one
     assert without_chance(detail) == (
         "numerics: the codes differ from run to run; accuracy: SQNR is below 20 dB; stable: second run changes values"
     )
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "ratio"),
+    [([3.0, 4.0], [3.0, 4.0], 200.0), ([3.0, 4.5], [3.0, 4.0], 20.0), ([0.0, 0.1], [0.0, 0.0], -math.inf)],
+)
+def test_noise_is_in_decibels_of_the_signal(got: list[float], wanted: list[float], ratio: float) -> None:
+    # 25 over 0.25 is 20 dB
+    assert sqnr_db([torch.tensor(got)], [torch.tensor(wanted)]) == pytest.approx(ratio)
+
+
+def test_noise_without_end_is_no_number() -> None:
+    assert math.isnan(sqnr_db([torch.tensor([math.inf])], [torch.tensor([1.0])]))
+
+
+@pytest.mark.parametrize(("batch", "golden", "result"), [(1, 15.0, "skip"), (1, 100.0, "fail"), (None, 15.0, "fail")])
+def test_a_batch_beyond_calibration_is_no_inaccuracy_where_exact_arithmetic_saturates_too(
+    batch: int | None, golden: float, result: str
+) -> None:
+    one = a_run()
+    assert one.variant is not None
+    one = dataclasses.replace(one, variant=dataclasses.replace(one.variant, batch=batch))
+    quantized = torch.quantize_per_tensor(torch.tensor([15.0]), 1.0, 0, torch.quint8)
+    execution = Execution((), (Output(quantized.dequantize(), quantized),))
+    evidence = Evidence(
+        one, execution=execution, expected=[torch.tensor([100.0])], golden=Golden((floats(golden),), ("",))
+    )
+    assert accuracy(evidence).result == result
