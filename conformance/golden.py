@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -157,7 +157,7 @@ def digest_in(given: Subject) -> str:
     """Digest of what goes in: the model's source, parameters and statistics, the data, and the scheme."""
     digest = hashlib.blake2b(digest_size=8)
     scheme = given.run.recipe.scheme
-    if not any(True for _ in given.model.parameters()):
+    if next(given.model.parameters(), None) is None:
         scheme = replace(scheme, weight=None)  # some configs declare a weight dtype for operators that have no weight
     digest.update(f"{given.run.model.source} {scheme}".encode())
     for name, tensor in (*given.model.named_parameters(), *given.model.named_buffers()):
@@ -268,7 +268,6 @@ class Store:
     def tensors(self, name: str) -> dict[str, Tensor]:
         """What is stored under a name, by label; nothing if there is no such golden."""
         file = file_of(name)
-        _ = self.manifest
         if file not in self._files:
             by_label: dict[str, dict[str, Tensor]] = {}
             if (self.folder / file).exists():
@@ -284,6 +283,12 @@ class Store:
                     by_label.setdefault(kept, {})[label] = tensor
             self._files[file] = by_label
         return self._files[file].get(name.partition("/")[2], {})
+
+    def preload(self, names: Iterable[str]) -> None:
+        """Read the manifest and these goldens' files, so that forked children need not."""
+        _ = self.manifest
+        for name in names:
+            self.tensors(name)
 
     def read(self, name: str) -> Golden:
         """Read a golden that the manifest lists. Raises GoldenError if what is stored is not what was written."""

@@ -35,10 +35,13 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:300]}"
 
 
+FROM_RUN_TO_RUN = "the codes differ from run to run"
+
+
 def without_chance(detail: str) -> str:
     """Take the figures out of the detail of a run whose output differs from run to run: the next run has others."""
     differ = r"\d+ of \d+ codes differ .*?(?=; (?:" + "|".join(CHECKS) + "): |$)"
-    detail = re.sub(differ, "the codes differ from run to run", detail)
+    detail = re.sub(differ, FROM_RUN_TO_RUN, detail)
     detail = re.sub(r"SQNR -?[\d.]+ dB is", "SQNR is", detail)
     return re.sub(r"changes \d+ of \d+ values", "changes values", detail)
 

@@ -24,7 +24,6 @@ from . import quantization
 from .cases import Run
 from .operators import Operand
 from .probes import bounds, fill, fill_typical, grid, integers, normal
-from .quantization import BY_KIND
 
 
 class Stopwatch:
@@ -54,23 +53,7 @@ def names() -> dict[str, Any]:
         "nniqat": nniqat,
         "PowerOfTwoObserver": quantization.PowerOfTwoObserver,
         "PowerOfTwoPerChannelObserver": quantization.PowerOfTwoPerChannelObserver,
-        **{
-            name: getattr(ao, name)
-            for name in (
-                *BY_KIND.values(),
-                "get_default_qat_qconfig",
-                "get_default_qat_qconfig_mapping",
-                "get_default_qconfig",
-                "get_default_qconfig_mapping",
-                "QConfig",
-                "QConfigMapping",
-                "FakeQuantize",
-                "FixedQParamsFakeQuantize",
-                "FixedQParamsObserver",
-                "MovingAverageMinMaxObserver",
-                "PlaceholderObserver",
-            )
-        },
+        **{name: getattr(ao, name) for name in quantization.NAMES},
     }
 
 

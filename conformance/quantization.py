@@ -222,6 +222,22 @@ BY_KIND = {
 }
 """torch's own qconfig for a dtype config and flow, where no backend's mapping has one for it."""
 
+NAMES = (
+    *BY_KIND.values(),
+    "get_default_qat_qconfig",
+    "get_default_qat_qconfig_mapping",
+    "get_default_qconfig",
+    "get_default_qconfig_mapping",
+    "QConfig",
+    "QConfigMapping",
+    "FakeQuantize",
+    "FixedQParamsFakeQuantize",
+    "FixedQParamsObserver",
+    "MovingAverageMinMaxObserver",
+    "PlaceholderObserver",
+)
+"""Names of `torch.ao.quantization` that recipes refer to."""
+
 DEFAULT_ENGINE = "qnnpack"
 """Whose default mapping is taken for an engine that torch has none for."""
 

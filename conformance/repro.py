@@ -18,6 +18,7 @@ from configs.registry import BACKENDS
 
 from .cases import Run
 from .isa import ISA_LIMITS
+from .judge import FROM_RUN_TO_RUN
 from .ledger import Entry
 from .operators import Operand
 from .pipeline import CannotBeBuilt, quiet, subject
@@ -403,21 +404,16 @@ def _held_to_golden(check: str, text: str, made: str, trace: str, steps: int) ->
         )
     else:
         codes = " codes differ " in text
-        exactly = {
-            eval(where): float(golden) for where, golden in re.findall(r"(\([\d, ]*\)) got \S+ golden (\S+)", text)
-        }
-        shown = {where: int(value) if codes else value for where, value in exactly.items()}
+        table = re.findall(r"(\([\d, ]*\)) got \S+ golden (\S+)", text)
+        exactly = {eval(where): int(golden) if codes else float(golden) for where, golden in table}
         yield (
-            f"exactly = {shown}  # what exact arithmetic gives, by index\n"
+            f"exactly = {exactly}  # what exact arithmetic gives, by index\n"
             f"values = {f'{trace}.source({got}).int_repr()' if codes else got}\n"
             "got = {index: values[index].item() for index in exactly}\n"
             f"if not all(abs(got[index] - value) <= {steps if codes else 'abs(value) * 2**-20'}"
             " for index, value in exactly.items()):\n"
             f'    deviates("{check}", f"{{got}} where exact arithmetic gives {{exactly}}")\n'
         )
-
-
-FROM_RUN_TO_RUN = "the codes differ from run to run"
 
 
 def _numerics(case: Case) -> Iterator[str]:

@@ -225,8 +225,7 @@ def judge_runs(
             possible.append(run)
     warm_up()
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
-        for run in possible:
-            store.tensors(name_of(run))
+        store.preload(map(name_of, possible))
     judge = Judge(store)
 
     def work(run: Run) -> Judged:

@@ -24,22 +24,7 @@ IMPORTS = {
     },
     **{
         name: f"from torch.ao.quantization import {name}"
-        for name in (
-            *quantization.BY_KIND.values(),
-            "get_default_qat_qconfig",
-            "get_default_qat_qconfig_mapping",
-            "get_default_qconfig",
-            "get_default_qconfig_mapping",
-            "FakeQuantize",
-            "FakeQuantizeBase",
-            "FixedQParamsFakeQuantize",
-            "FixedQParamsObserver",
-            "MovingAverageMinMaxObserver",
-            "ObserverBase",
-            "PlaceholderObserver",
-            "QConfig",
-            "QConfigMapping",
-        )
+        for name in (*quantization.NAMES, "FakeQuantizeBase", "ObserverBase")
     },
     "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
     "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",

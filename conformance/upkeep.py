@@ -12,7 +12,19 @@ from pathlib import Path
 from . import pipeline
 from .cases import Run
 from .errors import UsageError
-from .golden import GOLDEN, Golden, GoldenError, Store, compute, difference, digest_in, entry_of, golden_of, name_of
+from .golden import (
+    GOLDEN,
+    MANIFEST,
+    Golden,
+    GoldenError,
+    Store,
+    compute,
+    difference,
+    digest_in,
+    entry_of,
+    golden_of,
+    name_of,
+)
 from .oracle import NotCovered
 
 SHOWN = 10
@@ -34,17 +46,21 @@ def recompute(runs: Iterable[Run]) -> Made:
         with pipeline.quiet():
             try:
                 given = pipeline.subject(run)
-                pipeline.float_outputs(given)
-            except Exception:  # the check `matched` says so: there is nothing to compute
+            except pipeline.CannotBeBuilt:  # the check `matched` says so: there is nothing to compute
                 continue
             name, goes_in = name_of(run), digest_in(given)
-            if name not in made:
-                try:
-                    made[name] = (golden_of(compute(given)), goes_in)
-                except NotCovered as error:
-                    raise UsageError(f"{run.id}: the oracle does not cover it: {error}") from error
-            elif made[name][1] != goes_in:
-                raise UsageError(f"{run.id} computes something else than another run whose golden is also {name}")
+            if name in made:
+                if made[name][1] != goes_in:
+                    raise UsageError(f"{run.id} computes something else than another run whose golden is also {name}")
+                continue
+            try:
+                pipeline.float_outputs(given)
+            except Exception:  # likewise
+                continue
+            try:
+                made[name] = (golden_of(compute(given)), goes_in)
+            except NotCovered as error:
+                raise UsageError(f"{run.id}: the oracle does not cover it: {error}") from error
     return made
 
 
@@ -66,7 +82,7 @@ def check(store: Store, made: Made, *, whole: bool) -> Iterator[str]:
             yield f"different: {name}: {'; '.join(difference(stored, golden)) or 'the manifest'}"
     if whole:
         yield from (f"unused: {name}" for name in sorted(set(store.manifest) - set(made)))
-        kept = {"MANIFEST.json", *store.files}
+        kept = {MANIFEST, *store.files}
         yield from (f"unused: {path}" for path in sorted(store.folder.glob("*")) if path.name not in kept)
 
 
@@ -82,16 +98,16 @@ def update(store: Store, made: Made, *, whole: bool) -> Iterator[str]:
     changes = 0
     for name, (golden, goes_in) in sorted(made.items()):
         entry = store.manifest.get(name)
-        if entry == entry_of(name, golden, goes_in) and not _damaged(store, name):
+        stored = None if entry is None else _undamaged(store, name)
+        if stored is not None and entry == entry_of(name, golden, goes_in):
             continue
         changes += 1
         if entry is None:
             yield f"new: {name}: {golden.elements} elements, {golden.ties} ties"
-        elif _damaged(store, name):
+        elif stored is None:
             yield f"mended: {name}"
         else:
-            words = [*difference(store.read(name), golden)] or ["what goes in; what comes out is the same"]
-            yield f"changed: {name}: {'; '.join(words)}"
+            yield _changed(name, stored, golden)
     for name in sorted(set(store.manifest) - set(made)) if whole else ():
         changes += 1
         yield f"gone: {name}"
@@ -100,12 +116,17 @@ def update(store: Store, made: Made, *, whole: bool) -> Iterator[str]:
     yield f"{changes} of {len(made)} goldens changed" + ("" if changes else ": nothing is written")
 
 
-def _damaged(store: Store, name: str) -> bool:
+def _undamaged(store: Store, name: str) -> Golden | None:
+    """A stored golden, or None if it is not what was written."""
     try:
-        store.read(name)
+        return store.read(name)
     except GoldenError:
-        return True
-    return False
+        return None
+
+
+def _changed(name: str, one: Golden, other: Golden) -> str:
+    words = [*difference(one, other)] or ["what goes in; what comes out is the same"]
+    return f"changed: {name}: {'; '.join(words)}"
 
 
 @contextmanager
@@ -139,8 +160,7 @@ def compare(old: Store, new: Store, globs: Sequence[str] = ()) -> Iterator[str]:
             yield f"{'new' if before is None else 'gone'}: {name}"
             continue
         one, other = old.read(name), new.read(name)
-        words = [*difference(one, other)] or ["what goes in; what comes out is the same"]
-        yield f"changed: {name}: {'; '.join(words)}"
+        yield _changed(name, one, other)
         yield from _side_by_side(one, other)
     yield f"{changes} goldens differ"
 

@@ -58,6 +58,11 @@ def _label(option: str) -> str:
     return "_".join("".join(c if c.isalnum() or c in "._-" else " " for c in option).split())
 
 
+def in_network(variant: Variant) -> Variant:
+    """The variant after an operator that keeps its own qparams, on data of the whole range."""
+    return variant.named("in_network", data="full", prelude=WIDE_INPUT, core=False)
+
+
 def _fixed(variants: list[Variant], *, probability: bool) -> list[Variant]:
     """Fixed-qparams functions as the first operator, their input on the same fixed grid, and within a network.
 
@@ -68,8 +73,7 @@ def _fixed(variants: list[Variant], *, probability: bool) -> list[Variant]:
         for v in variants
         if v.name not in ("positive", "negative", "tiny", "huge")
     ]
-    wide = kept[0].named("in_network", data="full", prelude=WIDE_INPUT, core=False)
-    return [*kept, wide]
+    return [*kept, in_network(kept[0])]
 
 
 def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .elementwise import IMAGE, WIDE_INPUT, _label
+from .elementwise import IMAGE, _label, in_network
 from .variant import Shape, Variant, batch_variants, data_variants, operands
 
 SIGNALS: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}
@@ -33,11 +33,6 @@ def _function(function: str, options: list[str], shape: Shape, keyword: str = ""
     """`keyword` is the first option with its name, where `options` gives it without."""
     variants = _each(f"{function}(x, {{}})", options, shape)
     return [*variants, variants[0].named("keyword", call=f"{function}(input=x, {keyword or options[0]})", core=False)]
-
-
-def _in_network(variant: Variant) -> Variant:
-    """After an operator that keeps its own qparams: torch's default mappings have reshape take over what is there."""
-    return variant.named("in_network", prelude=WIDE_INPUT, core=False)
 
 
 def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -143,17 +138,17 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
             variants = _each(call.format(function), options, IMAGE)
             if any(option.startswith(("x.shape", "2, 4, 35")) for option in options):
                 variants = [v for v in variants if v.batch is None or "shape" in v.call]
-            if function == "reshape":
-                variants.append(_in_network(variants[0]))
+            if function == "reshape":  # torch's default mappings have it take over the qparams that are there
+                variants.append(in_network(variants[0]))
             yield name.format(function), variants
         squeezable = (2, 1, 5, 1)
         yield name.format("squeeze"), _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
     yield "Tensor.squeeze_", _each("x.squeeze_({})", ["1", "-1", "dim=1", ""], (2, 1, 5, 1))
     yield "operator.floordiv", _each("x // {}", ["2", "0.5", "2.0"], IMAGE)
     size = _each("x.reshape(x.size({}), 140)", ["0", "dim=0"], IMAGE)
-    yield "Tensor.size", [*size, _in_network(size[0])]
+    yield "Tensor.size", [*size, in_network(size[0])]
     shape = _each("x.reshape(x.shape[{}], 140)", ["0"], IMAGE)
-    yield "Tensor.shape", [*shape, _in_network(shape[0])]
+    yield "Tensor.shape", [*shape, in_network(shape[0])]
 
 
 def _joining_table() -> Iterator[tuple[str, list[Variant]]]:

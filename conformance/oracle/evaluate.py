@@ -144,15 +144,12 @@ class _Graph:
         if not group.pattern:
             return not isinstance(self.module(group.result), LAYERS)
         first = group.nodes[0]
-        given = fx.node.map_arg((first.args, first.kwargs), lambda node: node)
-        return _count(given) in self.scheme.shares
+        return _count((first.args, first.kwargs)) in self.scheme.shares
 
     def grid(self, group: _Group | None) -> Grid:
         """The grid of what a group gives, or of what the model is given."""
-        grid = self.scheme.activation
-        beside = any(not one.pattern and self.shares(one) for one in self.groups)
-        if beside and (group is None or not group.pattern):
-            grid = self.scheme.others or grid
+        beside = self.scheme.others if group is None or not group.pattern else None
+        grid = beside or self.scheme.activation
         assert grid is not None
         return grid
 
@@ -304,7 +301,7 @@ class _Evaluation:
         weight, bias = (layer.weight, getattr(layer, "bias", None)) if norm is None else folded(layer, norm)
         x = self.multiplied(x) if x.is_floating_point() else x
         bias = None if bias is None else bias.detach().double()
-        return apply(layer, {"weight": self.weight(weight.detach())}, bias, x, *rest, **kwargs)
+        return apply(layer, self.weight(weight.detach()), bias, x, *rest, **kwargs)
 
     def result(self) -> tuple[Any, ...]:
         """What the graph's output node is given."""

@@ -1,6 +1,6 @@
 """Layers with weights: what weight they have after batch norm is folded in, and how they are applied to an input."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,9 +66,8 @@ def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
     return weight, (bias - norm.running_mean) * factor + norm.bias
 
 
-def apply(layer: Any, weights: Mapping[str, Tensor], bias: Tensor | None, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Apply a layer that is not recurrent to `x` with other weights and bias (float64) than its own."""
-    weight = weights["weight"]
+def apply(layer: Any, weight: Tensor, bias: Tensor | None, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Apply a layer that is not recurrent to `x` with another weight and bias (float64) than its own."""
     if isinstance(layer, _ConvTransposeNd):
         transposed: Any = TRANSPOSED[weight.dim() - 2]
         options = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
