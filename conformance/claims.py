@@ -46,6 +46,9 @@ class Claim:
     def id(self) -> str:
         return f"{self.backend}/{self.pattern}/{self.dtype_config}"
 
+    def __repr__(self) -> str:
+        return self.id
+
     @property
     def tree(self) -> Any:
         """The pattern in nested form, the last operator first: `(nn.ReLU, (nn.BatchNorm2d, nn.Conv2d))`."""

@@ -8,6 +8,7 @@ The parent must not have computed with more than one thread before it forks: a c
 
 import faulthandler
 import gc
+import multiprocessing
 import os
 import pickle
 import select
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -158,3 +160,67 @@ def _reason(status: int, said: bytes) -> str:
         line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")
     ]
     return f"{ended}: {lines[-1][:200]}" if lines else ended
+
+
+class Child(Generic[T, R]):
+    """A child that does one job after another, for a caller that chooses the next by what the last came to.
+
+    It knows what the parent knew at its first job; jobs and results are pickled. What is found in it may be the doing of an
+    earlier job: `run_isolated` tells.
+    """
+
+    def __init__(self, work: Callable[[T], R], seconds: float = HANG_SECONDS) -> None:
+        self._work, self._seconds = work, seconds
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def do(self, job: T) -> Outcome[R]:
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        try:
+            self._ask.send(job)
+            if not self._ask.poll(self._seconds):
+                self.close()
+                return Death(f"hangs: no result after {self._seconds:.0f} s")
+            succeeded, value = self._ask.recv()
+        except (EOFError, OSError):
+            process = self._process
+            self.close()
+            code = process.exitcode or 0
+            return Death(signal.Signals(-code).name if code < 0 else f"exit status {code}")
+        return Done(value) if succeeded else Raised(value)
+
+    def close(self) -> None:
+        """End the child, if there is one; the next job gets a new one."""
+        if self._process is not None:
+            self._ask.close()
+            self._process.join(1)
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+    def _start(self) -> None:
+        gc.freeze()
+        context = multiprocessing.get_context("fork")
+        self._ask, answer = context.Pipe()
+        self._process = context.Process(target=_obey, args=(answer, self._ask, self._work), daemon=True)
+        self._process.start()
+        answer.close()
+
+
+def _obey(answer: Connection, parents: Connection, work: Callable[[T], R]) -> None:
+    """The child: take jobs until the parent hangs up."""
+    parents.close()
+    faulthandler.disable()
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    while True:
+        try:
+            job = answer.recv()
+        except EOFError:
+            os._exit(0)
+        try:
+            answer.send((True, work(job)))
+        except (Exception, SystemExit):
+            answer.send((False, traceback.format_exc()))

@@ -3,13 +3,14 @@
 import faulthandler
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
-from conformance.isolation import Death, Done, Raised, run_isolated
+from conformance.isolation import Child, Death, Done, Raised, run_isolated
 
 
 def doubled(number: int) -> int:
@@ -190,3 +191,63 @@ def test_the_last_line_before_the_end_is_cut_to_what_a_row_can_show() -> None:
 
     (death,) = run_isolated([talk], work)
     assert death == Death("SIGABRT: " + "?" * 200)
+
+
+def answers(job: str) -> str:
+    """What a job of a `Child` asks for."""
+    if job == "die":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if job == "leave":
+        os._exit(3)
+    if job == "raise":
+        raise ValueError("no such job")
+    if job == "exit":
+        sys.exit("leaving")
+    if job == "wait":
+        time.sleep(60)
+    return f"{job} done"
+
+
+@pytest.fixture
+def child() -> Iterator[Child[str, str]]:
+    one: Child[str, str] = Child(answers, seconds=5)
+    yield one
+    one.close()
+
+
+def test_a_child_does_one_job_after_another(child: Child[str, str]) -> None:
+    assert [child.do(job) for job in ("first", "second")] == [Done("first done"), Done("second done")]
+
+
+@pytest.mark.parametrize(("job", "reason"), [("die", "SIGSEGV"), ("leave", "exit status 3")])
+def test_a_job_that_ends_its_child_says_how_and_the_next_has_another(
+    child: Child[str, str], job: str, reason: str
+) -> None:
+    assert child.do("first") == Done("first done")
+    assert child.do(job) == Death(reason)
+    assert child.do("next") == Done("next done")
+
+
+@pytest.mark.parametrize("job", ["raise", "exit"])
+def test_what_a_job_raises_is_our_fault_and_the_child_goes_on(child: Child[str, str], job: str) -> None:
+    outcome = child.do(job)
+    assert isinstance(outcome, Raised)
+    assert outcome.traceback.strip().endswith({"raise": "ValueError: no such job", "exit": "SystemExit: leaving"}[job])
+    assert child.do("next") == Done("next done")
+
+
+def test_a_job_that_does_not_come_back_is_a_death() -> None:
+    child: Child[str, str] = Child(answers, seconds=0.2)
+    assert child.do("wait") == Death("hangs: no result after 0 s")
+    child.close()
+
+
+def test_a_child_knows_what_the_parent_knew_at_its_first_job_and_changes_nothing_there() -> None:
+    known = [1]
+    child: Child[int, int] = Child(lambda job: known.append(job) or len(known))  # type: ignore[func-returns-value]
+    known.append(2)
+    assert child.do(3) == Done(3)
+    known.append(4)
+    assert child.do(5) == Done(4)
+    assert known == [1, 2, 4]
+    child.close()

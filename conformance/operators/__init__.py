@@ -9,4 +9,4 @@ from .weighted import WEIGHTED
 OPERATORS: dict[str, list[Variant]] = {**WEIGHTED, **ELEMENTWISE, **SHAPES, **LAYERS}
 """Variants by the operator's name, as claims name it; the first one is the default."""
 
-__all__ = ["OPERATORS", "Operand", "Shape", "Variant"]
+__all__ = ["LAYERS", "OPERATORS", "WEIGHTED", "Operand", "Shape", "Variant"]

@@ -13,12 +13,17 @@ class Operand:
     ``shape`` is the shape of the calibration data. ``kind`` is ``activation`` (float32), ``indices`` (int64 below
     ``limit``), ``offsets`` (int64, ascending) or ``weights`` (float32, small and positive). ``exponent`` shifts
     the data's scale by that power of two against the variant's own, so that two operands need not share a scale.
+    ``layout`` says how the data lie in memory: ``contiguous``, ``channels_last`` (4 or 5 dimensions), or ``strided``, with
+    as many bytes between any two elements of the last dimension. ``data`` names another row of `probes.RANGES` than the
+    variant does.
     """
 
     shape: Shape
     kind: str = "activation"
     limit: int = 0
     exponent: int = 0
+    layout: str = "contiguous"
+    data: str = ""
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,10 @@ class Variant:
     ``init`` is the expression bound to ``self.op`` (empty for functions and methods), ``call`` the expression that
     applies the operator to the operands. ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
     ``output`` is the shape of the result, stated where a second operand or a batch norm has to fit it. ``batch`` replaces
-    the leading dimension between calibration and execution. ``data`` names a row of `probes.RANGES`. ``core`` variants
-    are also used where the operator begins a longer pattern.
+    the leading dimension between calibration and execution. ``data`` names a row of `probes.RANGES`; with ``symmetric``
+    ones the observers of activations are symmetric too. One that ``saturates`` is calibrated with the two ends of the data
+    and zeros, so that what is executed exceeds the range of the output, and not that of the input. ``core`` variants are
+    also used where the operator begins a longer pattern.
     """
 
     name: str
@@ -41,6 +48,7 @@ class Variant:
     batch: int | None = None
     data: str = "full"
     per_channel: bool = False
+    saturates: bool = False
     core: bool = False
     prelude: str = ""
     other: str = ""
@@ -50,6 +58,11 @@ class Variant:
     def channels(self) -> int:
         """Number of channels of the result: dimension 1, or the last one of a matrix."""
         return self.output[1]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether observers of activations put zero in the middle of their codes, and not where the data would have it."""
+        return self.data == "symmetric"
 
     def named(self, name: str, **changes: object) -> "Variant":
         """The same variant under another name, with some fields changed."""
@@ -70,6 +83,21 @@ def arguments(**values: object) -> str:
 def data_variants(base: Variant, *names: str) -> list[Variant]:
     """`base` with the data of other rows of `probes.RANGES`: zero points at the ends, the smallest and largest scales."""
     return [base.named(name, data=name, core=False) for name in names or ("positive", "negative", "tiny", "huge")]
+
+
+def static_variants(base: Variant) -> list[Variant]:
+    """`base` with an output that exceeds what was observed of it, and with zero points in the middle of the codes, below
+    which a layer's ReLU leaves nothing. Where scales and zero points of activations are not observed, they show nothing."""
+    return [base.named("saturates", saturates=True), base.named("symmetric", data="symmetric")]
+
+
+def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]:
+    """`base` on images or volumes whose channels are innermost in memory."""
+    laid = {
+        key: replace(spec, layout="channels_last") if len(spec.shape) in (4, 5) else spec
+        for key, spec in base.operands.items()
+    }
+    return [base.named(name, operands=laid, core=False)] if laid != base.operands else []
 
 
 def batch_variants(base: Variant, *sizes: int) -> list[Variant]:

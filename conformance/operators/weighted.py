@@ -2,7 +2,17 @@
 
 from collections.abc import Iterator
 
-from .variant import Operand, Shape, Variant, arguments, batch_variants, data_variants, operands
+from .variant import (
+    Operand,
+    Shape,
+    Variant,
+    arguments,
+    batch_variants,
+    data_variants,
+    layout_variants,
+    operands,
+    static_variants,
+)
 
 SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
 
@@ -27,14 +37,11 @@ class Geometry:
         kernel: int | Shape = 3,
         *,
         transposed: bool = False,
+        spatial: Shape = (),
         **options: object,
     ) -> None:
         self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
-        self.options = options
-
-    @property
-    def spatial(self) -> Shape:
-        return SPATIAL[self.rank]
+        self.spatial, self.options = spatial or SPATIAL[rank], options
 
     def _each(self, value: object) -> Shape:
         return (value,) * self.rank if isinstance(value, int) else value  # type: ignore[return-value]
@@ -91,7 +98,7 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     if rank > 1:
         kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
         yield "asymmetric", of((4, 6), kernel, stride=stride, padding=padding), False
-    yield "padding_same", of(padding="same"), False
+    yield "padding_same", of(padding="same"), True
 
 
 def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
@@ -101,9 +108,9 @@ def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     yield "default", of(padding=1), True
     yield "no_bias", of(padding=1, bias=False), True
     yield "stride", of(stride=2, padding=1, output_padding=1), True
-    yield "groups", of(padding=1, groups=2), False
+    yield "groups", of(padding=1, groups=2), True
     yield "dilation", of(padding=2, dilation=2), False
-    yield "depthwise", of((8, 8), padding=1, groups=8), False
+    yield "depthwise", of((8, 8), padding=1, groups=8), True
     yield "unequal", of((3, 5), 2), False
     yield "wide", of((16, 32), padding=1), False
 
@@ -124,6 +131,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
     default = made["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
+        yield from layout_variants(default)
         yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
             default.named(
@@ -131,6 +139,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
             )
             for mode in ("reflect", "replicate", "circular")
         )
+    yield from static_variants(default)
     yield from batch_variants(default)
     yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
     yield from data_variants(default)
@@ -139,7 +148,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
     yield default.named("called_twice", init=same.module, call="self.op(self.op(x))", core=False)
 
 
-def _positional(geometry: Geometry) -> str:
+def positional(geometry: Geometry) -> str:
     """All options of a functional convolution after the bias, as tuples, in the order of its signature."""
     names = ["stride", "padding", *(["output_padding"] if geometry.transposed else []), "dilation"]
     defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
@@ -159,7 +168,7 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
         bias = "self.bias" if "bias" in geometry.parameters else "None"
         made[name] = Variant(
             name,
-            f"{function}(x, self.weight, {bias}{_positional(geometry)})",
+            f"{function}(x, self.weight, {bias}{positional(geometry)})",
             operands((2, geometry.channels[0], *geometry.spatial)),
             parameters=geometry.parameters,
             output=geometry.output,
@@ -185,72 +194,80 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
     yield default.named("keyword_options", call=f"{function}(x, {weight}, {bias}, {every})", core=False)
     yield default.named("keyword_bias", call=f"{function}(x, {weight}, bias={bias}, {every})", core=False)
     yield default.named("keyword", call=f"{function}(input=x, weight={weight}, bias={bias}, {every})", core=False)
+    yield from static_variants(default)
     yield from batch_variants(default)
     yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
     yield from data_variants(default)
 
 
-def _wrapped(variants: Iterator[Variant], wrap: str, rank: int = 0) -> Iterator[Variant]:
-    """Core module variants inside of another module; `wrap` has places for the module and its channels."""
-    for variant in variants:
-        if variant.core:
-            yield variant.named(
-                variant.name, init=wrap.format(module=variant.init, channels=variant.channels, rank=rank)
-            )
+def _wraps() -> Iterator[tuple[str, tuple[str, str]]]:
+    for rank in (1, 2, 3):
+        conv, norm = f"nn.Conv{rank}d", f"nn.BatchNorm{rank}d({{channels}})"
+        yield f"nni.ConvReLU{rank}d", (conv, f"nni.ConvReLU{rank}d({{module}}, nn.ReLU())")
+        yield f"nni.ConvBn{rank}d", (conv, f"nni.ConvBn{rank}d({{module}}, {norm})")
+        yield f"nni.ConvBnReLU{rank}d", (conv, f"nni.ConvBnReLU{rank}d({{module}}, {norm}, nn.ReLU())")
+    yield "nni.ConvAdd2d", ("nn.Conv2d", "nni.ConvAdd2d({module}, torch.add)")
+    yield "nni.ConvAddReLU2d", ("nn.Conv2d", "nni.ConvAddReLU2d({module}, torch.add, nn.ReLU())")
+    yield "nni.LinearReLU", ("nn.Linear", "nni.LinearReLU({module}, nn.ReLU())")
+    yield "nni.LinearBn1d", ("nn.Linear", "nni.LinearBn1d({module}, nn.BatchNorm1d({channels}))")
+    yield "nni.LinearLeakyReLU", ("nn.Linear", "nni.LinearLeakyReLU({module}, nn.LeakyReLU(0.25))")
+    yield "nni.LinearTanh", ("nn.Linear", "nni.LinearTanh({module}, nn.Tanh())")
 
 
-def _qat(variants: Iterator[Variant], module: str, plain: str) -> Iterator[Variant]:
-    """Core module variants as a QAT module, which takes the plain module's arguments and a qconfig."""
-    for variant in variants:
-        if variant.core:
-            init = variant.init.replace(plain + "(", module + "(")[:-1] + ", qconfig=qconfig)"
-            yield variant.named(variant.name, init=init)
+def _qat_modules() -> Iterator[tuple[str, str]]:
+    for rank in (1, 2, 3):
+        for name in ("nnqat.Conv", "nniqat.ConvReLU", "nniqat.ConvBn", "nniqat.ConvBnReLU"):
+            yield f"{name}{rank}d", f"nn.Conv{rank}d"
+    for name in ("nnqat.Linear", "nniqat.LinearReLU", "nniqat.LinearBn1d"):
+        yield name, "nn.Linear"
+
+
+FUSED = dict(_wraps())
+"""Fused modules: the layer inside, and their source with places for the layer's and for its channels."""
+
+QAT = dict(_qat_modules())
+"""QAT modules and the layer whose arguments they take."""
+
+
+def plain_of(operator: str) -> str:
+    """The layer inside of a fused or QAT module; another operator as it is."""
+    return FUSED[operator][0] if operator in FUSED else QAT.get(operator, operator)
+
+
+def wrapped(variant: Variant, operator: str) -> Variant:
+    """A variant of a layer as one of a fused or QAT module that holds it."""
+    if operator in QAT:  # takes the layer's arguments and a qconfig
+        arguments_ = variant.init.partition("(")[2].removesuffix(")")
+        return variant.named(variant.name, init=f"{operator}({arguments_}, qconfig=qconfig)")
+    if operator not in FUSED:
+        return variant
+    made = variant.named(variant.name, init=FUSED[operator][1].format(module=variant.init, channels=variant.channels))
+    if "Add" not in operator:
+        return made
+    return made.named(
+        made.name,
+        call="self.op(x, other)",
+        operands={**made.operands, "other": Operand(made.output, exponent=1)},
+    )
+
+
+def _holding(operator: str, variants: Iterator[Variant]) -> list[Variant]:
+    """The core variants of a layer inside of another module."""
+    return [wrapped(variant, operator) for variant in variants if variant.core]
 
 
 def _convolution_table() -> Iterator[tuple[str, list[Variant]]]:
     for rank in (1, 2, 3):
-        plain, norm = f"nn.Conv{rank}d", f"nn.BatchNorm{rank}d({{channels}})"
-
-        def modules(rank: int = rank) -> Iterator[Variant]:
-            return _module_variants(rank)
-
-        yield plain, [*modules()]
+        yield f"nn.Conv{rank}d", [*_module_variants(rank)]
         yield f"F.conv{rank}d", [*_functional_variants(rank)]
         yield f"nn.ConvTranspose{rank}d", [*_module_variants(rank, transposed=True)]
         yield f"F.conv_transpose{rank}d", [*_functional_variants(rank, transposed=True)]
-        yield f"nni.ConvReLU{rank}d", [*_wrapped(modules(), f"nni.ConvReLU{rank}d({{module}}, nn.ReLU())")]
-        yield f"nni.ConvBn{rank}d", [*_wrapped(modules(), f"nni.ConvBn{rank}d({{module}}, {norm})")]
-        three = f"nni.ConvBnReLU{rank}d({{module}}, {norm}, nn.ReLU())"
-        yield f"nni.ConvBnReLU{rank}d", [*_wrapped(modules(), three)]
-        for qat in (
-            f"nnqat.Conv{rank}d",
-            f"nniqat.ConvReLU{rank}d",
-            f"nniqat.ConvBn{rank}d",
-            f"nniqat.ConvBnReLU{rank}d",
-        ):
-            yield qat, [*_qat(modules(), qat, plain)]
+        for operator in (*FUSED, *QAT):
+            if plain_of(operator) == f"nn.Conv{rank}d":
+                yield operator, _holding(operator, _module_variants(rank))
 
 
-def _residual_table() -> Iterator[tuple[str, list[Variant]]]:
-    """onednn's convolution with a sum as one module of two inputs."""
-    for name, wrap in (
-        ("nni.ConvAdd2d", "nni.ConvAdd2d({module}, torch.add)"),
-        ("nni.ConvAddReLU2d", "nni.ConvAddReLU2d({module}, torch.add, nn.ReLU())"),
-    ):
-        yield (
-            name,
-            [
-                variant.named(
-                    variant.name,
-                    call="self.op(x, other)",
-                    operands={**variant.operands, "other": Operand(variant.output, exponent=1)},
-                )
-                for variant in _wrapped(_module_variants(2), wrap)
-            ],
-        )
-
-
-def _linear(features: tuple[int, int], *leading: int, **options: object) -> Variant:
+def linear(features: tuple[int, int], *leading: int, **options: object) -> Variant:
     shape = (*leading, features[0])
     return Variant(
         "",
@@ -262,20 +279,22 @@ def _linear(features: tuple[int, int], *leading: int, **options: object) -> Vari
 
 
 def _linear_module_variants() -> Iterator[Variant]:
-    default = _linear((16, 8), 4).named("default", core=True)
+    default = linear((16, 8), 4).named("default", core=True)
     yield default
-    yield _linear((16, 8), 4, bias=False).named("no_bias", core=True)
+    yield linear((16, 8), 4, bias=False).named("no_bias", core=True)
     yield default.named("per_channel", per_channel=True)
+    yield from static_variants(default)
     yield from batch_variants(default)
-    yield _linear((16, 8), 2, 5).named("rank3")
-    yield _linear((16, 8), 2, 3, 2).named("rank4")
-    yield _linear((16, 8)).named("unbatched")
-    yield _linear((7, 5), 3).named("unequal")
-    yield _linear((1, 1), 3).named("single_feature")
-    yield _linear((128, 96), 33).named("wide")
+    yield default.named("strided", operands=operands(x=Operand((4, 16), layout="strided")), core=False)
+    yield linear((16, 8), 2, 5).named("rank3")
+    yield linear((16, 8), 2, 3, 2).named("rank4")
+    yield linear((16, 8)).named("unbatched")
+    yield linear((7, 5), 3).named("unequal")
+    yield linear((1, 1), 3).named("single_feature")
+    yield linear((128, 96), 33).named("wide")
     yield from data_variants(default)
     yield default.named("keyword", call="self.op(input=x)", core=False)
-    yield _linear((8, 8), 4).named("called_twice", call="self.op(self.op(x))")
+    yield linear((8, 8), 4).named("called_twice", call="self.op(self.op(x))")
 
 
 def _linear_functional_variants() -> Iterator[Variant]:
@@ -306,15 +325,9 @@ def _linear_functional_variants() -> Iterator[Variant]:
 def _linear_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Linear", [*_linear_module_variants()]
     yield "F.linear", [*_linear_functional_variants()]
-    for name, wrap in (
-        ("nni.LinearReLU", "nni.LinearReLU({module}, nn.ReLU())"),
-        ("nni.LinearBn1d", "nni.LinearBn1d({module}, nn.BatchNorm1d({channels}))"),
-        ("nni.LinearLeakyReLU", "nni.LinearLeakyReLU({module}, nn.LeakyReLU(0.25))"),
-        ("nni.LinearTanh", "nni.LinearTanh({module}, nn.Tanh())"),
-    ):
-        yield name, [*_wrapped(_linear_module_variants(), wrap)]
-    for qat in ("nnqat.Linear", "nniqat.LinearReLU", "nniqat.LinearBn1d"):
-        yield qat, [*_qat(_linear_module_variants(), qat, "nn.Linear")]
+    for operator in (*FUSED, *QAT):
+        if plain_of(operator) == "nn.Linear":
+            yield operator, _holding(operator, _linear_module_variants())
 
 
-WEIGHTED = dict([*_convolution_table(), *_residual_table(), *_linear_table()])
+WEIGHTED = dict([*_convolution_table(), *_linear_table()])

@@ -39,11 +39,18 @@ class Answer:
     """What a quantized model has to give: for each output its codes, or float64 values where it is float.
 
     `qparams` has what was chosen, by what it is for: an operand by its name, `weight`, `output`; numbered from the second
-    on.
+    on. An answer is not `certain` where a recurrent layer rounds a value so close to .5 that the last bits of float32 decide
+    which way, and with it what follows.
     """
 
     outputs: tuple[Codes | Tensor, ...]
     qparams: Mapping[str, Qparams]
+    certain: bool = True
+
+
+def _tied(positions: Tensor) -> Tensor:
+    """Where a position on a grid is so close to .5 that what float32 computed before may fall on either side."""
+    return (positions - positions.floor() - 0.5).abs() < FLOAT_BAND / 32
 
 
 DYADIC = frozenset(
@@ -184,7 +191,7 @@ class _Evaluation:
         self.values: dict[fx.Node, Any] = {}
         self.qparams: dict[str, Qparams] = {}
         self.weights = 0
-        self.tied = False
+        self.tied, self.certain = False, True
 
     def choose(self, name: str, number: int, choice: Callable[[], Qparams]) -> Qparams:
         """The qparams called `name`, the `number`th of this name: those given, or a choice."""
@@ -210,12 +217,16 @@ class _Evaluation:
         self.weights += 1
         return quantized_weight(tensor, chosen)
 
-    def multiplied(self, x: Tensor) -> Tensor:
+    def multiplied(self, x: Tensor, *, recurrent: bool = False) -> Tensor:
         """The input (float64) of a layer with weights: quantized, if that happens at every call."""
         grid = self.scheme.activation
         if self.scheme.kind != "dynamic" or grid is None or not x.numel():
             return x
-        codes = quantize(x, dynamic_qparams(x, grid))
+        chosen = dynamic_qparams(x, grid)
+        least, greatest = (end / chosen.scale for end in extremes(x, grid))
+        if recurrent:
+            self.certain &= not any(bool(_tied(positions).any()) for positions in (x / chosen.scale, least, greatest))
+        codes = quantize(x, chosen)
         self.tied |= bool(codes.tied.any())
         return codes.dequantized(self.rounding)
 
@@ -293,7 +304,7 @@ class _Evaluation:
             }
 
             def product(x: Tensor, name: str, bias: Tensor | None) -> Tensor:
-                return F.linear(self.multiplied(x), weights[name], bias)
+                return F.linear(self.multiplied(x, recurrent=True), weights[name], bias)
 
             state = kwargs.get("hx", rest[0] if rest else None)
             call: Any = layers if isinstance(layer, nn.RNNBase) else cell
@@ -481,7 +492,7 @@ def evaluate(
         if first.tied and static:
             others = [run(rounding).result() for rounding in ROUNDINGS.values() if rounding is not to_even]
             outputs = [_either(same) for same in zip(outputs, *others, strict=True)]
-    return Answer(tuple(outputs), first.qparams)
+    return Answer(tuple(outputs), first.qparams, first.certain)
 
 
 def _either(same: Sequence[Any]) -> Any:

@@ -1,0 +1,144 @@
+"""Drawn cases are valid, cover what they promise, and say which fixed variants they are like."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from configs.registry import BACKENDS
+from conformance import generated
+from conformance.cases import GENERATED
+from conformance.claims import backend
+from conformance.generated import FAMILIES, Drawn, Family, cases, families, like_ids, run_of, valid
+from conformance.operators import OPERATORS
+from conformance.search import search
+
+
+@cache
+def family(name: str, of: str = "qnnpack") -> Family:
+    return next(one for one in families(backend(of)) if one.name == name)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_belongs_to_one_family_on_every_engine(name: str) -> None:
+    for engine in BACKENDS[name].engines:
+        claims = [claim for one in families(backend(name)) if one.engine == engine for claim in one.claims]
+        assert len(claims) == len(backend(name).claims)
+        assert set(claims) == set(backend(name).claims)
+
+
+def test_other_engines_can_be_given() -> None:
+    assert {one.engine for one in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("nn.Conv2d", "convolution"),
+        ("nni.ConvBnReLU3d", "convolution"),
+        ("nniqat.ConvBn1d", "convolution"),
+        ("F.conv_transpose2d", "transposed convolution"),
+        ("nn.ConvTranspose1d+nn.BatchNorm1d", "transposed convolution"),
+        ("nn.Linear+nn.BatchNorm1d", "linear"),
+        ("torch.matmul", "arithmetic"),
+        ("F.avg_pool3d", "pooling"),
+        ("nn.BatchNorm2d+F.relu", "normalization"),
+        ("nn.LSTM", "recurrent"),
+        ("nnqat.EmbeddingBag", "embedding"),
+        ("Tensor.sigmoid_", "fixed qparams"),
+        ("nn.PReLU", "activation"),
+        ("Tensor.repeat_interleave", "shape"),
+        ("torch.transpose", "shape"),
+    ],
+)
+def test_claims_are_in_the_family_of_their_operator(pattern: str, name: str) -> None:
+    assert {generated.family(claim) for claim in backend("qnnpack").claims if claim.pattern == pattern} == {name}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_drawn_case_is_one_of_its_family_whose_float_model_works(name: str) -> None:
+    one, drawn = family(name), list[Drawn]()
+    search(cases(one), lambda case: drawn.append(case) or "", share=0.2)  # type: ignore[func-returns-value]
+    assert len(drawn) == 20
+    for case in drawn:
+        run = run_of(one.backend, case)
+        assert run.claim in one.claims
+        assert run.profile == GENERATED
+        assert run.engine == one.engine
+        assert valid(run)
+
+
+def calls(case: Drawn, text: str) -> bool:
+    return text in case.variant.call or text in case.variant.init
+
+
+KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
+    "a grouped convolution": ("convolution", lambda case: calls(case, "groups=") and "groups" in case.like),
+    "a depthwise one": ("convolution", lambda case: "depthwise" in case.like),
+    "weights quantized by channel": ("convolution", lambda case: case.variant.per_channel),
+    "no bias": ("convolution", lambda case: calls(case, "bias=False")),
+    "another padding mode": ("convolution", lambda case: calls(case, "padding_mode='reflect'")),
+    "a keyword argument": ("convolution", lambda case: calls(case, "input=x") and "keyword" in case.like),
+    "no batch": ("convolution", lambda case: "unbatched" in case.like),
+    "for training": ("convolution", lambda case: case.flow == "qat"),
+    "output padding": ("transposed convolution", lambda case: calls(case, "output_padding")),
+    "channels-last operands": ("convolution", lambda case: case.variant.operands["x"].layout == "channels_last"),
+    "strided operands": ("linear", lambda case: case.variant.operands["x"].layout == "strided"),
+    "many features": ("linear", lambda case: case.variant.operands["x"].shape[-1] > 60),
+    "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in case.like),
+    "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in case.like),
+    "the smallest values": ("activation", lambda case: case.variant.data.endswith(":-16") and "tiny" in case.like),
+    "negative values": ("activation", lambda case: case.variant.data.startswith("below") and "negative" in case.like),
+    "operands of other scales": ("arithmetic", lambda case: "other_scale" in case.like),
+    "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
+    "another kernel size": ("pooling", lambda case: bool(re.search(r"Pool\dd\([456]", case.variant.init))),
+    "a layer of two": ("recurrent", lambda case: calls(case, "num_layers=2")),
+    "an odd width": ("embedding", lambda case: "odd_width" in case.like),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_search_reaches(kind: str) -> None:
+    name, holds = KINDS[kind]
+    assert search(cases(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
+
+
+def test_what_a_wildcard_stands_for_is_drawn() -> None:
+    one = family("convolution", "onednn")
+    seen: set[str] = set()
+    search(cases(one), lambda case: seen.update(case.like) or "", share=4)  # type: ignore[func-returns-value]
+    assert {"scalar", "broadcast", "other_reused"} <= seen
+
+
+def test_equal_sizes_stay_equal() -> None:
+    """So that operands fit each other and, where text says how many features there are, the text."""
+    one = family("recurrent")
+
+    def fits(case: Drawn) -> str:
+        shape, init = case.variant.operands["x"].shape, case.variant.init
+        return "" if f"({shape[-1]}, " in init else f"{init} takes {shape}"
+
+    assert search(cases(one), fits, share=0.5) is None
+
+
+def test_a_case_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator() -> None:
+    one = family("linear")
+    claim = next(claim for claim in one.claims if claim.id == "qnnpack/nn.Linear+nn.ReLU/static-quint8")
+    case = Drawn(claim.id, "ptq", "qnnpack", OPERATORS["nn.Linear"][0], ("default", "batch0"))
+    assert like_ids(one.backend, case) == {
+        f"qnnpack/{pattern}/static-quint8/{flow}/{name}/exact@qnnpack"
+        for pattern in ("nn.Linear+nn.ReLU", "nn.Linear")
+        for flow in ("ptq", "qat")
+        for name in ("default", "batch0")
+    }
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_names_of_what_cases_are_like_are_those_of_fixed_variants(name: str) -> None:
+    """Otherwise the ledger would never know of them."""
+    names = {variant.name for variants in OPERATORS.values() for variant in variants}
+    names |= {"residual", "two_layers", "scalar", "broadcast", "other_reused"}
+    seen: set[str] = set()
+    search(cases(family(name)), lambda case: seen.update(case.like) or "", share=0.5)  # type: ignore[func-returns-value]
+    assert seen <= names

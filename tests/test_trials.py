@@ -1,0 +1,184 @@
+"""What drawn cases bring to light is shrunk, told once, and kept; what the ledger knows, or chance did, is no news."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from conformance import pipeline
+from conformance.cases import Run
+from conformance.claims import backend
+from conformance.engines import engine
+from conformance.generated import Drawn, Family, families, run_of
+from conformance.ledger import Entry, load
+from conformance.operators import OPERATORS, Operand, Variant
+from conformance.session import Selection
+from conformance.trials import News, Trials, keep, reproduction
+
+if engine("fbgemm").unavailable():
+    pytest.skip("fbgemm is not available here", allow_module_level=True)
+
+LINEAR = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "linear")
+ALONE = Family("linear", LINEAR.backend, (next(c for c in LINEAR.claims if c.pattern == "nn.Linear"),), "fbgemm")
+
+LEDGER = [entry for entry in load() if entry.applies(Selection().host)]
+
+Change = Callable[[Tensor, GraphModule], Tensor]
+
+
+@pytest.fixture
+def lying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
+    """Have lowered models change their output; children inherit it."""
+
+    def lie(change: Change) -> None:
+        honest = pipeline.lower
+
+        def lower(*arguments: Any) -> GraphModule:
+            graph = honest(*arguments)
+            graph.register_forward_hook(lambda module, given, output: change(output, module))
+            return graph
+
+        monkeypatch.setattr(pipeline, "lower", lower)
+
+    return lie
+
+
+def one_step_up(output: Tensor, graph: GraphModule) -> Tensor:
+    return output + 1.0 if graph.op.out_features > 16 else output  # type: ignore[union-attr, operator]
+
+
+def known(check: str, match: str = "fbgemm/nn.Linear/*") -> Entry:
+    return Entry("known", (match,), frozenset({check}), "why", "unreported", {}, "here")
+
+
+def test_an_honest_engine_makes_no_news() -> None:
+    trials = Trials(ALONE, LEDGER)
+    assert trials.next(share=0.3) is None
+    assert trials.tried == 30
+
+
+def test_a_kernel_that_is_wrong_for_many_features_is_found_and_shrunk(lying: Callable[[Change], None]) -> None:
+    lying(one_step_up)
+    news = Trials(ALONE, LEDGER).next()
+    assert news is not None
+    assert "numerics" in news.checks
+    assert "gives float values" in news.detail
+    assert "nn.Linear(1, 17" in news.drawn.variant.init
+    assert news.drawn.variant.batch is None
+    assert news.row.id == f"fbgemm/nn.Linear/static-quint8/ptq/{news.drawn.variant.name}/generated@fbgemm"
+
+
+def test_what_the_ledger_knows_of_cases_like_it_is_no_news(lying: Callable[[Change], None]) -> None:
+    lying(one_step_up)
+    everything = [known(check) for check in ("numerics", "lowered", "stable")]
+    assert Trials(ALONE, [*LEDGER, *everything]).next(share=0.5) is None
+    elsewhere = [known(check, "fbgemm/nn.Conv2d/*") for check in ("numerics", "lowered", "stable")]
+    assert Trials(ALONE, [*LEDGER, *elsewhere]).next(share=0.5) is not None
+
+
+def dies_for_many_features(output: Tensor, graph: GraphModule) -> Tensor:
+    if graph.op.out_features > 16:  # type: ignore[union-attr, operator]
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return output
+
+
+def test_a_case_that_kills_its_process_is_shrunk_too(lying: Callable[[Change], None]) -> None:
+    lying(dies_for_many_features)
+    news = Trials(ALONE, LEDGER).next(share=0.5)
+    assert news is not None
+    assert news.checks == {"crashes"}
+    assert news.row.verdict == "crashes"
+    assert "nn.Linear(1, 17" in news.drawn.variant.init
+
+
+def test_what_does_not_happen_to_the_case_alone_is_no_news(lying: Callable[[Change], None]) -> None:
+    """As when an earlier case has damaged the child's memory."""
+    calls: list[int] = []
+
+    def from_the_tenth_call_on(output: Tensor, graph: GraphModule) -> Tensor:
+        calls.append(1)
+        return output + 1.0 if len(calls) > 10 else output
+
+    lying(from_the_tenth_call_on)
+    assert Trials(ALONE, LEDGER).next(share=0.2) is None
+
+
+def test_news_is_told_once(lying: Callable[[Change], None]) -> None:
+    lying(one_step_up)
+    trials = Trials(ALONE, LEDGER)
+    assert trials.next(share=0.5) is not None
+    (told,) = trials.seen
+    assert told.startswith("nn.Linear/ptq lowered+numerics lowered: ran in float: aten.add; numerics: gives float")
+    assert trials.next(share=0.3) is None
+
+
+def test_a_fault_of_the_suite_is_raised_with_the_case(lying: Callable[[Change], None]) -> None:
+    def broken(output: Tensor, graph: GraphModule) -> Tensor:
+        raise SystemExit("broken")
+
+    lying(broken)
+    with pytest.raises(RuntimeError, match=r"the suite itself fails on Drawn\(claim='fbgemm/nn.Linear/static-quint8'"):
+        Trials(ALONE, LEDGER).next(share=0.1)
+
+
+def spread_pooling() -> News:
+    """From one element to two, which x86's, oneDNN's and QNNPACK's kernel all do wrong for more channels than one."""
+    pooling = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "pooling")
+    default = OPERATORS["nn.AdaptiveAvgPool2d"][0]
+    variant = default.named("drawn0", init="nn.AdaptiveAvgPool2d(2)", operands={"x": Operand((1, 2, 1, 1))})
+    drawn = Drawn("fbgemm/nn.AdaptiveAvgPool2d/static-quint8", "ptq", "fbgemm", variant, ("default",))
+    trials = Trials(pooling)
+    assert "codes differ" in trials.breaks(drawn)
+    assert trials.latest is not None
+    return trials.latest
+
+
+def test_news_is_kept_as_a_script_that_shows_it_and_as_json(tmp_path: Path) -> None:
+    news = spread_pooling()
+    path, other = (keep(tmp_path / "found", LINEAR.backend, news) for _ in range(2))
+    assert path != other
+    assert path.read_text() == reproduction(LINEAR.backend, news)
+    document = json.loads(path.with_suffix(".json").read_text())
+    assert document["checks"] == ["numerics"]
+    assert document["row"]["pattern"] == "nn.AdaptiveAvgPool2d"
+    assert document["drawn"]["variant"]["init"] == "nn.AdaptiveAvgPool2d(2)"
+    assert not [*path.parent.glob("*.partial")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", path], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert "DEVIATES numerics" in done.stdout
+    assert done.returncode == 1
+
+
+def test_a_case_that_the_oracle_has_no_certain_answer_for_counts_as_beyond_it() -> None:
+    recurrent = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "recurrent")
+    variant = OPERATORS["nn.LSTM"][0].named("drawn0", data="both:3")  # saturates: the hidden state spans -1 to 1
+    trials = Trials(recurrent)
+    trials.breaks(Drawn("fbgemm/nn.LSTM/dynamic-quint8", "ptq", "fbgemm", variant, ("default",)))
+    assert (trials.tried, trials.beyond) == (1, 1)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "strided", "channels_last"])
+def test_a_case_is_executed_in_the_layout_that_is_drawn(layout: str) -> None:
+    claim = "fbgemm/nn.Conv2d/static-quint8"
+    shape = (1, 4, 8, 7)
+    variant = OPERATORS["nn.Conv2d"][0].named("drawn0", operands={"x": Operand(shape, layout=layout)})
+    run = generated_run(claim, variant)
+    (given,) = pipeline.subject(run).fresh_inputs()
+    plain = pipeline.subject(generated_run(claim, variant.named("drawn0", operands={"x": Operand(shape)}))).inputs[0]
+    assert torch.equal(given, plain)
+    assert given.is_contiguous() is (layout == "contiguous")
+    assert given.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
+
+
+def generated_run(claim: str, variant: Variant) -> Run:
+    return run_of(LINEAR.backend, Drawn(claim, "ptq", "fbgemm", variant, ()))
