@@ -1,4 +1,4 @@
-"""The command line: `python -m conformance claims | show | repro | golden`.
+"""The command line: `python -m conformance claims | show | repro | constraints | golden`.
 
 torch takes a second to load, and an instruction set limit has to be set before, so nothing here imports it at the top.
 """
@@ -60,6 +60,16 @@ def parser() -> argparse.ArgumentParser:
             "--backend-config", metavar="MODULE:CALLABLE", help="where the config of an unregistered backend comes from"
         )
         one.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+    text = "render which constraints torch enforces, from rows files, as markdown"
+    constraints = commands.add_parser("constraints", help=text, description=text)
+    constraints.set_defaults(command=constraints_command)
+    constraints.add_argument("rows", metavar="ROWS", nargs="+", help="rows files of conformance/test_constraints.py")
+    constraints.add_argument(
+        "--ledger",
+        action="append",
+        metavar="DIR",
+        help="folder of known deviations (default conformance/known); repeatable",
+    )
     golden = commands.add_parser("golden", help="check, update or compare the stored goldens")
     actions = golden.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, command, text in (
@@ -187,6 +197,8 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     reason: str | None
     if run.variant is None:
         reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/operators/"
+    elif run.profile == "constraints":  # which torch enforces, whatever the engine
+        reason = None
     else:
         reason = probe(run.engine)
         reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
@@ -198,9 +210,10 @@ def show_command(arguments: argparse.Namespace) -> int:
     if reason:
         print(reason)
         return 1
+    from .gaps import shown
     from .show import show
 
-    for part in show(run, entries):
+    for part in shown(run, entries) if run.profile == "constraints" else show(run, entries):
         print(part, flush=True)
     return 0
 
@@ -219,6 +232,21 @@ def repro_command(arguments: argparse.Namespace) -> int:
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
     print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+    return 0
+
+
+def constraints_command(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .gaps import document
+    from .ledger import KNOWN, load
+    from .rows import read
+
+    entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
+    rows = [row for path in arguments.rows for row in read(Path(path)).rows]
+    given = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
+    for line in document(rows, entries, f"python -m conformance constraints {given}"):
+        print(line)
     return 0
 
 

@@ -116,14 +116,16 @@ def scheme(
     shares: tuple[int, ...],
     fused: bool,
     apart: bool,
+    symmetric: bool,
 ) -> Scheme:
-    """Return how a dtype config is quantized on an engine; `apart` if the model holds another operator before."""
+    """Return how a dtype config is quantized on an engine; `apart` if the model holds another operator before, `symmetric` if
+    zero is in the middle of the activations' codes."""
     kind = dtype_config_name(dtypes).split("-")[0]
     reduced = engine in REDUCED_RANGE_ENGINES
     constrained, weight = dtypes.input_dtype_with_constraints, dtypes.weight_dtype_with_constraints
     activation = others = weights = None
     if constrained.dtype in QUANTIZED:
-        activation = _grid(constrained, "affine", reduced=reduced)
+        activation = _grid(constrained, "symmetric" if symmetric else "affine", reduced=reduced)
         if apart:
             others = _grid(replace(constrained, scale_exact_match=None), "affine", reduced=reduced)
     if weight.dtype in QUANTIZED:
@@ -190,14 +192,22 @@ def recipe(
     target: str = "",
     shares: tuple[int, ...] = (),
     fused: bool = False,
+    symmetric: bool = False,
 ) -> Recipe:
     """Return the `exact` recipe for a dtype config on an engine.
 
     `target` is the source of the object whose type gets the pattern's qconfig where the model holds another operator that
-    must not have it; empty if the qconfig is global. `shares` and `fused` are as in `Scheme`.
+    must not have it; empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` as in `scheme`.
     """
     made = scheme(
-        dtypes, engine=engine, qat=qat, per_channel=per_channel, shares=shares, fused=fused, apart=bool(target)
+        dtypes,
+        engine=engine,
+        qat=qat,
+        per_channel=per_channel,
+        shares=shares,
+        fused=fused,
+        apart=bool(target),
+        symmetric=symmetric,
     )
     weight = _weight(dtypes, made, per_channel=per_channel)
     qconfig = f"QConfig(activation={_activation(dtypes, made)}, weight={weight})"
@@ -233,7 +243,12 @@ NAMES = (
     "FakeQuantize",
     "FixedQParamsFakeQuantize",
     "FixedQParamsObserver",
+    "FusedMovingAvgObsFakeQuantize",
+    "HistogramObserver",
+    "MinMaxObserver",
     "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver",
+    "PerChannelMinMaxObserver",
     "PlaceholderObserver",
 )
 """Names of `torch.ao.quantization` that recipes refer to."""
