@@ -1,5 +1,6 @@
 """From a claim and a variant to a model: its source text, which is what runs and what a reproduction prints."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ from configs.names import pattern_name
 from .claims import Claim
 from .errors import UsageError
 from .operators import OPERATORS, Operand, Variant
+from .operators.large import enlarged
 from .quantization import QUANTIZED
 
 FOLLOWERS: dict[str, tuple[str, str]] = {
@@ -98,7 +100,16 @@ def variants(claim: Claim) -> list[Variant]:
     found = _variants(claim.tree)
     if claim.dtypes.weight_dtype not in QUANTIZED:
         found = [variant for variant in found if not variant.per_channel]
+    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # nobody observes activations' ranges
+        found = [variant for variant in found if not variant.saturates and not variant.symmetric]
     return found
+
+
+def large(claim: Claim) -> Variant:
+    """The variant of a claim that the laws are tried on: its default one, enlarged; weights per channel where they can be."""
+    root = root_of(claim.tree)
+    variant, *_ = continuing(claim.tree, [enlarged(root, OPERATORS[root][0])])
+    return variant.named("large", per_channel=any(one.per_channel for one in variants(claim)))
 
 
 @cache
@@ -106,7 +117,11 @@ def _variants(tree: Any) -> list[Variant]:
     root = root_of(tree)
     if not isinstance(tree, tuple):
         return OPERATORS[root]
-    core = [v for v in OPERATORS[root] if v.core]
+    return continuing(tree, [v for v in OPERATORS[root] if v.core])
+
+
+def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
+    """Variants of a pattern from those of its root operator."""
     if _has_wildcard(tree):
         core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
     if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
@@ -144,6 +159,11 @@ def _wildcards(variant: Variant, *, left: bool) -> Iterator[Variant]:
 
 def build(claim: Claim, variant: Variant) -> Model:
     """Write the model of a claim and a variant."""
+    return written(claim.tree, variant)
+
+
+def written(whole: Any, variant: Variant) -> Model:
+    """Write the model of a nested pattern and a variant."""
     init = [f"self.op = {variant.init}"] if variant.init else []
     if variant.prelude:
         init.insert(0, variant.prelude)
@@ -173,9 +193,29 @@ def build(claim: Claim, variant: Variant) -> Model:
         forward.append(f"y = {call.format(name=bound, inner=inner)}")
         return "y"
 
-    write(claim.tree)
+    write(whole)
     forward.append(f"return {variant.result}")
     return Model(tuple(init), tuple(forward), tuple(variant.operands.items()))
+
+
+UNFUSED = (
+    (r"nni\.(?:ConvReLU\dd|BNReLU\dd|LinearReLU)\((.*), nn\.ReLU\(\)\)", r"\1"),
+    (r"nni\.Conv(Bn|Add)ReLU(\d)d\((.*), nn\.ReLU\(\)\)", r"nni.Conv\1\2d(\3)"),
+    (r"nniqat\.ConvReLU(\d)d\((.*)", r"nnqat.Conv\1d(\2"),
+    (r"nniqat\.LinearReLU\((.*)", r"nnqat.Linear(\1"),
+    (r"nniqat\.ConvBnReLU(\d)d\((.*)", r"nniqat.ConvBn\1d(\2"),
+)
+"""Modules with a ReLU inside, and what they are without it."""
+
+
+def without_relu(claim: Claim, variant: Variant) -> Model | None:
+    """The model without the ReLU that the pattern ends in, or None if it does not continue with one."""
+    if isinstance(claim.tree, tuple):
+        return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
+    for expression, without in UNFUSED:
+        if match := re.fullmatch(expression, variant.init):
+            return written(claim.tree, variant.named(variant.name, init=match.expand(without)))
+    return None
 
 
 def target_source(claim: Claim) -> str:

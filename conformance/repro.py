@@ -16,7 +16,9 @@ from torch.ao.quantization.utils import MatchAllNode
 from configs.names import pattern_name
 from configs.registry import BACKENDS
 
+from . import counterexample, lawbreaking
 from .cases import Run
+from .engines.native import NATIVE
 from .isa import ISA_LIMITS
 from .judge import FROM_RUN_TO_RUN
 from .ledger import Entry
@@ -54,6 +56,14 @@ class Case:
 def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
     """The expression of one operand's data; `pipeline.operand` is what it has to equal."""
     assert run.variant is not None
+    values = _values_source(run, name, spec, executed=executed)
+    if run.variant.saturates and not executed and spec.kind == "activation":
+        values = f"ends_alone({values})"
+    return values if spec.layout == "contiguous" else f"laid_out({values}, {spec.layout!r})"
+
+
+def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
+    assert run.variant is not None
     shape, key = spec.shape, f"/{name}"
     if executed and run.variant.batch is not None:
         shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
@@ -67,7 +77,7 @@ def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
         return f"grid({label}, {shape}, 1, 4, -1)"
     if run.profile == "typical":
         return f"normal({label}, {shape})"
-    low, high, exponent = bounds(run.variant.data, run.recipe.steps)
+    low, high, exponent = bounds(spec.data or run.variant.data, run.recipe.steps)
     return f"grid({label}, {shape}, {low}, {high}, {exponent + spec.exponent})"
 
 
@@ -100,10 +110,7 @@ def _setting(case: Case) -> Iterator[str]:
     elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
         yield f"qconfig = {run.recipe.qconfig}\n"
     yield f"mapping = {run.recipe.mapping}\n"
-    if run.backend.name in BACKENDS:
-        yield f"backend_config = get_{run.backend.name}_backend_config()\n"
-    else:
-        yield f"{run.backend.source}\nbackend_config = {run.backend.source.rpartition(' ')[2]}()\n"
+    yield _backend_config(run)
     yield f'key = "{run.key}"  # what the data are a function of\n'
     calibration, inputs = (_data(run, executed=executed) for executed in (False, True))
     if calibration != inputs:
@@ -111,8 +118,16 @@ def _setting(case: Case) -> Iterator[str]:
     yield f"def inputs():\n    return {inputs}\n"
 
 
+def _backend_config(run: Run) -> str:
+    if run.backend.name in BACKENDS:
+        return f"backend_config = get_{run.backend.name}_backend_config()\n"
+    return f"{run.backend.source}\nbackend_config = {run.backend.source.rpartition(' ')[2]}()\n"
+
+
 def _data(run: Run, *, executed: bool) -> str:
     parts = [operand_source(run, name, spec, executed=executed) for name, spec in run.model.operands]
+    if run.profile == "laws":
+        return f"with_ends(({', '.join(parts)},))"
     return f"({parts[0]},)" if len(parts) == 1 else ", ".join(parts)
 
 
@@ -147,7 +162,7 @@ def _built(case: Case) -> Iterator[str]:
     lines = "model = Model()\n"
     if _has_state(run):
         typical = run.profile == "typical"
-        lines += "fill_typical(model, key)\n" if typical else f"fill(model, key, {run.recipe.weight_levels})\n"
+        lines += "fill_typical(model, key)\n" if typical else lawbreaking.filled(run, "model")
     if case.raises("matched", "the pattern cannot occur: the float model"):
         yield _guarded(True, "matched", "the float model", lines + _float_outputs(run))
         return
@@ -248,6 +263,12 @@ OBSERVATIONS = (
         r"\d+ observers inside of the pattern",
         "any(n is not result and observer(n) and n.args[0].op != 'placeholder' for n in nodes.values())",
     ),
+    (
+        r"([\w.]+) observes the codes (\S+) to (\S+), not ",
+        "[o for o in prepared.modules() if (getattr(o, 'quant_min', 0), getattr(o, 'quant_max', 0)) == ({1}, {2})]",
+    ),
+    (r"(\S+) does not fake-quantize", "not prepared.get_submodule('{0}').fake_quant_enabled"),
+    (r"(\S+) does not observe", "not prepared.get_submodule('{0}').observer_enabled"),
     (r"(\w+) observes an activation as (\w+)", "observer(nodes['{0}']).dtype == torch.{1}"),
     (r"no (\w+) in the \w+ model", "'{0}' not in [type(module).__name__ for module in prepared.modules()]"),
 )
@@ -306,7 +327,9 @@ def _reference_model(case: Case) -> Iterator[str]:
                 f'    deviates("reference", {problem!r})\n'
             )
         elif match := re.match(r"the reference model's (.*)", problem):
-            yield from _held_to_golden("reference", match[1], "expected", "reference_trace", tolerance(case.run).steps)
+            yield from _held_to_golden(
+                "reference", match[1], "expected", "reference_trace", tolerance(case.run).anywhere
+            )
 
 
 CONSTRAINTS = (
@@ -358,6 +381,10 @@ def _lowered(case: Case) -> Iterator[str]:
             "if not any(quantized(name, taken) and name not in conversions for name, taken, _ in trace.calls):\n"
             '    deviates("lowered", "no quantized kernel runs")\n'
         )
+    if "is left quantized" in text:
+        yield (
+            'if any(y.is_quantized for y in outputs):\n    deviates("lowered", "the model gives a quantized tensor")\n'
+        )
     if "converts to float inside of the kernel" in text:
         yield (
             "with torch.autograd.profiler.profile() as profile:\n    lowered(*inputs())\n"
@@ -396,6 +423,11 @@ def _held_to_golden(check: str, text: str, made: str, trace: str, steps: int) ->
             f"if ({trace}.source({got}) is None) is {in_float}:\n"
             f'    deviates("{check}", "the output is{"" if in_float else " not"} float")\n'
         )
+    elif match := re.match(r"(\w+), golden (per_tensor_affine)", text):
+        yield (
+            f"q = {trace}.source({got})\nif q.qscheme() != torch.{match[2]}:\n"
+            f'    deviates("{check}", f"{{q.qscheme()}}, not {match[2]}")\n'
+        )
     elif match := re.match(r"scale .*, golden (\S+), (\S+), (\w+)", text):
         yield (
             f"q = {trace}.source({got})\nqparams = (q.q_scale(), q.q_zero_point(), q.dtype)\n"
@@ -424,7 +456,7 @@ def _numerics(case: Case) -> Iterator[str]:
             '        deviates("numerics", "the output is not that of the reference model")\n'
         )
     else:
-        yield from _held_to_golden("numerics", text, "outputs", "trace", tolerance(case.run).steps)
+        yield from _held_to_golden("numerics", text, "outputs", "trace", tolerance(case.run).anywhere)
 
 
 def _accuracy(case: Case) -> Iterator[str]:
@@ -452,6 +484,12 @@ FORMATS = (
 )
 REPETITIONS = {
     "second run": "with fresh_memory_holds(0xAA):\n    again = tensors(lowered(*inputs()))\n",
+    "another call": (
+        "written = [y if trace.source(y) is None else trace.source(y) for y in outputs]\n"
+        "outputs = [y.dequantize().clone() for y in outputs]\n"
+        "lowered(*[x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x for x in inputs()])\n"
+        "again = written  # after another call\n"
+    ),
     "state_dict": (
         'fill(blank, "other", {levels})\nblank.eval()\n'
         "other = convert_fx(blank, backend_config=backend_config)\n"
@@ -465,6 +503,14 @@ REPETITIONS = {
 
 
 def _stable(case: Case) -> Iterator[str]:
+    if case.run.profile == "laws":
+        yield from lawbreaking.blocks(case.run, case.found["stable"])
+        return
+    if case.says("stable", " writes to its tensor "):
+        yield (
+            "with Writes() as writes:\n    lowered(*inputs())\n"
+            'if writes.found:\n    deviates("stable", f"{writes.found}")\n'
+        )
     for name, template in REPETITIONS.items():
         lines = template.replace("{levels}", str(case.run.recipe.weight_levels))
         if case.says("stable", f"{name} raises "):
@@ -488,6 +534,20 @@ BLOCKS: dict[str, Callable[[Case], Iterator[str]]] = {
 }
 
 
+def _counterexample(case: Case) -> Iterator[str]:
+    """The whole of a script about a constraint: its QConfigs are not the recipe's."""
+    run = case.run
+    yield f"{run.model.source}"
+    registered = run.backend.name in BACKENDS
+    yield (not registered and counterexample.config_source(run.claim.entry)) or _backend_config(run)
+    yield f'key = "{run.key}"  # what the data are a function of\n'
+    filled = f"fill(model, key, {run.recipe.weight_levels})\n" if _has_state(run) else ""
+    yield from counterexample.blocks(run, case.found, _data(run, executed=False), filled)
+    if "constraints" in case.found:
+        said = {"constraints": case.found["constraints"].partition(": QConfig(")[0]}
+        yield from _by_table(Case(run, said), "constraints", CONSTRAINTS)
+
+
 def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
     checked = re.sub(rf"; (?=(?:{'|'.join(CHECKS)}): )", "\n", row.detail)
     lines = [run.id, "", *(checked or "conforms").splitlines()]
@@ -501,20 +561,20 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     """Return the script of a judged run. It prints `DEVIATES check: …` for each failing check and exits with 1, or
     `CONFORMS`; a crash takes the script's own process down. `isa` limits the instruction set as `--isa` does."""
     case = Case(run, {**findings(row), **({"crashes": row.detail} if row.verdict == "crashes" else {})})
-    stages = (_setting, _built, _prepared, _reference, _executed)
-    parts = [part for stage in stages for part in stage(case)]
-    for check, block in BLOCKS.items():
-        if check in case.found:
-            parts += block(case)
+    if run.profile == "constraints":
+        parts = [*_counterexample(case)]
+    else:
+        stages = (_setting, _built, _prepared, _reference, _executed)
+        parts = [part for stage in stages for part in stage(case)]
+        for check, block in BLOCKS.items():
+            if check in case.found:
+                parts += block(case)
     if "calibration()" in "".join(parts) and "def calibration" not in "".join(parts):
         parts = [part.replace("calibration()", "inputs()") for part in parts]
     body = "".join(_spaced(parts)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
-    start = (
-        "torch.set_grad_enabled(False)\n"
-        f'torch.backends.quantized.engine = "{run.engine}"\n'
-        'warnings.simplefilter("ignore")\n'
-        "found = []\n"
-    )
+    # what is no engine of torch's own only names the config
+    engine = f'torch.backends.quantized.engine = "{run.engine}"\n' if run.engine in NATIVE else ""
+    start = f'torch.set_grad_enabled(False)\n{engine}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)

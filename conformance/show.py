@@ -6,14 +6,14 @@ from typing import Any
 from torch import Tensor
 from torch.fx import GraphModule
 
-from . import pipeline
+from . import forms, laws, pipeline
 from .cases import Run
 from .checks import CHECKS, Evidence, is_observer
 from .comparison import compare_outputs
 from .engines import engine
 from .golden import Expected
 from .isolation import Done, Raised, run_isolated
-from .judge import Judge
+from .judge import Judge, brief
 from .ledger import Entry
 from .quantization import dtype_name
 from .session import warm_up
@@ -58,6 +58,11 @@ def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
 
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and say what came of it."""
+    if run.profile == "laws":
+        row = laws.row(Judge(), run)
+        checked = (f"{name:<12}{result}" for name, result in row.checks.items())
+        kernels = section("kernels", "\n".join(row.kernels) or "none")
+        return "\n".join([converted(run), kernels, section("checks", "\n".join([*checked, row.detail]))])
     evidence = Judge().evidence(run)
     outcomes = {name: check(evidence) for name, check in CHECKS.items()}
     execution = evidence.execution
@@ -78,15 +83,19 @@ def executed(run: Run) -> str:
 
 
 def converted(run: Run) -> str:
-    """Take a run to the lowered model and no further: what there is to see of one that crashes."""
+    """Take a run to the lowered model and no further: what there is to see of one that crashes, or that raises on the way."""
     evidence = Evidence(run)
+    parts = []
     with engine(run.engine).scope(), pipeline.quiet():
-        given = pipeline.subject(run)
-        evidence.prepared = pipeline.prepare(given, run.backend.config)
-        pipeline.calibrate(evidence.prepared, given)
-        evidence.reference = pipeline.reference(evidence.prepared, run.backend.config)
-        evidence.lowered = pipeline.lower(evidence.prepared, run.backend.config)
-    return "\n".join(graphs(evidence))
+        try:
+            given = forms.subject(run) if run.profile == "laws" else pipeline.subject(run)
+            evidence.prepared = pipeline.prepare(given, run.backend.config)
+            pipeline.calibrate(evidence.prepared, given)
+            evidence.reference = pipeline.reference(evidence.prepared, run.backend.config)
+            evidence.lowered = pipeline.lower(evidence.prepared, run.backend.config)
+        except Exception as error:  # whatever torch raises is what there is to see
+            parts.append(section("raised", brief(error)))
+    return "\n".join([*graphs(evidence), *parts])
 
 
 def graphs(evidence: Evidence) -> Iterator[str]:

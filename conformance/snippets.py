@@ -9,7 +9,7 @@ from types import ModuleType
 
 from configs.registry import BACKENDS
 
-from . import memory, probes, quantization
+from . import memory, probes, quantization, quantizers, retrials
 
 IMPORTS = {
     **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
@@ -26,7 +26,11 @@ IMPORTS = {
         name: f"from torch.ao.quantization import {name}"
         for name in (*quantization.NAMES, "FakeQuantizeBase", "ObserverBase")
     },
-    "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
+    "nnqr": "import torch.ao.nn.quantized.reference as nnqr",
+    **{
+        name: f"from torch.ao.quantization.backend_config import {name}"
+        for name in ("BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithConstraints", "ObservationType")
+    },
     "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
     **{
         f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"
@@ -158,7 +162,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         if name in wanted:
             defined.insert(0, TEMPLATES[name])
             wanted |= free(TEMPLATES[name])
-    for module in (quantization, probes, memory):
+    for module in (quantization, probes, memory, quantizers, retrials):
         definitions, imports = _module(module)
         used: set[str] = set()
         new = wanted & set(definitions)
