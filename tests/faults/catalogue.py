@@ -1,0 +1,37 @@
+"""All faults, and those of them that nothing notices yet."""
+
+from . import (
+    arithmetic,
+    config_dtypes,
+    config_modules,
+    configs,
+    convolutions,
+    elementwise,
+    engines,
+    goldens,
+    layers,
+    ledgers,
+    lowering,
+    operators,
+    oracles,
+    row_files,
+    stages,
+)
+
+KERNELS = (arithmetic, convolutions, layers, elementwise, operators)
+MODULES = (
+    *KERNELS,
+    engines,
+    lowering,
+    configs,
+    config_dtypes,
+    config_modules,
+    stages,
+    oracles,
+    goldens,
+    ledgers,
+    row_files,
+)
+EVERY = [fault for module in MODULES for fault in module.FAULTS]
+FAULTS = [fault for fault in EVERY if not fault.survives]
+SURVIVORS = [fault for fault in EVERY if fault.survives]

@@ -1,0 +1,279 @@
+"""Faults of a config's dtype configs and of every bound of their constraints."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.ao.quantization.backend_config import BackendConfig, DTypeConfig
+
+from configs import dtypes
+
+from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, of, static
+from .fault import Fault
+
+FLOOR = 2.0**-12
+
+
+def with_dtypes(name: str, rearranged: Callable[[list[DTypeConfig]], list[DTypeConfig]]) -> Change:
+    """Other dtype configs of one entry."""
+
+    def change(config: BackendConfig) -> BackendConfig:
+        entry = entry_of(config, name)
+        entry.dtype_configs = rearranged(entry.dtype_configs)
+        return config
+
+    return change
+
+
+def with_dtype(name: str, place: int, part: str, **fields: Any) -> Change:
+    """Other constraints of one dtype of one dtype config."""
+
+    def change(config: BackendConfig) -> BackendConfig:
+        dtype_config = entry_of(config, name).dtype_configs[place]
+        constrained = getattr(dtype_config, f"{part}_dtype_with_constraints")
+        for field, value in fields.items():
+            assert hasattr(constrained, field)
+            setattr(constrained, field, value)
+        return config
+
+    return change
+
+
+def flipped(config: DTypeConfig) -> DTypeConfig:
+    config.is_dynamic = not config.is_dynamic
+    return config
+
+
+def ulp(value: float, towards: float) -> float:
+    """The next float32, in which observers keep scales: no observer has one that lies between."""
+    return float(torch.nextafter(torch.tensor(value), torch.tensor(towards)))
+
+
+DTYPES = [
+    of(
+        "the first dtype config is dropped", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[1:]), SYMMETRIC, DENSE
+    ),
+    of(
+        "a dynamic dtype config is dropped",
+        "parity",
+        "fbgemm",
+        with_dtypes(LINEAR, lambda d: [one for one in d if not one.is_dynamic]),
+        "nn.Linear/dynamic-quint8/ptq/default/exact",
+    ),
+    of("all dtype configs are dropped", "parity", "fbgemm", with_dtypes(LINEAR, lambda d: []), DENSE),
+    of(
+        "a dtype config too many",
+        "parity",
+        "fbgemm",
+        with_dtypes("nn.ReLU", lambda d: [*d, dtypes.STATIC_QINT8_SYMMETRIC]),
+        RELU,
+        static("nn.ReLU", dtype="qint8"),
+    ),
+    of(
+        "a dtype config that no kernel has",
+        "golden lowered parity",
+        "fbgemm",
+        with_dtypes("nn.Conv2d", lambda d: [*d, dtypes.DYNAMIC_QUINT8]),
+        "nn.Conv2d/dynamic-quint8/ptq/default/exact",
+    ),
+    of("dtype configs are in reverse", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[::-1]), SYMMETRIC, DENSE),
+    of(
+        "a static dtype config is dynamic",
+        "golden parity",
+        "fbgemm",
+        with_dtypes(LINEAR, lambda d: [flipped(d[0]), *d[1:]]),
+        DENSE,
+        "nn.Linear/dynamic-quint8-2/ptq/default/exact",
+        "nn.Linear/dynamic-quint8/ptq/default/exact",
+    ),
+    of(
+        "a dynamic dtype config is static",
+        "golden observed parity",
+        "fbgemm",
+        with_dtypes(LINEAR, lambda d: [d[0], flipped(d[1]), *d[2:]]),
+        "nn.Linear/static-quint8-2/ptq/default/exact",
+        DENSE,
+    ),
+    of(
+        "the input's dtype is another",
+        "golden matched observed parity reference",
+        "fbgemm",
+        with_dtype(LINEAR, 0, "input", dtype=torch.qint8),
+        DENSE,
+        SYMMETRIC,
+    ),
+    of(
+        "the output's dtype is another",
+        "lowered matched numerics observed parity reference",
+        "fbgemm",
+        with_dtype(LINEAR, 0, "output", dtype=torch.qint8),
+        DENSE,
+    ),
+    of(
+        "the weight's dtype is another",
+        "golden lowered parity",
+        "fbgemm",
+        with_dtype(LINEAR, 0, "weight", dtype=torch.quint8),
+        DENSE,
+    ),
+    of(
+        "the weight has no dtype",
+        "golden lowered parity reference",
+        "fbgemm",
+        with_dtype(LINEAR, 0, "weight", dtype=None),
+        DENSE,
+    ),
+    of(
+        "the bias is quantized",
+        "lowered parity reference",
+        "fbgemm",
+        with_dtypes(LINEAR, lambda d: [DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.qint32), *d[1:]]),
+        DENSE,
+    ),
+    of(
+        "a dynamic layer's output is quantized",
+        "lowered matched observed parity reference",
+        "fbgemm",
+        with_dtype(LINEAR, 1, "output", dtype=torch.quint8),
+        "nn.Linear/dynamic-quint8/ptq/default/exact",
+    ),
+    of(
+        "an embedding has 8 bits for 4",
+        "golden parity",
+        "fbgemm",
+        with_dtype("nn.Embedding", 1, "weight", dtype=torch.quint8),
+        "nn.Embedding/weight-quint4x2/ptq/default/exact",
+        "nn.Embedding/weight-quint8/ptq/default/exact",
+        "nn.Embedding/weight-quint8-2/ptq/default/exact",
+    ),
+]
+
+
+def bound(
+    name: str,
+    caught: str,
+    part: str,
+    field: str,
+    value: float | None,
+    *globs: str,
+    pattern: str = LINEAR,
+    survives: str = "",
+) -> Fault:
+    """A bound of the first dtype config, which is the symmetric one, of qnnpack."""
+    runs = globs or (SYMMETRIC, static(LINEAR, "tiny", "qint8"))
+    change = with_dtype(pattern, 0, part, **{field: value})
+    return of(name, caught, "qnnpack", change, *runs, survives=survives)
+
+
+FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
+
+
+def fixed(name: str, caught: str, part: str, field: str, value: float | None, survives: str = "") -> Fault:
+    """Something of the fixed qparams of sigmoid."""
+    return of(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
+
+
+BOUNDS = [
+    bound(
+        "the least scale of activations is an ulp up", "golden parity", "input", "scale_min_lower_bound", ulp(FLOOR, 1)
+    ),
+    bound(
+        "the least scale of activations is an ulp down",
+        "golden matched observed parity reference",
+        "input",
+        "scale_min_lower_bound",
+        ulp(FLOOR, 0),
+    ),
+    bound(
+        "the least scale of activations is dropped",
+        "golden matched observed parity reference",
+        "input",
+        "scale_min_lower_bound",
+        None,
+    ),
+    bound(
+        "the least scale of the output is an ulp up",
+        "matched numerics observed parity reference",
+        "output",
+        "scale_min_lower_bound",
+        ulp(FLOOR, 1),
+    ),
+    bound("the least scale of the output is dropped", "parity", "output", "scale_min_lower_bound", None),
+    bound(
+        "the least scale of the output is 1",
+        "matched numerics observed parity reference",
+        "output",
+        "scale_min_lower_bound",
+        1.0,
+    ),
+    bound("the least scale of weights is an ulp up", "golden parity", "weight", "scale_min_lower_bound", ulp(FLOOR, 1)),
+    bound("the least scale of weights is dropped", "golden parity", "weight", "scale_min_lower_bound", None),
+    bound("activations have a greatest scale", "parity", "input", "scale_max_upper_bound", 2.0**-12),
+    bound("the output has a greatest scale", "constraints parity", "output", "scale_max_upper_bound", 2.0**-12),
+    bound("weights have a greatest scale", "constraints parity", "weight", "scale_max_upper_bound", 2.0**-12),
+    bound("the least code of weights is one down", "golden parity", "weight", "quant_min_lower_bound", -128),
+    bound("the least code of weights is one up", "golden parity", "weight", "quant_min_lower_bound", -126),
+    bound("the least code of weights is dropped", "golden parity", "weight", "quant_min_lower_bound", None),
+    bound("the greatest code of weights is one down", "golden parity", "weight", "quant_max_upper_bound", 126),
+    bound("the greatest code of weights is one up", "parity", "weight", "quant_max_upper_bound", 128),
+    bound("the greatest code of weights is dropped", "parity", "weight", "quant_max_upper_bound", None),
+    bound("activations have a least code", "golden parity", "input", "quant_min_lower_bound", -127),
+    bound("the output has a least code", "constraints parity", "output", "quant_min_lower_bound", -100),
+    bound("the output has a greatest code", "parity", "output", "quant_max_upper_bound", 100),
+    bound("the output's zero point is bound", "constraints parity", "output", "zero_point_exact_match", 3),
+    fixed(
+        "a fixed scale is an ulp up",
+        "golden lowered matched observed parity reference stable",
+        "input",
+        "scale_exact_match",
+        ulp(1 / 256, 1),
+    ),
+    fixed(
+        "a fixed scale of the output is an ulp up",
+        "lowered matched numerics observed parity reference stable",
+        "output",
+        "scale_exact_match",
+        ulp(1 / 256, 1),
+    ),
+    fixed(
+        "a fixed scale is dropped",
+        "golden lowered matched observed parity reference stable",
+        "input",
+        "scale_exact_match",
+        None,
+    ),
+    fixed("a fixed scale of the output is dropped", "parity", "output", "scale_exact_match", None),
+    fixed(
+        "a fixed zero point is one up",
+        "golden lowered matched observed parity reference stable",
+        "input",
+        "zero_point_exact_match",
+        1,
+    ),
+    fixed(
+        "a fixed zero point of the output is one up",
+        "lowered matched numerics observed parity reference stable",
+        "output",
+        "zero_point_exact_match",
+        1,
+    ),
+    fixed("a fixed zero point of the output is dropped", "parity", "output", "zero_point_exact_match", None),
+    fixed("a fixed greatest code is one down", "golden parity", "input", "quant_max_upper_bound", 254),
+    fixed(
+        "a fixed greatest code of the output is one down",
+        "lowered matched numerics observed parity reference stable",
+        "output",
+        "quant_max_upper_bound",
+        254,
+    ),
+    fixed(
+        "a fixed least code of the output is one up",
+        "lowered matched numerics observed parity reference stable",
+        "output",
+        "quant_min_lower_bound",
+        1,
+    ),
+    fixed("a fixed least code is dropped", "parity", "input", "quant_min_lower_bound", None),
+]
+
+FAULTS = [*DTYPES, *BOUNDS]

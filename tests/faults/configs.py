@@ -1,0 +1,246 @@
+"""Faults of a backend's config, each enumerated and run as an edited `configs/` is, and compared with torch's own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.ao.quantization import backend_config as torchs
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, ObservationType
+
+from configs import dtypes, families
+from configs.names import config_pattern, pattern_name
+from configs.parity import drift
+from configs.registry import BACKENDS
+from conformance import cases
+from conformance.claims import backend as registered
+from conformance.claims import claims_of
+
+from .fault import Alarms, Fault, alarms_of
+
+OWN = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
+SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+NEITHER = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
+
+Change = Callable[[BackendConfig], BackendConfig]
+
+
+def entry_of(config: BackendConfig, name: str) -> BackendPatternConfig:
+    return next(entry for entry in config.configs if pattern_name(config_pattern(entry)) == name)
+
+
+def with_entries(config: BackendConfig, entries: list[BackendPatternConfig]) -> BackendConfig:
+    return BackendConfig(config.name).set_backend_pattern_configs(entries)
+
+
+def changed(name: str, **fields: Any) -> Change:
+    """Other fields of one entry."""
+
+    def change(config: BackendConfig) -> BackendConfig:
+        entry = entry_of(config, name)
+        for field, value in fields.items():
+            assert hasattr(entry, field)
+            setattr(entry, field, value)
+        return config
+
+    return change
+
+
+def dropped(*names: str) -> Change:
+    return lambda config: with_entries(
+        config, [entry for entry in config.configs if pattern_name(config_pattern(entry)) not in names]
+    )
+
+
+def exchanged(first: str, second: str) -> Change:
+    """Two entries in each other's place."""
+
+    def change(config: BackendConfig) -> BackendConfig:
+        one, other = entry_of(config, first), entry_of(config, second)
+        places = {id(one): other, id(other): one}
+        return with_entries(config, [places.get(id(entry), entry) for entry in config.configs])
+
+    return change
+
+
+def added(entry: Callable[[], BackendPatternConfig]) -> Change:
+    """One more entry, which replaces another of the same pattern."""
+    return lambda config: with_entries(config, [*config.configs, entry()])
+
+
+def of(
+    name: str,
+    caught: str,
+    backend: str,
+    change: Change,
+    *cases_: str,
+    survives: str = "",
+) -> Fault:
+    """A faulty config, with the cases (what stands after the backend's name) that could notice. Not all of them are there in
+    the honest config, nor all in the faulty one."""
+
+    def alarms(folder: Path) -> Alarms:
+        config = change(BACKENDS[backend].factory())
+        theirs = getattr(torchs, f"get_{backend}_backend_config")()
+        found = {"parity"} if drift(config, theirs) else set()
+        ids = [f"{backend}/{case}@{backend}" for case in cases_]
+        patterns = {case.partition("/")[0] for case in cases_}
+        claims = tuple(claim for claim in claims_of(backend, config) if claim.pattern in patterns)
+        faulty = replace(registered(backend), config=config, claims=claims)
+        runs = [run for run in cases.runs(faulty, [backend]) if run.id in ids]
+        return Alarms(found | (alarms_of(runs) if runs else set()))
+
+    return Fault("configs", name, caught, alarms, tuple(f"{backend}/{case}@{backend}" for case in cases_), survives)
+
+
+def static(
+    pattern: str, variant: str = "default", dtype: str = "quint8", flow: str = "ptq", profile: str = "exact"
+) -> str:
+    return f"{pattern}/static-{dtype}/{flow}/{variant}/{profile}"
+
+
+LINEAR = "nn.Linear"
+RELU = static("nn.ReLU")
+DENSE = static(LINEAR)
+SYMMETRIC = static(LINEAR, dtype="qint8")
+FUSED = static("nn.Linear+nn.ReLU")
+NORMED = static("nn.Conv2d+nn.BatchNorm2d+nn.ReLU")
+
+ENTRIES = [
+    of("an entry is dropped", "parity", "fbgemm", dropped("nn.ReLU6"), static("nn.ReLU6")),
+    of("every entry is dropped", "parity", "fbgemm", lambda config: BackendConfig("fbgemm"), DENSE),
+    of(
+        "the entry of a QAT module is dropped",
+        "lowered numerics observed parity reference",
+        "fbgemm",
+        dropped("nnqat.Linear"),
+        static("nnqat.Linear", flow="qat"),
+        static(LINEAR, flow="qat"),
+    ),
+    of(
+        "the entry of a fused module is dropped",
+        "lowered numerics observed parity reference",
+        "fbgemm",
+        dropped("nni.LinearReLU"),
+        FUSED,
+    ),
+    of(
+        "the entry of a root module is dropped",
+        "lowered numerics observed parity reference",
+        "fbgemm",
+        dropped(LINEAR),
+        FUSED,
+        static("nn.Linear+nn.BatchNorm1d"),
+    ),
+    of(
+        "an entry is there again, with less",
+        "parity",
+        "fbgemm",
+        added(lambda: families.entry(nn.Linear, (dtypes.STATIC_QUINT8_WEIGHTED,))),
+        DENSE,
+        "nn.Linear/dynamic-quint8/ptq/default/exact",
+    ),
+    of(
+        "an entry is there again, to another observation",
+        "golden parity",
+        "fbgemm",
+        added(lambda: families.entry(nn.ReLU, (dtypes.STATIC_QUINT8,), OWN)),
+        RELU,
+    ),
+    of("an entry too many", "parity", "fbgemm", added(lambda: families.entry(nn.SiLU, (dtypes.STATIC_QUINT8,))), DENSE),
+    of(
+        "two entries are exchanged",
+        "parity",
+        "fbgemm",
+        exchanged("nn.Linear", "nnqat.Linear"),
+        DENSE,
+        static("nnqat.Linear", flow="qat"),
+    ),
+    of(
+        "a pattern stands before the longer one",
+        "parity",
+        "fbgemm",
+        exchanged("nn.Conv2d+nn.BatchNorm2d", "nn.Conv2d+nn.BatchNorm2d+nn.ReLU"),
+        NORMED,
+        static("nn.Conv2d+nn.BatchNorm2d"),
+    ),
+    of("the config has another name", "parity", "fbgemm", lambda config: config.set_name("x86"), DENSE),
+    of(
+        "the config is another backend's",
+        "parity",
+        "qnnpack",
+        lambda config: BACKENDS["fbgemm"].factory(),
+        DENSE,
+        "nn.Linear/static-qint8/ptq/default/exact",
+    ),
+]
+
+OBSERVATIONS = [
+    of("a layer shares its observer", "golden parity", "fbgemm", changed(LINEAR, observation_type=SHARED), DENSE),
+    of("a layer is not observed", "parity", "fbgemm", changed(LINEAR, observation_type=NEITHER), DENSE),
+    of("ReLU has an observer of its own", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=OWN), RELU),
+    of("ReLU is not observed", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=NEITHER), RELU),
+    of(
+        "pooling has an observer of its own",
+        "golden parity",
+        "fbgemm",
+        changed("nn.MaxPool2d", observation_type=OWN),
+        static("nn.MaxPool2d"),
+    ),
+    of(
+        "concatenation has an observer of its own",
+        "golden parity",
+        "fbgemm",
+        changed("torch.cat", observation_type=OWN),
+        static("torch.cat"),
+    ),
+    of(
+        "a fixed-qparams function shares its observer",
+        "golden parity",
+        "fbgemm",
+        changed("nn.Sigmoid", observation_type=SHARED),
+        static("nn.Sigmoid"),
+        static("nn.Sigmoid", "in_network"),
+    ),
+    of(
+        "the size of a tensor is observed",
+        "observed parity",
+        "fbgemm",
+        changed("Tensor.size", observation_type=OWN),
+        static("Tensor.size"),
+        static("Tensor.size", "in_network"),
+    ),
+    of(
+        "two tensors share an observer",
+        "golden parity",
+        "fbgemm",
+        changed("torch.add", _num_tensor_args_to_observation_type={0: OWN, 1: SHARED, 2: SHARED}),
+        static("torch.add"),
+    ),
+    of(
+        "a number has the sum observed",
+        "golden numerics parity",
+        "fbgemm",
+        changed("torch.add", _num_tensor_args_to_observation_type={0: OWN, 1: OWN, 2: OWN}),
+        static("torch.add", "scalar"),
+    ),
+    of(
+        "numbers of tensors do not matter",
+        "golden numerics parity",
+        "fbgemm",
+        changed("torch.mul", _num_tensor_args_to_observation_type={}),
+        static("torch.mul", "scalar"),
+        static("torch.mul"),
+    ),
+    of(
+        "numbers of tensors are one off",
+        "golden numerics parity",
+        "fbgemm",
+        changed("torch.add", _num_tensor_args_to_observation_type={1: OWN, 2: SHARED, 3: OWN}),
+        static("torch.add"),
+        static("torch.add", "scalar"),
+    ),
+]
+
+FAULTS = [*ENTRIES, *OBSERVATIONS]

@@ -1,0 +1,318 @@
+"""Faults of convolutions and linear layers: how weights are packed, geometry, batches, and sums."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .fault import Fault, case, told
+from .kernels import Call, Kernel, added, after, at, codes, lying, quantized
+
+CONV = case("nn.Conv2d")
+FOLDED = case("nn.Conv2d+nn.BatchNorm2d", "per_channel")
+TYPICAL = case("nn.Conv2d", profile="typical")
+ADDED = case("torch.add(nn.Conv2d,*)", backend="onednn")
+
+
+def conv(variant: str) -> str:
+    return case("nn.Conv2d", variant)
+
+
+def transposed(variant: str) -> str:
+    return case("nn.ConvTranspose2d", variant)
+
+
+def with_codes(weight: Tensor, changed: Tensor, scales: Tensor | None = None) -> Tensor:
+    """A quantized weight with other codes, and, per channel, other scales."""
+    if weight.qscheme() == torch.per_tensor_affine:
+        return quantized(changed, weight)
+    used = weight.q_per_channel_scales() if scales is None else scales
+    zero_points, axis = weight.q_per_channel_zero_points(), weight.q_per_channel_axis()
+    return torch._make_per_channel_quantized_tensor(changed.to(torch.int8).contiguous(), used, zero_points, axis)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What a convolution is packed from. Those of one dimension have one of size 1 before it."""
+
+    weight: Tensor
+    bias: Tensor | None
+    stride: list[int]
+    padding: list[int]
+    output_padding: list[int]
+    dilation: list[int]
+    groups: int
+    is_transposed: bool
+
+    @classmethod
+    def of(cls, packed: Any) -> "Packed":
+        weight, bias = packed.unpack()
+        lists = [list(part) for part in (packed.stride(), packed.padding(), packed.output_padding(), packed.dilation())]
+        return cls(weight, bias, *lists, packed.groups(), bool(packed.transpose()))  # type: ignore[call-arg, arg-type]
+
+    def pack(self) -> Any:
+        extra = [self.output_padding] if self.is_transposed else []
+        prepack = f"conv{'_transpose' * self.is_transposed}{len(self.stride)}d_prepack"
+        options = (self.stride, self.padding, *extra, self.dilation, self.groups)
+        return getattr(torch.ops.quantized, prepack)(self.weight, self.bias, *options)
+
+
+def repacked(change: Callable[[Packed], Packed]) -> Kernel:
+    """A convolution packed from something else."""
+    return lambda call: call.honestly(packed_weight=change(Packed.of(call["packed_weight"])).pack())
+
+
+def with_weight(change: Callable[[Tensor], Tensor]) -> Kernel:
+    """A convolution with other weight codes."""
+
+    def changed(p: Packed) -> Packed:
+        return replace(p, weight=with_codes(p.weight, change(p.weight.int_repr()).contiguous()))
+
+    return repacked(changed)
+
+
+def with_scales(change: Callable[[Tensor], Tensor]) -> Kernel:
+    """A convolution with other scales of its channels."""
+
+    def changed(p: Packed) -> Packed:
+        scales = change(p.weight.q_per_channel_scales()).contiguous()
+        return replace(p, weight=with_codes(p.weight, p.weight.int_repr(), scales))
+
+    return repacked(changed)
+
+
+def with_first_group_everywhere(weight: Tensor) -> Tensor:
+    return torch.cat([weight[: len(weight) // 2]] * 2)
+
+
+def padded(code: Callable[[Tensor], int], *sides: int) -> Kernel:
+    """A convolution or pooling over an input that was padded before, with a code of its own."""
+
+    def kernel(call: Call) -> Tensor:
+        x = call.x
+        given = quantized(F.pad(x.int_repr().int(), sides, value=code(x)), x)
+        if "packed_weight" in call.arguments:
+            packed = replace(Packed.of(call["packed_weight"]), padding=[0, 0]).pack()
+            return call.honestly(qx=given, packed_weight=packed)  # type: ignore[no-any-return]
+        return call.honestly(self=given, padding=[0, 0])  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def zero_point_of(x: Tensor) -> int:
+    return x.q_zero_point()
+
+
+def with_argument(name: str, change: Callable[[Any], Any]) -> Kernel:
+    return lambda call: call.honestly(**{name: change(call[name])})
+
+
+def with_accumulated(change: Callable[[Tensor], Tensor]) -> Kernel:
+    """oneDNN's convolution with a sum, to which something else is added. It is given a copy, since it works in place."""
+    return lambda call: call.honestly(qaccum=change(call["qaccum"]))
+
+
+def _first_scale(packed: Any) -> Any:
+    weight, bias = packed.unpack()
+    scales = weight.q_per_channel_scales()
+    return torch.ops.quantized.linear_prepack(with_codes(weight, weight.int_repr(), scales[:1].expand_as(scales)), bias)
+
+
+def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
+    return told("convolutions", name, [lying(operators, kernel)], runs or (CONV,), caught, survives)
+
+
+C, T, A = "quantized.conv2d", "quantized.conv_transpose2d", "quantized.conv2d_add"
+FAULTS = [
+    # weights
+    of("kernels are mirrored", "accuracy numerics", C, with_weight(lambda w: w.flip(2, 3))),
+    of("rows and columns of kernels are exchanged", "accuracy numerics", C, with_weight(lambda w: w.transpose(2, 3))),
+    of("input channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(1))),
+    of("output channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(0))),
+    of(
+        "one weight is one code off",
+        "numerics",
+        C,
+        with_weight(
+            lambda w: w.index_put(
+                (torch.tensor(2), torch.tensor(1), torch.tensor(0), torch.tensor(2)), w[2, 1, 0, 2] ^ 1
+            )
+        ),
+    ),
+    of("weights have 7 bits", "numerics", C, with_weight(lambda w: w // 2 * 2)),
+    of("the least weight is one code up", "numerics", C, with_weight(lambda w: w.clamp(min=-126))),
+    of(
+        "mirrored kernels in three dimensions",
+        "accuracy numerics",
+        "quantized.conv3d",
+        with_weight(lambda w: w.flip(2)),
+        case("nn.Conv3d"),
+    ),
+    of(
+        "mirrored kernels in one dimension",
+        "accuracy numerics",
+        "quantized.conv1d",
+        with_weight(lambda w: w.flip(3)),
+        case("nn.Conv1d"),
+    ),
+    of(
+        "mirrored kernels of transposed convolution",
+        "accuracy lowered numerics",
+        T,
+        with_weight(lambda w: w.flip(2, 3)),
+        transposed("default"),
+    ),
+    of(
+        "every group has the weights of the first",
+        "accuracy numerics",
+        C,
+        with_weight(with_first_group_everywhere),
+        conv("groups"),
+    ),
+    of(
+        "depthwise: every channel has the kernel of the first",
+        "accuracy numerics",
+        C,
+        with_weight(lambda w: w[:1].expand_as(w)),
+        conv("depthwise"),
+    ),
+    of(
+        "scales of channels are in reverse",
+        "accuracy numerics",
+        C,
+        with_scales(lambda s: s.flip(0)),
+        conv("per_channel"),
+        FOLDED,
+        TYPICAL,
+    ),
+    of(
+        "scales of two channels are exchanged",
+        "accuracy numerics",
+        C,
+        with_scales(lambda s: torch.cat([s[:6], s[6:].flip(0)])),
+        conv("per_channel"),
+    ),
+    of(
+        "every channel has the scale of the first",
+        "accuracy numerics",
+        C,
+        with_scales(lambda s: s[:1].expand_as(s)),
+        FOLDED,
+        TYPICAL,
+    ),
+    of(
+        "depthwise: every channel has the scale of the first",
+        "accuracy numerics",
+        C,
+        with_scales(lambda s: s[:1].expand_as(s)),
+        conv("depthwise_per_channel"),
+    ),
+    of(
+        "linear: every channel has the scale of the first",
+        "accuracy numerics",
+        "quantized.linear",
+        lambda call: call.honestly(W_prepack=_first_scale(call["W_prepack"])),
+        case("nn.Linear", "per_channel"),
+        case("nn.Linear+nn.BatchNorm1d", "per_channel"),
+    ),
+    # geometry
+    of("the stride is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, stride=[1, 1])), conv("stride")),
+    of(
+        "strides begin at the second column",
+        "accuracy numerics",
+        C,
+        after(lambda y: quantized(y.int_repr().roll(1, -1), y)),
+        conv("stride"),
+    ),
+    of(
+        "strides of the two dimensions are exchanged",
+        "accuracy numerics",
+        C,
+        repacked(lambda p: replace(p, stride=p.stride[::-1])),
+        conv("asymmetric"),
+    ),
+    of(
+        "dilation is ignored",
+        "accuracy numerics",
+        C,
+        repacked(lambda p: replace(p, dilation=[1, 1], padding=[1, 1])),
+        conv("dilation"),
+    ),
+    of("padding is code 0", "accuracy numerics", C, padded(lambda x: 0, 1, 1, 1, 1)),
+    of("padding stands on one side", "accuracy numerics", C, padded(zero_point_of, 2, 0, 2, 0)),
+    of("padding is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, padding=[0, 0]))),
+    of(
+        "the last column is not computed",
+        "accuracy numerics",
+        C,
+        after(lambda y: quantized(torch.cat([y.int_repr()[..., :-1], y.int_repr()[..., -1:] * 0], -1), y)),
+    ),
+    of(
+        "output padding of transposed convolution is code 0",
+        "accuracy numerics",
+        T,
+        codes(lambda c: torch.cat([c[..., :-1], c[..., -1:] * 0], -1)),
+        transposed("stride"),
+    ),
+    of(
+        "dilation of transposed convolution is ignored",
+        "accuracy lowered numerics",
+        T,
+        repacked(lambda p: replace(p, dilation=[1, 1], padding=[1, 1])),
+        transposed("dilation"),
+    ),
+    of(
+        "the result is transposed",
+        "accuracy numerics",
+        "quantized.linear",
+        after(lambda y: y.t().contiguous()),
+        case("nn.Linear"),
+    ),
+    of(
+        "the result is transposed in its shape",
+        "accuracy numerics",
+        "quantized.linear",
+        after(lambda y: quantized(y.int_repr().t().reshape(y.shape), y)),
+        case("nn.Linear"),
+    ),
+    # batches
+    of(
+        "every item of a batch is the first",
+        "accuracy numerics",
+        C,
+        after(lambda y: quantized(y.int_repr()[:1].expand(y.shape).contiguous(), y)),
+    ),
+    of("items of a batch are in reverse", "accuracy numerics", C, after(lambda y: quantized(y.int_repr().flip(0), y))),
+    of(
+        "batches of more than two items are wrong in the third",
+        "numerics",
+        C,
+        added(1, lambda c: at(slice(2, 3))(c)),
+        conv("batch5"),
+    ),
+    # sums
+    of(
+        "nothing is added to the convolution",
+        "accuracy numerics",
+        A,
+        with_accumulated(lambda q: quantized(q.int_repr() * 0 + q.q_zero_point(), q)),
+        ADDED,
+    ),
+    of(
+        "what is added has its zero point ignored",
+        "accuracy numerics",
+        A,
+        with_accumulated(lambda q: quantized(q.int_repr(), q, zero_point=0)),
+        ADDED,
+    ),
+    of(
+        "what is added has its scale doubled",
+        "accuracy numerics",
+        A,
+        with_accumulated(lambda q: quantized(q.int_repr(), q, scale=q.q_scale() * 2)),
+        ADDED,
+    ),
+]

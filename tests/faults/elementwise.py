@@ -1,0 +1,289 @@
+"""Faults of binary arithmetic, concatenation and activation functions."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .convolutions import with_argument
+from .fault import Fault, case, told
+from .kernels import Call, Kernel, added, after, codes, integers, lying, quantized
+
+ADD, MUL = case("torch.add"), case("torch.mul")
+OTHER_SCALE = case("torch.add", "other_scale")
+CAT = case("torch.cat")
+
+
+def with_operands(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Kernel:
+    """A binary kernel given something else."""
+
+    def kernel(call: Call) -> Tensor:
+        left, right = change(call["qa"], call["qb"])
+        return call.honestly(qa=left, qb=right)  # type: ignore[no-any-return]
+
+    return kernel
+
+
+def scales_exchanged(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return quantized(a.int_repr(), a, scale=b.q_scale()), quantized(b.int_repr(), b, scale=a.q_scale())
+
+
+def zero_points_exchanged(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    given = a.q_zero_point(), b.q_zero_point()
+    return quantized(a.int_repr(), a, zero_point=given[1]), quantized(b.int_repr(), b, zero_point=given[0])
+
+
+def relu_first(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return tuple(quantized(q.int_repr().clamp(min=q.q_zero_point()), q) for q in (a, b))  # type: ignore[return-value]
+
+
+def in_place(call: Call) -> Tensor:
+    """A kernel that also writes its result to where its input stands."""
+    result: Tensor = call.honestly()
+    call.x.copy_(result)
+    return result
+
+
+def relabelled(scale: float, zero_point: int) -> Kernel:
+    return after(lambda q: quantized(q.int_repr(), q, scale, zero_point))
+
+
+def _swish(call: Call) -> Tensor:
+    values = integers(call.x) * call.x.q_scale()
+    position = values * torch.sigmoid(values) / call["output_scale"] + call["output_zero_point"]
+    return quantized(position.round().clamp(0, 255), call.x, call["output_scale"], call["output_zero_point"])
+
+
+def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
+    return told("elementwise", name, [lying(operators, kernel)], runs, caught, survives)
+
+
+FAULTS = [
+    # binary arithmetic
+    of(
+        "addition: scales of the operands are exchanged",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(scales_exchanged),
+        OTHER_SCALE,
+    ),
+    of(
+        "addition: zero points of the operands are exchanged",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(zero_points_exchanged),
+        case("torch.add", "other_zero_point"),
+    ),
+    of(
+        "addition: the second zero point is ignored",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(lambda a, b: (a, quantized(b.int_repr(), b, zero_point=0))),
+        ADD,
+    ),
+    of(
+        "addition: the second operand is left out",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(lambda a, b: (a, quantized(b.int_repr() * 0 + b.q_zero_point(), b))),
+        ADD,
+    ),
+    of(
+        "addition: operands are of the same scale",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(lambda a, b: (a, quantized(b.int_repr(), b, scale=a.q_scale()))),
+        OTHER_SCALE,
+    ),
+    of(
+        "addition: what is broadcast is its first element",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(lambda a, b: (a, quantized(b.int_repr()[:1].expand(b.shape).contiguous(), b))),
+        case("torch.add", "broadcast"),
+    ),
+    of(
+        "addition: batches of other sizes are off",
+        "numerics",
+        "quantized.add",
+        codes(lambda c: c + int(len(c) == 1)),
+        case("torch.add", "batch1"),
+    ),
+    of(
+        "addition: ReLU comes first",
+        "accuracy numerics",
+        "quantized.add_relu",
+        with_operands(relu_first),
+        case("torch.add+nn.ReLU"),
+    ),
+    of(
+        "addition becomes subtraction",
+        "accuracy numerics",
+        "quantized.add",
+        with_operands(lambda a, b: (a, quantized(2 * b.q_zero_point() - b.int_repr().int(), b))),
+        ADD,
+    ),
+    of(
+        "multiplication: the scale is of one operand",
+        "accuracy numerics",
+        "quantized.mul",
+        with_operands(lambda a, b: (a, quantized(b.int_repr(), b, scale=b.q_scale() * 2))),
+        MUL,
+    ),
+    of(
+        "multiplication: a zero point is ignored",
+        "accuracy numerics",
+        "quantized.mul",
+        with_operands(lambda a, b: (quantized(a.int_repr(), a, zero_point=0), b)),
+        MUL,
+    ),
+    of(
+        "multiplication: signs are ignored",
+        "accuracy numerics",
+        "quantized.mul",
+        with_operands(lambda a, b: (quantized(integers(a).abs() + a.q_zero_point(), a), b)),
+        MUL,
+    ),
+    of(
+        "concatenation: operands in reverse",
+        "accuracy numerics",
+        "aten.cat",
+        with_argument("tensors", lambda t: [*t][::-1]),
+        CAT,
+    ),
+    of(
+        "concatenation: the first alone",
+        "accuracy numerics",
+        "aten.cat",
+        with_argument("tensors", lambda t: [*t][:1]),
+        CAT,
+    ),
+    of(
+        "concatenation: the first twice",
+        "accuracy numerics",
+        "aten.cat",
+        with_argument("tensors", lambda t: [t[0], t[0]]),
+        CAT,
+    ),
+    of(
+        "concatenation along another dimension",
+        "accuracy numerics",
+        "aten.cat",
+        with_argument("dim", lambda dim: 2),
+        CAT,
+    ),
+    # activations
+    of(
+        "sigmoid is one up in the middle",
+        "numerics",
+        "aten.sigmoid",
+        added(1, lambda c: c == 128),
+        case("nn.Sigmoid", "in_network"),
+        case("nn.Sigmoid"),
+    ),
+    of(
+        "sigmoid is one down at its end",
+        "numerics",
+        "aten.sigmoid",
+        added(-1, lambda c: c == c.max()),
+        case("nn.Sigmoid", "in_network"),
+    ),
+    of("sigmoid's scale is 1/255", "constraints numerics", "aten.sigmoid", relabelled(1 / 255, 0), case("nn.Sigmoid")),
+    of("tanh's zero point is 127", "constraints numerics", "aten.tanh", relabelled(2 / 256, 127), case("nn.Tanh")),
+    of("tanh is one up below zero", "numerics", "aten.tanh", added(1, lambda c: c < 128), case("nn.Tanh")),
+    of(
+        "tanh is the identity",
+        "accuracy numerics",
+        "aten.tanh",
+        lambda call: call.x.clone(),
+        case("nn.Tanh"),
+        case("nn.Tanh", "in_network"),
+    ),
+    of(
+        "hardsigmoid is sigmoid",
+        "numerics",
+        "aten.hardsigmoid",
+        lambda call: call.by(torch.sigmoid),
+        case("nn.Hardsigmoid"),
+    ),
+    of(
+        "hardswish is one off at one code",
+        "numerics",
+        "quantized.hardswish",
+        added(1, lambda c: c == c.mode().values.mode().values.mode().values.mode().values),
+        case("nn.Hardswish"),
+    ),
+    of(
+        "hardswish is x * sigmoid(x)",
+        "numerics",
+        "quantized.hardswish",
+        lambda call: _swish(call),
+        case("nn.Hardswish"),
+    ),
+    of(
+        "ELU's alpha is ignored",
+        "accuracy numerics",
+        "quantized.elu",
+        with_argument("alpha", lambda alpha: 1),
+        case("F.elu", "alpha_2.0"),
+    ),
+    of(
+        "leaky ReLU's slope is the default",
+        "accuracy numerics",
+        "quantized.leaky_relu",
+        with_argument("negative_slope", lambda slope: 0.01),
+        case("nn.LeakyReLU", "negative_slope_0.25"),
+    ),
+    of(
+        "ReLU6 does not end at 6",
+        "numerics",
+        "aten.hardtanh",
+        with_argument("max_val", lambda bound: 1e9),
+        case("nn.ReLU6"),
+        case("nn.ReLU6", "huge"),
+    ),
+    of(
+        "hardtanh's bounds are those of the default",
+        "accuracy numerics",
+        "aten.hardtanh",
+        lambda call: call.honestly(min_val=-1, max_val=1),
+        case("nn.Hardtanh", "-2.0_3.0"),
+    ),
+    of(
+        "clamp ignores its greatest value",
+        "accuracy numerics",
+        "aten.clamp",
+        with_argument("max", lambda bound: None),
+        case("torch.clamp"),
+    ),
+    of(
+        "clamp is one code short",
+        "numerics",
+        "aten.clamp",
+        with_argument("min", lambda bound: bound + 2.0**-4),
+        case("torch.clamp"),
+    ),
+    of(
+        "dropout drops",
+        "accuracy numerics stable",
+        "quantized.dropout",
+        codes(lambda c: c * (torch.rand(c.shape) < 0.5)),
+        case("F.dropout"),
+    ),
+    of(
+        "softmax is along another dimension",
+        "accuracy numerics",
+        "quantized.softmax",
+        with_argument("dim", lambda dim: 2),
+        case("nn.Softmax", backend="qnnpack"),
+    ),
+    of(
+        "ReLU writes to its input",
+        "stable",
+        "aten.relu",
+        in_place,
+        case("nn.ReLU", "reused"),
+        case("nn.ReLU", "called_twice"),
+        case("nn.ReLU"),
+    ),
+]

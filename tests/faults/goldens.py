@@ -1,0 +1,274 @@
+"""Faults of stored goldens, each put into a copy, damaged or forged so that its files agree."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from conformance import session
+from conformance.golden import MANIFEST, Golden, GoldenError, Store, file_of, name_of
+from conformance.upkeep import Made, check, recompute
+
+from . import fault
+from .fault import Alarms, Fault, alarms_of, case, run
+
+LINEAR, PER_CHANNEL = case("nn.Linear"), case("nn.Linear", "per_channel")
+TIED = case("nn.AvgPool2d")
+FLOAT = case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack")
+NORMED = case("nn.Linear+nn.BatchNorm1d", "per_channel")
+HELD = (LINEAR, PER_CHANNEL, TIED, FLOAT, NORMED)
+STORED = fault.SELECTION.store
+
+
+@cache
+def honest() -> Made:
+    session.warm_up()  # nothing may compute with more than one thread before it forks
+    return recompute(map(run, HELD))
+
+
+@cache
+def names() -> dict[str, str]:
+    """The goldens' names by the runs' ids."""
+    return {one: name_of(run(one)) for one in HELD}
+
+
+def stored(folder: Path, made: Made) -> Store:
+    Store(folder / "golden").write(made)
+    return Store(folder / "golden")
+
+
+def held_to(store: Store, runs: tuple[str, ...] = HELD) -> Alarms:
+    """What goes off in runs that are held to a store, and when it is held to what is recomputed."""
+    try:
+        wrong = bool([*check(store, honest(), whole=True)])
+    except GoldenError:
+        wrong = True
+    return alarms_of([run(name) for name in runs], store) | ({"golden"} if wrong else set())
+
+
+def golden(name: str, caught: str, change: Callable[[Path], object], survives: str = "") -> Fault:
+    """A fault of the files; the change is given their folder."""
+
+    def alarms(folder: Path) -> Alarms:
+        change(stored(folder, honest()).folder)
+        return held_to(Store(folder / "golden"))
+
+    return Fault("goldens", name, caught, alarms, HELD, survives)
+
+
+def forged(name: str, caught: str, run_id: str, change: Callable[[Golden], Golden], survives: str = "") -> Fault:
+    """A false golden in files that agree with each other."""
+
+    def alarms(folder: Path) -> Alarms:
+        made = dict(honest())
+        false, goes_in = made[names()[run_id]]
+        made[names()[run_id]] = (change(false), goes_in)
+        return held_to(stored(folder, made), (run_id,))
+
+    return Fault("goldens", name, caught, alarms, (run_id,), survives)
+
+
+def tensors(run_id: str, ending: str, change: Callable[[Tensor], Tensor | None]) -> Callable[[Path], None]:
+    """Change a stored tensor, or take it out; the manifest stays."""
+
+    def changed(folder: Path) -> None:
+        path = folder / file_of(names()[run_id])
+        made, name = load_file(path), names()[run_id].partition("/")[2] + ending
+        new = change(made.pop(name).clone())
+        save_file(made if new is None else {**made, name: new}, path)
+
+    return changed
+
+
+def manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Change the manifest's goldens by name."""
+
+    def changed(folder: Path) -> None:
+        document = json.loads((folder / MANIFEST).read_text())
+        change(document["goldens"])
+        (folder / MANIFEST).write_text(json.dumps(document))
+
+    return changed
+
+
+def text(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        path = folder / (name or file_of(names()[LINEAR]))
+        path.write_bytes(change(path.read_bytes()))
+
+    return changed
+
+
+def one_up(x: Tensor) -> Tensor:
+    x.view(-1)[3] += 1
+    return x
+
+
+def next_up(x: Tensor) -> Tensor:
+    x[-1, 0] = torch.nextafter(x[-1, 0], torch.tensor(9.0, dtype=torch.float64))
+    return x
+
+
+def exchanged(goldens: dict[str, Any]) -> None:
+    one, other = names()[LINEAR], names()[PER_CHANNEL]
+    goldens[one], goldens[other] = goldens[other], goldens[one]
+
+
+def with_output(**fields: Callable[[Any], Any]) -> Callable[[Golden], Golden]:
+    def change(made: Golden) -> Golden:
+        first, *others = made.outputs
+        new = {field: function(getattr(first, field)) for field, function in fields.items()}
+        return replace(made, outputs=(replace(first, **new), *others))
+
+    return change
+
+
+def with_qparams(name: str, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[[Golden], Golden]:
+    return lambda made: replace(made, qparams={**made.qparams, name: change(*made.qparams[name])})
+
+
+def flipped_bit(x: Tensor) -> Tensor:
+    x = x.clone()
+    x.view(-1)[7] ^= 1
+    return x
+
+
+def without_ties(made: Golden) -> Golden:
+    first = made.outputs[0]
+    return replace(made, outputs=(replace(first, low=first.code, high=first.code),))
+
+
+def tied_everywhere(made: Golden) -> Golden:
+    first = made.outputs[0]
+    return replace(made, outputs=(replace(first, high=first.low + 1),))
+
+
+def with_two_outputs(made: Golden) -> Golden:
+    other = with_output(low=Tensor.clone, high=Tensor.clone)(made)
+    return replace(made, outputs=(*made.outputs, *other.outputs), names=made.names * 2)
+
+
+FAULTS = [
+    golden("a code is one up", "golden", tensors(LINEAR, "/0", one_up)),
+    golden("a scale is an ulp up", "golden", tensors(LINEAR, "/qparams", next_up)),
+    golden("a tie is another element's", "golden", tensors(TIED, "/0/ties", one_up)),
+    golden("ties are lost", "golden", tensors(TIED, "/0/ties", lambda x: None)),
+    golden("a tensor is lost", "golden", tensors(LINEAR, "/0", lambda x: None)),
+    golden("a tensor is of another shape", "golden", tensors(LINEAR, "/0", lambda x: x.flatten())),
+    golden("a file is truncated", "golden", text("", lambda data: data[:-7])),
+    golden("a file is empty", "golden", text("", lambda data: b"")),
+    golden(
+        "a byte of a file is another", "golden", text("", lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+    ),
+    golden("a file is lost", "golden", lambda folder: (folder / file_of(names()[LINEAR])).unlink()),
+    golden(
+        "a file is another pattern's",
+        "golden",
+        lambda folder: shutil.copy(folder / file_of(names()[TIED]), folder / file_of(names()[LINEAR])),
+    ),
+    golden("a file too many", "golden", lambda folder: (folder / "left.safetensors").write_bytes(b"")),
+    golden("the manifest is lost", "golden", lambda folder: (folder / MANIFEST).unlink()),
+    golden("the manifest is not JSON", "golden", text(MANIFEST, lambda data: data[:-4])),
+    golden(
+        "the manifest is of another format",
+        "golden",
+        text(MANIFEST, lambda data: data.replace(b'"format": 1', b'"format": 2')),
+    ),
+    golden("an entry is lost", "golden", manifest(lambda goldens: goldens.pop(names()[LINEAR]))),
+    golden(
+        "an entry too many",
+        "golden",
+        manifest(lambda goldens: goldens.update({"nn.Linear/left": goldens[names()[LINEAR]]})),
+    ),
+    golden("two entries are exchanged", "golden", manifest(exchanged)),
+    golden(
+        "a digest of what goes in is another",
+        "golden",
+        manifest(lambda goldens: goldens[names()[LINEAR]].update({"in": "0" * 16})),
+    ),
+    golden(
+        "a digest of what comes out is another",
+        "golden",
+        manifest(lambda goldens: goldens[names()[LINEAR]].update(out="0" * 16)),
+    ),
+    golden("a count is another", "golden", manifest(lambda goldens: goldens[names()[LINEAR]].update(ties=99))),
+    golden(
+        "an output has another name", "golden", manifest(lambda goldens: goldens[names()[LINEAR]].update(outputs=["x"]))
+    ),
+    golden("there is no folder", "golden", shutil.rmtree),
+    forged(
+        "forged: a code is one off", "golden numerics reference", LINEAR, with_output(low=flipped_bit, high=flipped_bit)
+    ),
+    forged(
+        "forged: all codes are one up",
+        "golden numerics reference",
+        LINEAR,
+        with_output(low=lambda x: x + 1, high=lambda x: x + 1),
+    ),
+    forged(
+        "forged: codes are those of another golden",
+        "golden numerics reference",
+        LINEAR,
+        lambda made: honest()[names()[NORMED]][0],
+    ),
+    forged(
+        "forged: low and high are exchanged",
+        "golden numerics reference",
+        TIED,
+        lambda made: replace(
+            made, outputs=(replace(made.outputs[0], low=made.outputs[0].high, high=made.outputs[0].low),)
+        ),
+    ),
+    forged("forged: ties are settled", "golden", TIED, without_ties),
+    forged("forged: everything is a tie", "golden", LINEAR, tied_everywhere),
+    forged(
+        "forged: a scale of the output is an ulp up",
+        "golden numerics reference",
+        LINEAR,
+        with_qparams("output", lambda scale, zero_point: (scale * (1 + 2.0**-52), zero_point)),
+    ),
+    forged(
+        "forged: a zero point is one up",
+        "golden numerics reference",
+        LINEAR,
+        with_qparams("output", lambda scale, zero_point: (scale, zero_point + 1)),
+    ),
+    forged(
+        "forged: a scale of the weight is an ulp up",
+        "golden reference",
+        LINEAR,
+        with_qparams("weight", lambda scale, zero_point: (scale * (1 + 2.0**-52), zero_point)),
+    ),
+    forged(
+        "forged: scales of channels are in reverse",
+        "golden reference",
+        NORMED,
+        with_qparams("weight", lambda scale, zero_point: (scale.flip(0), zero_point)),
+    ),
+    forged(
+        "forged: a zero point of the input is one down",
+        "golden reference",
+        LINEAR,
+        with_qparams("x", lambda scale, zero_point: (scale, zero_point - 1)),
+    ),
+    forged(
+        "forged: a float value is a thousandth off",
+        "golden numerics reference",
+        FLOAT,
+        with_output(low=lambda x: x * 1.001, high=lambda x: x * 1.001),
+    ),
+    forged(
+        "forged: the output is of another shape",
+        "golden numerics reference",
+        LINEAR,
+        with_output(low=lambda x: x[:1], high=lambda x: x[:1]),
+    ),
+    forged("forged: an output too many", "golden numerics reference", LINEAR, with_two_outputs),
+]

@@ -1,0 +1,215 @@
+"""Faults of the ledger, held to runs that conform and to some of which it speaks."""
+
+import re
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from conformance import ledger
+from conformance.errors import UsageError
+from conformance.isolation import Raised
+from conformance.rows import Row
+from conformance.session import judge_runs
+
+from . import fault
+from .fault import Alarms, Fault, case, run, unexpected
+
+LISTED = (
+    case("torch.add", "alpha_2"),
+    case("torch.cat"),
+    case("nn.ELU"),
+    case("nn.Softmax"),
+    case("nn.MaxPool2d", "keyword"),
+    case("nn.GRU", dtypes="dynamic-quint8"),
+    case("nn.Conv2d", "padding_same"),
+)
+CONFORMING = (case("nn.Linear"), case("torch.add"), case("nn.ReLU"))
+
+
+@cache
+def judged() -> tuple[Row, ...]:
+    """Rows of the runs, judged once."""
+    found = []
+    for outcome in judge_runs([run(name) for name in (*LISTED, *CONFORMING)], lambda engine: None):
+        assert not isinstance(outcome, Raised), outcome.traceback
+        found.append(outcome.row)
+    return tuple(found)
+
+
+def ledger_alarms(folder: Path) -> Alarms:
+    try:
+        entries = ledger.load(folder)
+    except UsageError:
+        return Alarms({"ledger"})
+    found = Alarms().union(*(unexpected(row, entries) for row in judged()))
+    former = [replace(entry, source="") for entry in fault.ledger()]
+    new = [entry for entry in entries if replace(entry, source="") not in former]
+    useless = ledger.useless(entries, every_id(), fault.SELECTION.host)
+    return found | ({"ledger"} if any(entry.id in useless for entry in new) else set())
+
+
+@cache
+def every_id() -> tuple[str, ...]:
+    return tuple(fault.SELECTION.every_id)
+
+
+def listed(name: str, caught: str, file: str, old: str, new: str) -> Fault:
+    """A fault of one of the ledger's files: `old` is a regular expression, which has to occur."""
+
+    def alarms(folder: Path) -> Alarms:
+        shutil.copytree(ledger.KNOWN, folder / "known")
+        path = folder / "known" / f"{file}.toml"
+        before = path.read_text(encoding="utf-8")
+        after = re.sub(old, new, before, count=1, flags=re.S)
+        assert after != before
+        path.write_text(after, encoding="utf-8")
+        return ledger_alarms(folder / "known")
+
+    return Fault("ledger", name, caught, alarms, (*LISTED, *CONFORMING))
+
+
+def lost(folder: Path) -> Alarms:
+    shutil.copytree(ledger.KNOWN, folder / "known")
+    (folder / "known" / "common.toml").unlink()
+    return ledger_alarms(folder / "known")
+
+
+def entry(name: str) -> str:
+    """The beginning of an entry, as a regular expression with it as its group."""
+    return rf'(\[\[deviation\]\]\nid = "{name}"\n)'
+
+
+ALPHA = r'(id = "add-alpha"\nmatch = )"([^"]*)"(\ncheck = )\[[^\]]*\]'
+WHEN = r'(id = "add-alpha"\n)(match = "[^"]*"\ncheck = [^\n]*\n)'
+NEW = r"\1\2when = {{ {} }}" "\n"
+MORE = (
+    '[[deviation]]\nid = "more"\nmatch = "{}"\ncheck = "{}"\nreason = "It does."\nupstream = "unreported"\n\n'
+    "[[deviation]]\n"
+)
+FIRST = r"\[\[deviation\]\]\n"
+
+FAULTS = [
+    listed("an entry is removed", "accuracy numerics", "common", r'\[\[deviation\]\]\nid = "add-alpha".*?(?=\[\[)', ""),
+    Fault(
+        "ledger",
+        "a file is removed",
+        "accuracy lowered numerics observed reference stable",
+        lost,
+        (*LISTED, *CONFORMING),
+    ),
+    listed("a check is left out", "accuracy", "common", ALPHA, r'\1"\2"\3["numerics"]'),
+    listed("a check too many", "stable", "common", ALPHA, r'\1"\2"\3["numerics", "accuracy", "stable"]'),
+    listed("a check is another", "accuracy lowered", "common", ALPHA, r'\1"\2"\3["numerics", "lowered"]'),
+    listed("a check is unknown", "ledger", "common", ALPHA, r'\1"\2"\3["numerics", "speed"]'),
+    listed(
+        "a crash is listed that does not happen",
+        "crashes",
+        "common",
+        ALPHA,
+        r'\1"\2"\3["numerics", "accuracy", "crashes"]',
+    ),
+    listed("a glob is too wide", "accuracy numerics", "common", ALPHA, r'\1"*/torch.add/*"\3["numerics", "accuracy"]'),
+    listed(
+        "a glob is too narrow",
+        "accuracy numerics",
+        "common",
+        ALPHA,
+        r'\1"qnnpack/*/*/*/alpha_2/*@*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "a glob matches nothing",
+        "accuracy ledger numerics",
+        "common",
+        ALPHA,
+        r'\1"*/*/*/*/alpha_3/*@*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "one of several globs matches nothing",
+        "ledger",
+        "common",
+        ALPHA,
+        r'\1["\2", "*/*/*/*/alpha_3/*@*"]\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "a glob has another case",
+        "accuracy ledger numerics",
+        "common",
+        ALPHA,
+        r'\1"*/*/*/*/ALPHA_2/*@*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "an entry excepts all that it matches",
+        "accuracy ledger numerics",
+        "common",
+        ALPHA,
+        r'\1"\2"\nexcept = "*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "an entry excepts what does not exist",
+        "ledger",
+        "common",
+        ALPHA,
+        r'\1"\2"\nexcept = "*/alpha_3/*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "an entry excepts what deviates",
+        "accuracy numerics",
+        "common",
+        ALPHA,
+        r'\1"\2"\nexcept = "fbgemm/*"\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "an exception is lost",
+        "reference",
+        "common",
+        r'(id = "conv-padding-reference"\nmatch = [^\n]*\n)except = [^\n]*\n',
+        r"\1",
+    ),
+    listed("an entry is of another torch", "accuracy numerics", "common", WHEN, NEW.format('torch = "<2.0"')),
+    listed("an entry is of another architecture", "accuracy numerics", "common", WHEN, NEW.format('arch = "sparc"')),
+    listed("an entry is of another instruction set", "accuracy numerics", "common", WHEN, NEW.format('isa = "mmx"')),
+    listed("a condition is unknown", "ledger", "common", WHEN, NEW.format('os = "linux"')),
+    listed("a condition is of another type", "ledger", "common", WHEN, NEW.format("torch = 2")),
+    listed("a condition is no range", "ledger", "common", WHEN, NEW.format('torch = "~=2.10"')),
+    listed("an id is there twice", "ledger", "common", entry("add-alpha"), r'[[deviation]]\nid = "cat-in-float"\n'),
+    listed(
+        "an id is another file's", "ledger", "common", entry("add-alpha"), r'[[deviation]]\nid = "conv-add-scalar"\n'
+    ),
+    listed(
+        "an entry is there twice, by two ids",
+        "ledger",
+        "common",
+        FIRST,
+        MORE.format("*/*/*/*/alpha_2/*@*", "numerics"),
+    ),
+    listed(
+        "an entry too many, of a run that conforms",
+        "numerics",
+        "common",
+        FIRST,
+        MORE.format("fbgemm/nn.ReLU/*", "numerics"),
+    ),
+    listed(
+        "an entry too many, of another backend",
+        "ledger",
+        "common",
+        FIRST,
+        MORE.format("tensorrt/nn.ReLU/*", "numerics"),
+    ),
+    *(
+        listed(f"{field} is missing", "ledger", "common", rf'(id = "add-alpha"\n.*?){field} = [^\n]*\n', r"\1")
+        for field in ("reason", "upstream", "check", "match")
+    ),
+    listed("a reason is empty", "ledger", "common", r'(id = "add-alpha"\n.*?)reason = [^\n]*\n', r'\1reason = ""\n'),
+    listed(
+        "upstream is no reference",
+        "ledger",
+        "common",
+        r'(id = "add-alpha"\n.*?)upstream = [^\n]*\n',
+        r'\1upstream = "soon"\n',
+    ),
+    listed("a field is unknown", "ledger", "common", entry("add-alpha"), r'\1exept = "fbgemm/*"\n'),
+    listed("the table has another name", "ledger", "common", entry("add-alpha"), r'[[deviations]]\nid = "add-alpha"\n'),
+    listed("the file is no TOML", "ledger", "common", entry("add-alpha"), r"\1deviates: yes\n"),
+]

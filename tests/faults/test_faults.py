@@ -1,0 +1,42 @@
+"""Every fault of the catalogue turns the suite red, by the checks that the catalogue states and by no others."""
+
+from pathlib import Path
+
+import pytest
+
+from . import table
+from .catalogue import EVERY, FAULTS, SURVIVORS
+from .fault import Fault, alarms_of, found
+
+
+def parameters(faults: list[Fault]) -> list[object]:
+    return [pytest.param(fault, id=fault.id) for fault in faults]
+
+
+@pytest.mark.parametrize("engine", sorted({name.rpartition("@")[2] for fault in FAULTS for name in fault.runs}))
+def test_without_a_fault_every_run_is_what_the_ledger_says(engine: str) -> None:
+    names = {name for fault in (*FAULTS, *SURVIVORS) for name in fault.runs if name.endswith(f"@{engine}")}
+    runs = [one for name in sorted(names) if (one := found(name)) is not None]
+    red = [one.id for one in runs if alarms_of([one])] if alarms_of(runs) else []
+    assert not red
+
+
+@pytest.mark.parametrize("fault", parameters(FAULTS))
+def test_a_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
+    alarms = fault.alarms(tmp_path)
+    assert alarms, "nothing notices it"
+    assert sorted(alarms) == sorted(fault.caught_by)
+
+
+@pytest.mark.xfail(reason="nothing notices it", strict=True)
+@pytest.mark.parametrize("fault", parameters(SURVIVORS))
+def test_a_fault_that_survives_is_caught(fault: Fault, tmp_path: Path) -> None:
+    assert fault.alarms(tmp_path)
+
+
+def test_no_two_faults_have_one_name() -> None:
+    assert len({fault.id for fault in EVERY}) == len(EVERY)
+
+
+def test_the_published_table_is_what_the_catalogue_states() -> None:
+    assert table.PATH.read_text(encoding="utf-8") == table.text(), "run `python -m tests.faults.table`"
