@@ -8,12 +8,14 @@ from functools import cached_property
 from torch.ao.quantization.backend_config import ObservationType
 
 from .claims import BackendClaims, Claim
+from .constraints import constrained
 from .errors import UsageError
 from .models import (
     Model,
     build,
     flows,
     is_qat_module,
+    large,
     missing_operators,
     operators_of,
     root_of,
@@ -24,7 +26,14 @@ from .operators import Variant
 from .quantization import Recipe, recipe, typical_recipe
 from .scheme import ALWAYS
 
-PROFILES = ("exact", "typical")
+CASES = ("exact", "typical")
+"""Profiles of runs that are held to exact arithmetic."""
+GENERATED = "generated"
+"""Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
+KERNEL_ONLY = ("saturates", "symmetric")
+"""Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
+PROPERTIES = ("constraints", "laws")
+"""Profiles of runs that try what has to hold whatever the data are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +61,7 @@ class Run:
     def variant_has_other_operators(self) -> bool:
         """Whether the model holds more than one application of the pattern and nothing else."""
         assert self.variant is not None
-        return bool(self.variant.prelude) or " where " in self.variant.other or self.variant.name == "called_twice"
+        return bool(self.variant.prelude) or " where " in self.variant.other or "self.op(self.op(" in self.variant.call
 
     @cached_property
     def model(self) -> Model:
@@ -67,11 +76,12 @@ class Run:
             engine=self.engine,
             qat=self.flow == "qat",
             per_channel=self.variant.per_channel,
+            symmetric=self.variant.symmetric,
             target=target_source(self.claim) if self.variant.prelude else "",
             shares=shares(self.claim),
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
-        return exact if self.profile == "exact" else typical_recipe(self.claim.dtypes, exact, engine=self.engine)
+        return typical_recipe(self.claim.dtypes, exact, engine=self.engine) if self.profile == "typical" else exact
 
 
 def shares(claim: Claim) -> tuple[int, ...]:
@@ -92,10 +102,18 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
         for flow in flows(claim, entries):
             # training changes how weights and observers come about, not what the kernels are given
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
-            for variant in [v for v in covered if v is None or v.core or v is main] if few else covered:
-                for profile in PROFILES if variant is main and variant else PROFILES[:1]:
+            kept = [v for v in covered if v is None or v.core or v is main] if few else covered
+            for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
+                for profile in CASES if variant is main and variant else CASES[:1]:
                     for engine in engines:
                         yield Run(backend, claim, flow, variant, profile, engine)
+            if main is not None:
+                for side, field in constrained(claim.dtypes):
+                    for engine in engines:
+                        yield Run(backend, claim, flow, main.named(f"{side}.{field}"), "constraints", engine)
+        if main is not None:
+            for engine in engines:
+                yield Run(backend, claim, flows(claim, entries)[0], large(claim), "laws", engine)
 
 
 def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 
 from .cases import Run
 from .comparison import Comparison, compare_outputs
+from .constraints import Quantized, violations
 from .golden import Golden
 from .models import operators_of
 from .pipeline import Subject
@@ -153,7 +154,8 @@ def _observation_type(evidence: Evidence, tensors: int) -> ObservationType:
 
 
 def observed(evidence: Evidence) -> Outcome:
-    """Observers are where `observation_type` and the dtype config say; the fused or QAT module is the declared one."""
+    """Observers are where `observation_type` and the dtype config say, with the range of codes that the recipe gives them; a
+    fake-quantize does both; the fused or QAT module is the declared one."""
     if "prepare" in evidence.failures:
         return fail(f"prepare raises {evidence.failures['prepare']}")
     if "calibrate" in evidence.failures:
@@ -161,7 +163,7 @@ def observed(evidence: Evidence) -> Outcome:
     if evidence.prepared is None:
         return skip("not prepared")
     graph, run = evidence.prepared, evidence.run
-    problems = [*_misplaced_observers(evidence, graph)]
+    problems = [*_misplaced_observers(evidence, graph), *_wrong_ranges(evidence, graph), *_disabled(graph)]
     declared = _fused_class(evidence)
     types = {type(module) for module in graph.modules()}
     if declared is not None and declared not in types:
@@ -236,6 +238,49 @@ def _misplaced_observers(evidence: Evidence, graph: GraphModule) -> Iterator[str
             yield f"{len(between)} observers inside of the pattern"
 
 
+def _wrong_ranges(evidence: Evidence, graph: GraphModule) -> Iterator[str]:
+    """Observers of static activations and of weights whose codes are not those of the recipe; `typical` ones are torch's."""
+    run = evidence.run
+    scheme = run.recipe.scheme
+    if run.profile == "typical":
+        return
+    activations = [scheme.activation, scheme.others] if scheme.kind == "static" else []
+    for name, module in _observers_by_name(graph):
+        of_weight = isinstance(name, Node) and isinstance(name.args[0], Node) and name.args[0].op == "get_attr"
+        allowed = [scheme.weight] if of_weight or not isinstance(name, Node) else activations
+        ranges = {(grid.low, grid.high) for grid in allowed if grid is not None}
+        found = _ranges(module)
+        if ranges and not found <= ranges:
+            low, high = next(iter(found - ranges))
+            wanted = " or ".join(f"{low} to {high}" for low, high in sorted(ranges))
+            yield f"{name} observes the codes {low} to {high}, not {wanted}"
+
+
+def _observers_by_name(graph: GraphModule) -> Iterator[tuple[Node | str, Any]]:
+    """Observers by the nodes that call them, and those of modules' weights by name."""
+    for node in graph.graph.nodes:
+        if (observer := _observer(graph, node)) is not None:
+            yield node, observer
+    for name, module in graph.named_modules():
+        if name.endswith("weight_fake_quant"):
+            yield name, module
+
+
+def _ranges(observer: Any) -> set[tuple[int, int]]:
+    """The range of codes of an observer, or of a fake-quantize and the observer inside."""
+    parts = [observer, *([observer.activation_post_process] if hasattr(observer, "activation_post_process") else [])]
+    return {(part.quant_min, part.quant_max) for part in parts}
+
+
+def _disabled(graph: GraphModule) -> Iterator[str]:
+    for name, module in graph.named_modules():
+        if isinstance(module, FakeQuantizeBase):
+            if not bool(module.fake_quant_enabled.all()):
+                yield f"{name} does not fake-quantize"
+            if not bool(module.observer_enabled.all()):
+                yield f"{name} does not observe"
+
+
 def reference(evidence: Evidence) -> Outcome:
     """Quantize ops carry the declared dtypes, the root module became its reference module, and the reference model's qparams
     and integers are those of the golden."""
@@ -292,28 +337,10 @@ def _wrong_qparams(golden: Golden, execution: Execution) -> Iterator[str]:
 
 
 def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[str]:
-    """What a quantized tensor breaks of a `DTypeWithConstraints` (meaning of the fields: its documentation)."""
-    if not tensor.is_quantized or tensor.dtype != constrained.dtype:
-        return
-    scales, zero_points = qparams_of(tensor)
-    codes = tensor.int_repr()
-    low, high = constrained.scale_min_lower_bound, constrained.scale_max_upper_bound
-    if low is not None and bool((scales < low).any()):
-        yield f"{what} scale {scales.min().item()!r} is below {low!r}"
-    if high is not None and bool((scales > high).any()):
-        yield f"{what} scale {scales.max().item()!r} is above {high!r}"
-    if constrained.scale_exact_match is not None and bool((scales != constrained.scale_exact_match).any()):
-        yield f"{what} scale is {scales[0].item()!r}, not {constrained.scale_exact_match!r}"
-    if constrained.zero_point_exact_match is not None and bool(
-        (zero_points != constrained.zero_point_exact_match).any()
-    ):
-        yield f"{what} zero point is {zero_points[0].item():g}, not {constrained.zero_point_exact_match}"
-    if codes.numel() == 0:
-        return
-    if constrained.quant_min_lower_bound is not None and codes.min().item() < constrained.quant_min_lower_bound:
-        yield f"{what} has code {codes.min().item()}, below quant_min {constrained.quant_min_lower_bound}"
-    if constrained.quant_max_upper_bound is not None and codes.max().item() > constrained.quant_max_upper_bound:
-        yield f"{what} has code {codes.max().item()}, above quant_max {constrained.quant_max_upper_bound}"
+    """What a quantized tensor breaks of a `DTypeWithConstraints`."""
+    if tensor.is_quantized and tensor.dtype == constrained.dtype:
+        for broken in violations(constrained, Quantized(*qparams_of(tensor), tensor.int_repr())):
+            yield f"{what} {broken}"
 
 
 def _quantized_weights(graph: GraphModule) -> Iterator[Tensor]:
@@ -354,6 +381,9 @@ def lowered(evidence: Evidence) -> Outcome:
         problems.append(f"ran in float: {', '.join(dict.fromkeys(computed))}")
     if not static and not execution.names():
         problems.append("no quantized kernel ran")
+    left = [number for number, output in enumerate(execution.outputs) if output.left_quantized]
+    if left:
+        problems.append(f"output {', '.join(map(str, left))} is left quantized, the float model gives float")
     if execution.nested and static:
         problems.append(f"converts to float inside of the kernel: {', '.join(dict.fromkeys(execution.nested))}")
     return fail("; ".join(problems)) if problems else PASS
@@ -404,7 +434,7 @@ def _best_sqnr_db(evidence: Evidence) -> float:
     for got, expected in zip(evidence.execution.outputs, evidence.expected, strict=False):
         signal += float(expected.double().pow(2).sum())
         if got.quantized is not None:
-            noise += expected.numel() * got.quantized.q_scale() ** 2 / 12
+            noise += expected.numel() * float(qparams_of(got.quantized)[0].max()) ** 2 / 12
     return 10 * math.log10(signal / noise) if noise and signal else math.inf
 
 
@@ -437,16 +467,17 @@ def accuracy(evidence: Evidence) -> Outcome:
         return skip("no signal") if ratio == 200.0 else fail("noise where zero is due")
     evidence.sqnr_db = round(ratio, 2)
     bits = {torch.quint4x2: 4, torch.float16: 16}.get(evidence.run.claim.dtypes.weight_dtype or torch.quint8, 8)
-    floor = SQNR_FLOOR_DB[evidence.run.profile][bits]
+    floor = SQNR_FLOOR_DB["typical" if evidence.run.profile == "typical" else "exact"][bits]
     if _best_sqnr_db(evidence) < floor + 6:
         return skip("the output's grid is too coarse for this signal")
     if evidence.sqnr_db >= floor:
         return PASS
     variant = evidence.run.variant
-    if evidence.golden is not None and variant is not None and variant.batch is not None:
+    beyond = variant is not None and (variant.batch is not None or variant.saturates)
+    if evidence.golden is not None and beyond:
         exactly = [output.values for output in evidence.golden.outputs]
         if sqnr_db(exactly, evidence.expected) < floor:
-            return skip("the batch goes beyond what calibration has seen, and exact arithmetic saturates too")
+            return skip("the output goes beyond what calibration has seen, and exact arithmetic saturates too")
     return fail(f"SQNR {evidence.sqnr_db:.1f} dB is below {floor:.0f} dB")
 
 
@@ -461,17 +492,19 @@ def _tied(evidence: Evidence, number: int, again: Tensor) -> Tensor:
     return (expected.low != expected.high) & ((again - got.values).abs() <= 1.001 * expected.scale)
 
 
+REPETITIONS = ("second run", "another call", "state_dict", "channels_last")
+"""What must not make a difference. After another call the first outputs are looked at again."""
+
+
 def stable(evidence: Evidence) -> Outcome:
-    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing."""
+    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing. No kernel writes to what it
+    is given unless it declares so, and another call leaves earlier outputs as they are."""
     if evidence.execution is None:
         return skip("not executed")
     if _wrong_shape(evidence):
         return skip("the output has the wrong shape")
-    problems = [
-        f"{name} raises {evidence.failures[name]}"
-        for name in ("second run", "state_dict", "channels_last")
-        if name in evidence.failures
-    ]
+    problems = [*dict.fromkeys(evidence.execution.writes)]
+    problems += [f"{name} raises {evidence.failures[name]}" for name in REPETITIONS if name in evidence.failures]
     for name, outputs in evidence.repetitions.items():
         for number, (output, again) in enumerate(zip(evidence.execution.outputs, outputs, strict=True)):
             first, again = output.values, again.dequantize() if again.is_quantized else again

@@ -61,21 +61,24 @@ def _table(wrong: Tensor, off: Tensor, columns: dict[str, Tensor]) -> str:
 def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Exact = lambda: None) -> Comparison:
     """Compare codes with a golden's: at a tie a code is either neighbour, elsewhere it is the golden's.
 
-    `allowed.steps` widens both. `exact` is asked only for the message.
+    `allowed.steps` widens both within `allowed.band` of a tie. `exact` is asked for that and for the message.
     """
     codes, low, high = got.int(), expected.low.int(), expected.high.int()
     off = torch.maximum(low - codes, codes - high).clamp(min=0)
-    wrong, tied = off > allowed.steps, (off == 0) & (codes != expected.code.int())
+    wrong, tied = off > allowed.anywhere, (off == 0) & (codes != expected.code.int())
+    positions = exact() if bool(wrong.any()) else None
+    if positions is not None:
+        wrong &= (off > allowed.steps) | ((positions - positions.floor() - 0.5).abs() > allowed.band)
     detail = ""
     if bool(wrong.any()):
-        positions = exact()
         columns = {"got": codes, "golden": expected.code}
         if positions is not None:
             columns["exact"] = positions
         percent = 100 * int(wrong.sum()) / wrong.numel()
+        beyond = off * wrong
         detail = (
-            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), by up to {int(off.max())} steps: "
-            f"{_table(wrong, off, columns)}"
+            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), by up to {int(beyond.max())} steps: "
+            f"{_table(wrong, beyond, columns)}"
         )
     return Comparison(
         codes.numel(),
@@ -96,6 +99,8 @@ def compare_outputs(got: Output, expected: Expected, allowed: Tolerance, exact: 
         if q is None and not expected.quantized:
             return _compare_values(got.values, expected.low, allowed)
         return _nothing_fits(got, f"gives {'float values' if q is None else 'codes'}, the golden has the other")
+    if q.qscheme() not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return _nothing_fits(got, f"{str(q.qscheme()).removeprefix('torch.')}, golden per_tensor_affine")
     if (q.q_scale(), q.q_zero_point(), dtype_name(q.dtype)) != (expected.scale, expected.zero_point, expected.dtype):
         return _nothing_fits(
             got,

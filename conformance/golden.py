@@ -176,7 +176,7 @@ def tensors_of(name: str, golden: Golden) -> dict[str, Tensor]:
         stored[f"{label}/{number}"] = output.low.contiguous()
         ties = (output.low != output.high).flatten().nonzero().flatten()
         if ties.numel():
-            stored[f"{label}/{number}/ties"] = ties.int()
+            stored[f"{label}/{number}/ties"] = ties.short() if output.low.numel() < 2**15 else ties.int()
             upper, low = output.high.flatten()[ties], output.low.flatten()[ties]
             if not torch.equal(upper.int(), low.int() + 1):  # ties of an operator before widen what may follow
                 stored[f"{label}/{number}/upper"] = upper.contiguous()

@@ -3,11 +3,14 @@
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .cases import PROPERTIES
 from .errors import UsageError
 from .rows import CHECKS, Row
 
@@ -54,8 +57,9 @@ class Entry:
     exclude: tuple[str, ...] = ()
 
     def matches(self, run_id: str) -> bool:
-        return any(fnmatch.fnmatchcase(run_id, glob) for glob in self.match) and not any(
-            fnmatch.fnmatchcase(run_id, glob) for glob in self.exclude
+        """Whether the entry speaks of a run. Wildcards stay within the cases: a glob has to name a property's profile."""
+        return any(_glob(text).reaches(run_id) for text in self.match) and not any(
+            _glob(text).matches(run_id) for text in self.exclude
         )
 
     def applies(self, host: Host) -> bool:
@@ -66,6 +70,37 @@ class Entry:
             else fnmatch.fnmatchcase(getattr(host, name), condition)
             for name, condition in self.when.items()
         )
+
+
+@dataclass(frozen=True)
+class Glob:
+    """A compiled glob. Every run is held against every glob, so that its longest plain part is looked for first."""
+
+    plain: str
+    whole: Callable[[str], object]
+    properties: tuple[bool, ...]
+
+    def matches(self, run_id: str) -> bool:
+        return self.plain in run_id and self.whole(run_id) is not None
+
+    def reaches(self, run_id: str) -> bool:
+        """Whether it speaks of a run when it stands in `match`."""
+        return self.matches(run_id) and self.properties == _properties(run_id)
+
+    def reached(self, ids: Iterable[str]) -> list[str]:
+        plain = self.plain
+        return [run_id for run_id in ids if plain in run_id and self.reaches(run_id)]
+
+
+@cache
+def _glob(text: str) -> Glob:
+    plain = "" if "[" in text else max(re.split(r"[*?]", text), key=len)
+    return Glob(plain, re.compile(fnmatch.translate(text)).match, _properties(text))
+
+
+def _properties(text: str) -> tuple[bool, ...]:
+    """For each property whether a glob or an id names its profile."""
+    return tuple(f"/{profile}@" in text for profile in PROPERTIES)
 
 
 def _version_in(version: str, condition: str) -> bool:
@@ -191,10 +226,41 @@ def judge(row: Row, entries: Iterable[Entry], host: Host) -> Verdict:
     return Verdict(False, about, "; ".join(parts))
 
 
-def unmatched(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> list[Entry]:
-    """Entries that speak of this host and match none of the run ids."""
-    ids = list(ids)
-    return [entry for entry in entries if entry.applies(host) and not any(entry.matches(run_id) for run_id in ids)]
+def useless(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> dict[str, str]:
+    """What entries that speak of this host say in vain, by their ids: a glob that matches none of the run ids, an exception
+    that excepts none, or every deviation that the entry lists if others list it too, on all hosts where it does."""
+    ids, mine = list(ids), [entry for entry in entries if entry.applies(host)]
+    reached = {text: _glob(text).reached(ids) for entry in mine for text in entry.match}
+    matched = {entry.id: [one for one in dict.fromkeys(_all(reached, entry)) if entry.matches(one)] for entry in mine}
+    about = defaultdict(list)
+    for entry in mine:
+        for one in matched[entry.id]:
+            about[one].append(entry)
+    found = {entry.id: _useless(entry, reached, set(matched[entry.id]), about) for entry in mine}
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+def _all(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
+    return [one for glob in entry.match for one in reached[glob]]
+
+
+def _useless(
+    entry: Entry, reached: Mapping[str, list[str]], matched: set[str], about: Mapping[str, list[Entry]]
+) -> str:
+    if idle := [glob for glob in entry.match if matched.isdisjoint(reached[glob])]:
+        return f"matches no run: {', '.join(idle)}"
+    if idle := [glob for glob in entry.exclude if not any(map(_glob(glob).matches, _all(reached, entry)))]:
+        return f"excepts no run: {', '.join(idle)}"
+    others = {one: _others(entry, about[one]) for one in matched}
+    if all(entry.check <= frozenset().union(*(other.check for other in more)) for more in others.values()):
+        names = dict.fromkeys(other.id for more in others.values() for other in more)
+        return f"says nothing that {', '.join(names)} does not say"
+    return ""
+
+
+def _others(entry: Entry, about: Iterable[Entry]) -> list[Entry]:
+    """Of the entries about a run those but one that speak of it on every host where that does."""
+    return [other for other in about if other is not entry and other.when.items() <= entry.when.items()]
 
 
 def backends_of(entry: Entry) -> frozenset[str]:

@@ -23,7 +23,8 @@ from torch.fx import GraphModule
 from . import quantization
 from .cases import Run
 from .operators import Operand
-from .probes import bounds, fill, fill_typical, grid, integers, normal
+from .probes import bounds, ends_alone, fill, fill_typical, grid, integers, laid_out, normal
+from .retrials import with_unequal_channels
 
 
 class Stopwatch:
@@ -60,6 +61,14 @@ def names() -> dict[str, Any]:
 def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     """Return the data of one operand: those it is calibrated with, or those it is executed with."""
     assert run.variant is not None
+    data = _values(run, name, spec, executed=executed)
+    if run.variant.saturates and not executed and spec.kind == "activation":
+        data = ends_alone(data)
+    return data if spec.layout == "contiguous" else laid_out(data, spec.layout)
+
+
+def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
+    assert run.variant is not None
     shape, key = spec.shape, f"{run.key}/{name}"
     if executed and run.variant.batch is not None:
         shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
@@ -71,8 +80,14 @@ def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return grid(key, shape, 1, 4, -1)
     if run.profile == "typical":
         return normal(key, shape)
-    low, high, exponent = bounds(run.variant.data, run.recipe.steps)
+    low, high, exponent = bounds(spec.data or run.variant.data, run.recipe.steps)
     return grid(key, shape, low, high, exponent + spec.exponent)
+
+
+def unequal_channels(run: Run) -> bool:
+    """Whether the channels of a layer get scales of their own: where its weights are quantized per channel."""
+    weight = run.recipe.scheme.weight
+    return weight is not None and weight.axis == 0 and run.recipe.kind != "weight"
 
 
 class CannotBeBuilt(Exception):
@@ -91,8 +106,8 @@ class Subject:
     inputs: tuple[Tensor, ...]
 
     def fresh_inputs(self) -> tuple[Tensor, ...]:
-        """Copies of the inputs: in-place operators write to what they are given."""
-        return tuple(x.clone() for x in self.inputs)
+        """Copies of the inputs, laid out as they are: in-place operators write to what they are given."""
+        return copy.deepcopy(self.inputs)
 
 
 def subject(run: Run) -> Subject:
@@ -109,6 +124,8 @@ def subject(run: Run) -> Subject:
         fill_typical(model, run.key)
     else:
         fill(model, run.key, run.recipe.weight_levels)
+        if unequal_channels(run):
+            with_unequal_channels(model)
     model.train(run.flow == "qat")
     calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
     inputs = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)

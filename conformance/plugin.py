@@ -1,5 +1,6 @@
 """pytest options and hooks; what they decide stands in session.py, ledger.py and rows.py."""
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -41,27 +42,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, such as avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
     group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
+    group.addoption(
+        "--search-minutes",
+        type=float,
+        metavar="M",
+        help="search each family of operators for so long instead of trying a fixed number of drawn cases",
+    )
+    group.addoption(
+        "--found",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/out/found"),
+        help="folder that keeps what a search finds (default reports/out/found)",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Limit the ISA before torch loads."""
+    """Limit the ISA and how threads wait before torch loads."""
     if config.getoption("isa"):
         try:
             limit_isa(config.getoption("isa"))
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
+    # two runs side by side that try two threads each are more than two cores: threads that wait must not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     config.stash[Conformance.KEY] = made = Conformance(config)
     config.pluginmanager.register(made, "conformance-session")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if not {"run", "ledger_entry", "config_of"} & set(metafunc.fixturenames):
+    if not {"run", "family", "ledger_entry", "config_of"} & set(metafunc.fixturenames):
         return
     conformance = metafunc.config.stash[Conformance.KEY]
     try:
         if "run" in metafunc.fixturenames:
-            metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in conformance.selection.runs])
+            mine = [run for run in conformance.selection.runs if run.profile in metafunc.module.PROFILES]
+            metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in mine])
+        elif "family" in metafunc.fixturenames:
+            metafunc.parametrize("family", [pytest.param(one, id=one.id) for one in conformance.selection.families])
         elif "config_of" in metafunc.fixturenames:
             metafunc.parametrize("config_of", [pytest.param(one, id=one.name) for one in conformance.selection.whole])
         else:
@@ -69,6 +88,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.id) for entry in entries])
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take out what the selection leaves nothing of, which pytest would skip as an empty parameter set."""
+    items[:] = [item for item in items if not item.name.startswith(EMPTY)]
+
+
+EMPTY = tuple(
+    f"{name}[NOTSET]" for name in ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs")
+)
 
 
 class Conformance:
@@ -84,6 +114,7 @@ class Conformance:
         self.started = time.perf_counter()
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
+        self.collected: list[str] = []
         self.judged: dict[str, Any] = {}
         self.writer: Any = None
         self.unexpected: list[Any] = []
@@ -124,18 +155,19 @@ class Conformance:
 
     @cached_property
     def batches(self) -> dict[str, str]:
-        """The batch of every run, by id; runs that are known to crash are alone in theirs."""
+        """The batch of every collected run, by id, in the order of collection; runs that are known to crash are alone in
+        theirs."""
         from .session import BATCH
 
         entries, host = self.selection.entries, self.selection.host
         crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
         batches: dict[str, str] = {}
         count = 0
-        for run in self.selection.runs:
-            if any(entry.matches(run.id) for entry in crashing):
-                batches[run.id] = f"alone {run.id}"
+        for run_id in self.collected:
+            if any(entry.matches(run_id) for entry in crashing):
+                batches[run_id] = f"alone {run_id}"
             else:
-                batches[run.id] = f"batch {count // BATCH}"
+                batches[run_id] = f"batch {count // BATCH}"
                 count += 1
         return batches
 
@@ -145,14 +177,14 @@ class Conformance:
 
         if run.id not in self.judged:
             mine = self.batches[run.id]
-            batch = [one for one in self._collected(item.session) if self.batches[one.id] == mine]
+            batch = [one for one in self._runs(item.session) if self.batches[one.id] == mine]
             outcomes = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged = {one.id: outcome for one, outcome in zip(batch, outcomes, strict=True)}
         return self.judged[run.id]
 
     @staticmethod
-    def _collected(session: pytest.Session) -> Iterator[Any]:
-        """The runs that pytest has kept: `-k` and the like may have taken some out of a batch."""
+    def _runs(session: pytest.Session) -> Iterator[Any]:
+        """The runs that pytest has kept, in its order."""
         for item in session.items:
             run = getattr(item, "callspec", None) and item.callspec.params.get("run")  # type: ignore[attr-defined]
             if run is not None:
@@ -169,22 +201,27 @@ class Conformance:
 
         class ByBatch(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
-                _, _, name = nodeid.partition("::test_run[")
-                return conformance.batches.get(name.removesuffix("]"), nodeid) if name else nodeid
+                run_id = run_of(nodeid)
+                return conformance.batches[run_id] if run_id else nodeid
 
         return ByBatch(config, log)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test, so that a path that cannot be written costs nothing."""
+        self._take(item.nodeid for item in session.items)
         if self.controls and not self.config.getoption("collectonly"):
-            self._open(item.nodeid for item in session.items)
+            self._open()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        self._open(ids)
+        self._take(ids)
+        self._open()
 
-    def _open(self, ids: Iterable[str]) -> None:
-        if self.writer is not None or not any("::test_run[" in one for one in ids):
+    def _take(self, nodeids: Iterable[str]) -> None:
+        self.collected = [run_id for nodeid in nodeids if (run_id := run_of(nodeid))]
+
+    def _open(self) -> None:
+        if self.writer is not None or not self.collected:
             return
         from .rows import Writer
 
@@ -242,6 +279,11 @@ class Conformance:
             terminalreporter.section("conformance")
             for line in lines(self.writer, self.unexpected, self.unneeded):
                 terminalreporter.line(line)
+
+
+def run_of(nodeid: str) -> str:
+    """The id of the run that a test is of; empty if it is of none."""
+    return nodeid.partition("::test_run[")[2].removesuffix("]")
 
 
 ROW = pytest.StashKey[dict[str, Any]]()

@@ -86,6 +86,22 @@ def fill_typical(model: nn.Module, key: str) -> None:
                 tensor.copy_(normal(label, shape, math.prod(shape[1:]) ** -0.5))
 
 
+def ends_alone(data: Tensor) -> Tensor:
+    """The first and the last element, which are the ends of their range, with zeros between them."""
+    alone = torch.zeros_like(data)
+    for end in (0, -1):
+        alone.view(-1)[end] = data.view(-1)[end]
+    return alone
+
+
+def laid_out(data: Tensor, layout: str) -> Tensor:
+    """The same values in another memory layout (`Operand.layout`)."""
+    if layout == "strided":
+        return torch.stack([data, data], -1).flatten(-2)[..., ::2]
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return data.contiguous(memory_format=formats[data.dim()])
+
+
 @dataclass(frozen=True)
 class Range:
     """Where activations lie: the part of the quantized range they cover and the exponent of their step."""
@@ -102,12 +118,21 @@ RANGES = {
     "huge": Range("both", 3),
     "unit": Range("above", -8),
     "signed_unit": Range("both", -7),
+    "symmetric": Range("middle", -4),
 }
-"""Rows named by variants' `data`. `positive` and `negative` put the zero point at the ends of its range."""
+"""Rows named by variants' `data`. `positive` and `negative` put the zero point at the ends of its range. `above:-9` and the
+like are rows without a name: what is covered, and the exponent."""
 
 
 def bounds(data: str, steps: int) -> tuple[int, int, int]:
     """Return lowest and highest integer and the exponent for `data` quantized to `steps` + 1 codes."""
-    row = RANGES[data]
-    low = {"both": -(steps + 1) // 2, "above": 0, "below": -steps}[row.covers]
-    return low, low + steps, row.exponent
+    covers, _, exponent = data.partition(":")
+    row = Range(covers, int(exponent)) if exponent else RANGES[data]
+    half = steps // 2
+    low, high = {
+        "both": (-(steps + 1) // 2, -(steps + 1) // 2 + steps),
+        "middle": (-half, half),
+        "above": (0, steps),
+        "below": (-steps, 0),
+    }[row.covers]
+    return low, high, row.exponent

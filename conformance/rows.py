@@ -1,9 +1,10 @@
 """Rows and their JSON Lines file: a header, a row for every run, and a footer that counts them."""
 
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,14 @@ from typing import Any
 from .errors import UsageError
 
 CHECKS = ("matched", "observed", "reference", "constraints", "lowered", "numerics", "accuracy", "stable")
+CHECKS_OF = {
+    "exact": CHECKS,
+    "typical": CHECKS,
+    "constraints": ("observed", "constraints"),
+    "laws": ("matched", "observed", "lowered", "stable"),
+}
+"""The checks that a run of each profile goes through."""
+OUTCOMES = ("pass", "fail", "skip")
 VERDICTS = ("conforms", "deviates", "crashes", "unavailable")
 SCHEMA_VERSION = 1
 
@@ -52,10 +61,68 @@ class Row:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Row":
-        unknown = set(values) - {f.name for f in fields(cls)}
-        if unknown:
+        """A row from its fields. Raises UsageError if there are others, or one is missing or of another type."""
+        names = [f.name for f in fields(cls)]
+        if unknown := set(values) - set(names):
             raise UsageError(f"a row has unknown fields: {', '.join(sorted(unknown))}")
+        if missing := [name for name in names if name not in values]:
+            raise UsageError(f"a row has no {', '.join(missing)}")
+        for one in fields(cls):
+            what, holds = TYPES[one.type]
+            if not holds(values[one.name]):
+                raise UsageError(f"{one.name} is {values[one.name]!r}, which is not {what}")
         return cls(**{**values, "kernels": tuple(values["kernels"])})
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("a text", _text),
+    str | None: ("a text or null", lambda value: value is None or _text(value)),
+    int | None: ("a count or null", lambda value: value is None or _count(value)),
+    float: ("a number of seconds", lambda value: _number(value) and value >= 0),
+    float | None: ("a number or null", lambda value: value is None or _number(value)),
+    tuple[str, ...]: ("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(_text, value))),
+    Mapping[str, str]: (
+        "texts by name",
+        lambda value: isinstance(value, dict) and all(map(_text, (*value, *value.values()))),
+    ),
+}
+"""By the annotation of a row's field: what JSON has in its place, in words, and whether a value is such."""
+
+
+def contradiction(row: Row) -> str:
+    """What is wrong with a row in itself: a word that is none, a verdict that its checks or an id that its fields belie."""
+    if row.verdict not in VERDICTS:
+        return f"verdict {row.verdict!r} is none of {', '.join(VERDICTS)}"
+    for name, outcome in row.checks.items():
+        if name not in CHECKS:
+            return f"check {name!r} is none of {', '.join(CHECKS)}"
+        if outcome not in OUTCOMES:
+            return f"{name} is {outcome!r}, which is none of {', '.join(OUTCOMES)}"
+    fail = sorted(name for name, outcome in row.checks.items() if outcome == "fail")
+    if row.verdict in ("crashes", "unavailable"):
+        if row.checks:
+            return f"verdict {row.verdict!r} and checks"
+    elif missing := [name for name in CHECKS_OF.get(row.profile, CHECKS) if name not in row.checks]:
+        return f"it {row.verdict} and has no check {', '.join(missing)}"
+    if row.verdict == "conforms" and fail:
+        return f"it conforms and {', '.join(fail)} fails"
+    if row.verdict == "deviates" and not fail:
+        return "it deviates and no check fails"
+    case = (row.backend, row.pattern, row.dtype_config, row.flow, row.variant, row.profile)
+    named = f"{'/'.join(case)}@{row.engine}"
+    return "" if named == row.id else f"its fields are those of {named}"
 
 
 @dataclass(frozen=True)
@@ -136,17 +203,35 @@ class Writer:
         self.partial.unlink()
 
 
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
+
+
 def read(path: Path) -> RowsFile:
-    """Read a complete rows file. Raises UsageError naming the file if it is missing, damaged, truncated or too new."""
+    """Read a complete rows file. Raises UsageError naming the file, and the row if it is one, that is missing, damaged,
+    truncated, too new, or contradicts itself."""
+    lines: list[tuple[int, Any]] = []
     try:
-        lines = [(number, json.loads(line)) for number, line in enumerate(path.open(encoding="utf-8"), 1)]
+        for number, line in enumerate(path.open(encoding="utf-8"), 1):
+            lines.append((number, json.loads(line, parse_constant=_no_number)))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{path}: not a rows file, or damaged: {error}") from error
+        raise UsageError(f"{path}:{len(lines) + 1}: not a rows file, or damaged: {error}") from error
     if not lines:
         raise UsageError(f"{path}: empty: the invocation that should have written it did not start")
     return _assemble(path, lines)
+
+
+def _row(place: str, values: Mapping[str, Any]) -> Row:
+    """One row of a file; `place` is where it stands."""
+    try:
+        row = Row.from_json({name: value for name, value in values.items() if name != "kind"})
+    except UsageError as error:
+        raise UsageError(f"{place}: damaged row {values.get('id')}: {error}") from error
+    if wrong := contradiction(row):
+        raise UsageError(f"{place}: damaged row {row.id}: {wrong}")
+    return row
 
 
 def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
@@ -163,15 +248,12 @@ def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
     for number, line in lines[1:-1]:
         if line["kind"] != "row":
             raise UsageError(f"{path}:{number}: a second {line['kind']}: one file holds one invocation")
-    try:
-        rows = tuple(Row.from_json({k: v for k, v in line.items() if k != "kind"}) for _, line in lines[1:-1])
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: damaged row: {error}") from error
-    if footer.get("rows") != len(rows):
-        raise UsageError(f"{path}: damaged: the footer counts {footer.get('rows')} rows, there are {len(rows)}")
+    rows = tuple(_row(f"{path}:{number}", line) for number, line in lines[1:-1])
     repeated = [key for key, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
         raise UsageError(f"{path}: duplicate row {repeated[0]}")
+    for name, count in counts(rows).items():
+        if footer.get(name) != count:
+            what = "rows" if name == "rows" else f"{name} of rows"
+            raise UsageError(f"{path}: damaged: the footer counts {footer.get(name)} {what}, there are {count}")
     return RowsFile(header, rows, footer)

@@ -15,16 +15,17 @@ import torch
 
 from configs.registry import BACKENDS, Backend
 
-from . import __version__, pipeline
-from .cases import Run, runs, select
+from . import __version__, enforcement, laws, pipeline
+from .cases import CASES, Run, runs, select
 from .claims import BackendClaims, backend, third_party
 from .engines import engine
 from .errors import UsageError
+from .generated import Family, families
 from .golden import GOLDEN, GoldenError, Store, name_of
 from .isa import ISA_LIMITS
 from .isolation import Death, Done, Raised, run_isolated
 from .judge import Judge, describe
-from .ledger import KNOWN, Entry, Host, backends_of, load
+from .ledger import KNOWN, Entry, Host, backends_of, load, useless
 from .models import missing_operators
 from .rows import Row
 
@@ -83,6 +84,11 @@ class Selection:
             engine(name)
         return select([run for one in self.claims for run in runs(one, self.engines)], self.globs)
 
+    @property
+    def families(self) -> list[Family]:
+        """The families that are searched with drawn cases: all of the selected backends, none where runs are selected."""
+        return [] if self.globs else [one for claims in self.claims for one in families(claims, self.engines)]
+
     @cached_property
     def store(self) -> Store:
         """The goldens that runs are held to; what is read of them stays, so that forked children share it."""
@@ -91,6 +97,11 @@ class Selection:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         return load(self.ledger)
+
+    @cached_property
+    def useless(self) -> dict[str, str]:
+        """What entries say in vain, by their ids."""
+        return useless(self.entries, self.every_id, self.host)
 
     @property
     def whole(self) -> list[Backend]:
@@ -191,7 +202,7 @@ class Judged:
 MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
 
 
-def _crash(death: Death) -> str:
+def crash(death: Death) -> str:
     """How a run died, in the same words every time: which way a process with a damaged heap ends is chance.
 
     The allocator may also wait for itself forever, while it tells of the damage.
@@ -199,6 +210,10 @@ def _crash(death: Death) -> str:
     if death.reason.startswith((*MEMORY_FAULTS, "hangs")):
         return f"crashes: memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     return f"crashes: {death.reason}"
+
+
+PROPERTY = {"constraints": enforcement.row, "laws": laws.row}
+"""What makes the row of a run that tries a property, by profile."""
 
 
 def judge_runs(
@@ -217,7 +232,7 @@ def judge_runs(
             named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
             lacking = f"not covered: no entry for {named} in conformance/operators/"
             results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=lacking))
-        elif reason:
+        elif reason and run.profile != "constraints":  # which torch enforces, whatever the engine
             results[run.id] = Judged(
                 Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
             )
@@ -225,19 +240,19 @@ def judge_runs(
             possible.append(run)
     warm_up()
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
-        store.preload(map(name_of, possible))
+        store.preload(name_of(run) for run in possible if run.profile in CASES)
     judge = Judge(store)
 
     def work(run: Run) -> Judged:
         before = judge.watch.seconds
-        row, unusable = judge.row(run)
+        row, unusable = (PROPERTY[run.profile](judge, run), "") if run.profile in PROPERTY else judge.row(run)
         return Judged(row, judge.watch.seconds - before, unusable)
 
     for run, outcome in zip(possible, run_isolated(possible, work), strict=True):
         if isinstance(outcome, Done):
             results[run.id] = outcome.value
         elif isinstance(outcome, Death):
-            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=_crash(outcome)))
+            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=crash(outcome)))
         else:
             results[run.id] = outcome
     return [results[run.id] for run in batch]

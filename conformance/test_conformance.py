@@ -9,14 +9,16 @@ from torch.ao.quantization import backend_config as torch_configs
 from configs.parity import drift
 from configs.registry import Backend
 
-from .cases import Run
-from .ledger import Entry, Verdict, unmatched
+from .cases import CASES
+from .ledger import Entry, Verdict
 from .rows import Row
 
+PROFILES = CASES
+"""Profiles of the runs that this module takes."""
 
-def test_run(run: Run, verdict: tuple[Row, Verdict]) -> None:
-    """A run conforms, or deviates exactly as the ledger says."""
-    row, held = verdict
+
+def hold(row: Row, held: Verdict) -> None:
+    """Pass a run that conforms, and xfail one that deviates exactly as the ledger says."""
     if row.verdict == "unavailable":
         pytest.skip(row.detail)
     if not held.expected:
@@ -25,6 +27,11 @@ def test_run(run: Run, verdict: tuple[Row, Verdict]) -> None:
         )
     if held.entries:
         pytest.xfail(f"{held.known}: {held.entries[0].reason}")
+
+
+def test_run(verdict: tuple[Row, Verdict]) -> None:
+    """A run conforms, or deviates exactly as the ledger says."""
+    hold(*verdict)
 
 
 def test_config_is_torchs(config_of: Backend) -> None:
@@ -38,8 +45,6 @@ def test_config_is_torchs(config_of: Backend) -> None:
 
 
 def test_ledger_entry(ledger_entry: Entry, selection: Any) -> None:
-    """An entry of the ledger speaks of this host and matches a run, or speaks of another host."""
-    if unmatched([ledger_entry], selection.every_id, selection.host):
-        pytest.fail(
-            f"{ledger_entry.id} ({ledger_entry.source}) matches no run: {', '.join(ledger_entry.match)}", pytrace=False
-        )
+    """Each glob of an entry matches a run, and no other entries say all that it says; or it speaks of another host."""
+    if wrong := selection.useless.get(ledger_entry.id):
+        pytest.fail(f"{ledger_entry.id} ({ledger_entry.source}) {wrong}", pytrace=False)

@@ -1,7 +1,7 @@
 """Which kernels a model executed, and the integers behind its outputs, from a dispatch trace of the execution."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .pipeline import tensors
+from .retrials import Writes
 
 CONVERSIONS = frozenset(
     {
@@ -75,10 +76,23 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Output:
-    """One output tensor: its values and, if a dequantize call made them, the quantized tensor."""
+    """One output tensor: its values and, if a dequantize call made them, the quantized tensor. `left_quantized` if none did
+    and the model gives the quantized tensor itself."""
 
     values: Tensor
     quantized: Tensor | None = None
+    left_quantized: bool = False
+
+    @property
+    def raw(self) -> Tensor:
+        """What the engine wrote: the quantized tensor, or the values."""
+        return self.values if self.quantized is None else self.quantized
+
+    def copied(self) -> "Output":
+        """The same in memory of its own, which nobody writes to later."""
+        return replace(
+            self, values=self.values.clone(), quantized=None if self.quantized is None else self.quantized.clone()
+        )
 
 
 def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,12 +104,14 @@ def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Execution:
-    """What one execution did: the kernels in order, the outputs, and of every quantize call what it took and gave."""
+    """What one execution did: the kernels in order, the outputs, of every quantize call what it took and gave, the
+    conversions that kernels make inside of themselves, and which kernels write to what they are given undeclared."""
 
     kernels: tuple[Kernel, ...]
     outputs: tuple[Output, ...]
     quantized: tuple[tuple[Tensor, Tensor], ...] = ()
     nested: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
         """Names of the kernels that compute, in order."""
@@ -121,22 +137,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for out in tensors(result):
                 # the result is kept too, so that its identity is not given to another tensor
                 self.sources[id(out)] = (given[0], out)
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.sources.pop(id(value), None)  # which holds something else now
         return result
 
 
 def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
     """Run `model` once and record it."""
     recorder = Recorder()
-    with torch.no_grad(), recorder:
+    with torch.no_grad(), Writes() as writes, recorder:
         results = tensors(model(*inputs))
     outputs = []
     for values in results:
         quantized = values if values.is_quantized else recorder.sources.get(id(values), (None, None))[0]
         if quantized is not None and not quantized.is_quantized:
             quantized = None
-        outputs.append(Output(values.dequantize() if values.is_quantized else values, quantized))
+        left = values.is_quantized
+        outputs.append(Output(values.dequantize() if left else values, quantized, left))
     made = tuple(pair for pair in recorder.sources.values() if pair[1].is_quantized)
-    return Execution(tuple(recorder.kernels), tuple(outputs), made)
+    return Execution(tuple(recorder.kernels), tuple(outputs), made, writes=tuple(writes.found))
 
 
 def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:

@@ -10,7 +10,7 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 
 from configs import dtypes
 from configs.registry import BACKENDS
-from conformance.cases import Run, runs, select
+from conformance.cases import CASES, Run, runs, select
 from conformance.claims import BackendClaims, backend, claims_of
 from conformance.engines import engine
 from conformance.errors import UsageError
@@ -18,7 +18,7 @@ from conformance.operators import OPERATORS
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
-    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical)@(?P<engine>\w+)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical|constraints|laws)@(?P<engine>\w+)"
 )
 
 
@@ -27,7 +27,9 @@ def every_run(name: str) -> list[Run]:
 
 
 def of_claim(claim: str) -> list[Run]:
-    return [run for run in every_run(claim.partition("/")[0]) if run.claim.id == claim]
+    """The cases of a claim."""
+    runs = every_run(claim.partition("/")[0])
+    return [run for run in runs if run.claim.id == claim and run.profile in CASES]
 
 
 def flows_of(claim: str) -> list[str]:
@@ -191,3 +193,26 @@ def test_an_unknown_engine_is_one_line_that_names_those_there_are() -> None:
     with pytest.raises(UsageError) as raised:
         engine("tensorrt")
     assert str(raised.value) == "unknown engine 'tensorrt': choose from qnnpack, fbgemm, onednn, x86, executorch"
+
+
+def test_every_constraint_that_a_dtype_config_sets_is_tried_in_every_flow() -> None:
+    found = [run.id for run in every_run("qnnpack") if run.profile == "constraints"]
+    about = [name for name in found if name.startswith("qnnpack/nn.Linear/")]
+    assert about == [
+        f"qnnpack/nn.Linear/static-qint8/{flow}/{field}/constraints@qnnpack"
+        for flow in ("ptq", "qat")
+        for field in (
+            "input.scale_min_lower_bound",
+            "output.scale_min_lower_bound",
+            "weight.quant_min_lower_bound",
+            "weight.quant_max_upper_bound",
+            "weight.scale_min_lower_bound",
+        )
+    ]
+    assert not any("static-quint8" in name and "nn.Conv" in name for name in found)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_laws_are_tried_once_on_every_claim_and_engine(name: str) -> None:
+    laws = [(run.claim.id, run.engine) for run in every_run(name) if run.profile == "laws"]
+    assert laws == [(claim.id, engine) for claim in backend(name).claims for engine in BACKENDS[name].engines]

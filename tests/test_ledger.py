@@ -1,11 +1,12 @@
 """The ledger is strict in every direction: what it says happens, and what happens is what it says."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from conformance.errors import UsageError
-from conformance.ledger import Entry, Host, backends_of, judge, load, unmatched
+from conformance.ledger import Entry, Host, backends_of, judge, load, useless
 from conformance.rows import Row
 
 HOST = Host(torch="2.13.0+cpu", arch="x86_64", isa="avx512_vnni")
@@ -214,15 +215,66 @@ def test_a_run_that_could_not_be_executed_is_never_judged() -> None:
 
 def test_an_entry_that_matches_no_run_is_found() -> None:
     gone, there = entry("fbgemm/nn.Lineer/*", name="gone"), entry(name="there")
-    assert unmatched([gone, there], [RUN], HOST) == [gone]
+    assert useless([gone, there], iter([RUN]), HOST) == {"gone": "matches no run: fbgemm/nn.Lineer/*"}
 
 
-def test_one_glob_that_matches_is_enough_for_an_entry() -> None:
-    assert unmatched([entry("fbgemm/nn.Lineer/*", "fbgemm/nn.Linear/*")], iter([RUN]), HOST) == []
+def test_each_glob_that_matches_no_run_is_named() -> None:
+    several = entry("fbgemm/nn.Lineer/*", "fbgemm/nn.Linear/*", "*/batch7/*")
+    assert useless([several], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*, */batch7/*"}
+
+
+def test_each_exception_that_excepts_no_run_is_named() -> None:
+    other = RUN.replace("/default/", "/batch0/")
+    idle = "fbgemm/nn.ReLU/*"  # which is there, and is not what the entry speaks of
+    ids = [RUN, other, RUN.replace("nn.Linear", "nn.ReLU")]
+    assert useless([entry(exclude=("*/batch0/*", idle))], ids, HOST) == {"an-entry": f"excepts no run: {idle}"}
+    assert useless([entry(exclude=("*/batch0/*",))], ids, HOST) == {}
+
+
+def test_an_entry_is_useless_where_others_say_all_that_it_says() -> None:
+    whole, part = entry("fbgemm/*", check=("numerics", "stable"), name="whole"), entry(name="part")
+    assert useless([whole, part], [RUN], HOST) == {"part": "says nothing that whole does not say"}
+
+
+def test_of_two_entries_that_say_the_same_both_are_useless() -> None:
+    assert [*useless([entry(name="one"), entry("*@x86", name="two")], [RUN], HOST)] == ["one", "two"]
+
+
+def test_several_entries_together_can_say_all_that_one_says() -> None:
+    one = entry(check=("numerics", "stable"), name="one")
+    others = [entry(name="two"), entry(check="stable", name="three")]
+    assert useless([one, *others], [RUN], HOST)["one"] == "says nothing that two, three does not say"
+    assert useless([one, *others], [RUN], HOST).keys() == {"one", "two", "three"}
+
+
+def test_an_entry_with_a_run_or_a_check_of_its_own_is_not_useless() -> None:
+    both = [entry(name="one"), entry(check="stable", name="two")]
+    assert useless(both, [RUN], HOST) == {}
+    other = RUN.replace("nn.Linear", "nn.ReLU")
+    more = [entry(name="one"), entry(exclude=(other,), name="two"), entry("fbgemm/*", name="three")]
+    assert useless(more, [RUN, other], HOST).keys() == {"one", "two"}
+
+
+def test_an_entry_that_speaks_of_fewer_hosts_makes_no_other_useless() -> None:
+    here = entry(name="here", when={"arch": "x86_64"})
+    assert useless([entry(name="everywhere"), here], [RUN], HOST) == {
+        "here": "says nothing that everywhere does not say"
+    }
 
 
 def test_an_entry_for_other_hosts_need_not_match() -> None:
-    assert unmatched([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == []
+    assert useless([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == {}
+
+
+def test_a_whole_ledger_is_held_to_all_runs_in_seconds() -> None:
+    ids = [f"fbgemm/operator{n}/static-quint8/ptq/variant{m}/exact@x86" for n in range(150) for m in range(100)]
+    entries = [
+        entry(f"*/operator{n}/*/ptq/variant?/exact@*", f"fbgemm/operator{n}/*/variant1?/*", name=f"entry{n}")
+        for n in range(100)
+    ]
+    start = time.process_time()
+    assert useless(entries, ids, HOST) == {}
+    assert time.process_time() - start < 2
 
 
 def test_an_entry_does_not_speak_of_what_it_excepts(tmp_path: Path) -> None:
@@ -234,8 +286,14 @@ def test_an_entry_does_not_speak_of_what_it_excepts(tmp_path: Path) -> None:
 
 def test_an_entry_that_excepts_all_that_it_matches_is_found() -> None:
     empty = entry(exclude=("*/ptq/*", "*/qat/*"))
-    assert unmatched([empty], [RUN], HOST) == [empty]
+    assert useless([empty], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Linear/*"}
     assert judge(row(), [empty], HOST).expected
+
+
+def test_a_glob_may_have_classes_of_characters() -> None:
+    assert entry("fbgemm/nn.[KL]inear/*@x[[]8]6").matches(RUN.replace("x86", "x[8]6"))
+    assert entry("fbgemm/nn.[KL]inear/*@x8?").matches(RUN)
+    assert not entry("fbgemm/nn.[!KL]inear/*").matches(RUN)
 
 
 def test_globs_heed_case() -> None:
@@ -297,3 +355,21 @@ def test_an_entry_of_another_host_does_not_ask_for_its_deviation_here() -> None:
 
 def test_the_ledger_of_the_suite_is_well_formed() -> None:
     load()
+
+
+@pytest.mark.parametrize("profile", ["constraints", "laws"])
+def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profile(profile: str) -> None:
+    property_run = f"fbgemm/nn.Linear/static-quint8/ptq/large/{profile}@x86"
+    for glob in ("*", "fbgemm/*", "fbgemm/nn.Linear/*/*/*/*@x86"):
+        assert entry(glob).matches(RUN)
+        assert not entry(glob).matches(property_run)
+    named = entry(f"fbgemm/*/{profile}@*")
+    assert named.matches(property_run)
+    assert not named.matches(RUN)
+    assert not named.matches(property_run.replace(profile, {"constraints": "laws"}.get(profile, "constraints")))
+
+
+def test_an_entry_may_speak_of_cases_and_of_a_property() -> None:
+    both = entry("fbgemm/*", "fbgemm/*/laws@*")
+    assert both.matches(RUN)
+    assert both.matches(RUN.replace("default/exact", "large/laws"))

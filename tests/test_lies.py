@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -108,6 +109,17 @@ def applied(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
     with graph.graph.inserting_before(last):
         made = graph.graph.call_function(function, (last.args[0],))
     last.args = (made,)
+
+
+class Applied(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
 
 
 def erased(name: str) -> Callable[[GraphModule], None]:
@@ -252,6 +264,57 @@ def test_an_output_that_stays_in_float_is_caught_by_numerics() -> None:
     assert outcomes["numerics"].detail == "gives float values, the golden has the other"
 
 
+def test_an_output_that_is_left_quantized_is_caught_by_lowered_alone() -> None:
+    def left(graph: GraphModule) -> None:
+        (output,) = (node for node in graph.graph.nodes if node.op == "output")
+        output.args = (output.args[0].args[0],)  # type: ignore[union-attr]
+
+    outcomes = judged(run(LINEAR), after("lower", left))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail == "output 0 is left quantized, the float model gives float"
+
+
+def test_an_output_that_is_quantized_per_channel_fits_nothing_and_is_caught_by_numerics_alone() -> None:
+    def by_channel(x: Tensor) -> Tensor:
+        scales, zero_points = torch.full((8,), x.q_scale(), dtype=torch.float64), torch.full((8,), x.q_zero_point())
+        return torch._make_per_channel_quantized_tensor(x.int_repr(), scales, zero_points, 1)
+
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, by_channel)))
+    assert failed(outcomes) == {"numerics"}
+    assert outcomes["numerics"].detail == "per_channel_affine, golden per_tensor_affine"
+
+
+def test_a_kernel_that_ends_the_interpreter_is_caught_by_lowered() -> None:
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, lambda x: sys.exit())))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail.startswith("execute raises SystemExit")
+
+
+def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
+    library = torch.library.Library("lies", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("relu(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+    library.impl("relu", lambda x: x.relu_().clone(), "QuantizedCPU")  # type: ignore[no-untyped-call]
+
+    def lie(graph: GraphModule) -> None:
+        graph.set_submodule("op", Applied(torch.ops.lies.relu))
+
+    outcomes = judged(run(RELU), after("lower", lie))
+    assert failed(outcomes) == {"stable"}
+    assert outcomes["stable"].detail == "lies.relu writes to its tensor 0"
+
+
+def test_memory_that_is_used_again_by_the_next_call_is_caught_by_stable_alone() -> None:
+    kept: list[Tensor] = []
+
+    def same(x: Tensor) -> Tensor:
+        kept[:] = kept or [x]
+        return kept[0].copy_(x)
+
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, same)))
+    assert failed(outcomes) == {"stable"}
+    assert outcomes["stable"].detail.startswith("another call changes ")
+
+
 def test_an_observer_that_is_too_coarse_is_caught_by_accuracy_and_by_what_the_oracle_chooses() -> None:
     def coarse(graph: GraphModule) -> None:
         call_of = call(graph, "activation_post_process_0")
@@ -374,6 +437,41 @@ def test_an_observer_of_another_dtype_is_caught_by_observed(number: int, message
 
     outcomes = judged(run(LINEAR), after("prepare", other_dtype))
     assert outcomes["observed"].detail == message
+
+
+@pytest.mark.parametrize(
+    ("name", "observer", "message"),
+    [
+        (LINEAR, "activation_post_process_1", "activation_post_process_1 observes the codes 0 to 126, not 0 to 127"),
+        (
+            LINEAR_QAT,
+            "activation_post_process_0.activation_post_process",
+            "activation_post_process_0 observes the codes 0 to 126, not 0 to 127",
+        ),
+        (
+            LINEAR_QAT,
+            "op.weight_fake_quant",
+            "op.weight_fake_quant observes the codes -128 to 126, not -128 to 127",
+        ),
+    ],
+)
+def test_an_observer_with_a_code_too_few_is_caught_by_observed(name: str, observer: str, message: str) -> None:
+    def narrower(graph: GraphModule) -> None:
+        graph.get_submodule(observer).quant_max -= 1  # type: ignore[operator, assignment]
+
+    outcomes = judged(run(name), after("prepare", narrower))
+    assert outcomes["observed"].detail == message
+
+
+def test_a_fake_quantize_that_is_disabled_is_caught_by_observed() -> None:
+    def disabled(graph: GraphModule) -> None:
+        graph.get_submodule("activation_post_process_0").disable_fake_quant()  # type: ignore[operator]
+        graph.get_submodule("op.weight_fake_quant").disable_observer()  # type: ignore[operator]
+
+    outcomes = judged(run(LINEAR_QAT), after("prepare", disabled))
+    assert outcomes["observed"].detail == (
+        "activation_post_process_0 does not fake-quantize; op.weight_fake_quant does not observe"
+    )
 
 
 def shared(graph: GraphModule) -> None:

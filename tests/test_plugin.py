@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -66,19 +66,21 @@ class Invocation:
         return read(self.results)
 
 
-def command(results: Path, ledger: Path, arguments: Sequence[str]) -> list[str]:
+def command(results: Path, ledger: Path, arguments: Sequence[str], suite: str = SUITE) -> list[str]:
     options = ["-p", "no:cacheprovider", "-rA", "--results", str(results), "--ledger", str(ledger)]
-    return [sys.executable, "-m", "pytest", SUITE, *options, *arguments]
+    return [sys.executable, "-m", "pytest", suite, *options, *arguments]
 
 
-def invoke(folder: Path, *arguments: str, ledger: str = "", results: Path | None = None) -> Invocation:
+def invoke(
+    folder: Path, *arguments: str, ledger: str = "", results: Path | None = None, suite: str = SUITE
+) -> Invocation:
     """Run the suite in a process of its own; rows and ledger are in `folder`, and modules to import may be."""
     folder.mkdir(exist_ok=True)
     (folder / "known").mkdir()
     (folder / "known" / "known.toml").write_text(ledger)
     results = results or folder / "rows.jsonl"
     done = subprocess.run(
-        command(results, folder / "known", arguments), cwd=ROOT, capture_output=True, text=True, errors="replace",
+        command(results, folder / "known", arguments, suite), cwd=ROOT, capture_output=True, text=True, errors="replace",
         env={**os.environ, "PYTHONPATH": str(folder)}, check=False,
     )  # fmt: skip
     return Invocation(done.returncode, done.stdout + done.stderr, results)
@@ -168,6 +170,59 @@ def test_distributed_rows_are_those_of_one_process_but_for_the_seconds(
         k: v for k, v in serial.file.footer.items() if k not in timings
     }
     assert distributed.status == serial.status
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_rows_are_the_same_in_another_order(serial: Invocation, tmp_path: Path, workers: str) -> None:
+    shuffled = ("--random-order", "--random-order-seed=7", "--random-order-bucket=global", "-n", workers)
+    again = invoke(tmp_path, "--backend", "qnnpack", *shuffled, *cases(*SELECTED), ledger=LEDGER)
+    assert [replace(row, seconds=0.0) for row in again.file.rows] == [
+        replace(row, seconds=0.0) for row in serial.file.rows
+    ]
+    assert again.status == serial.status
+
+
+def test_a_selection_runs_what_it_selects_and_skips_nothing(tmp_path: Path) -> None:
+    """No search, no comparison of configs and no ledger entry belongs to a selection, and none is an empty skip."""
+    claim = "fbgemm/nn.ReLU/static-quint8/ptq/"
+    selected = cases(f"{claim}default/exact@x86", f"{claim}*/laws@x86")
+    done = invoke(tmp_path, "--backend", "fbgemm", *selected, suite="conformance")
+    assert sorted(row.profile for row in done.file.rows) == ["exact", "laws"]
+    assert done.output.rstrip().rpartition("\n")[2].startswith("=")
+    assert "2 passed in" in done.output
+    assert done.status == 0
+
+
+JOINS = """\
+import torch
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
+
+def config():
+    entry = BackendPatternConfig(torch.cat).set_observation_type(ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT)
+    dtypes = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+    return BackendConfig("joins").set_backend_pattern_configs([entry.add_dtype_config(dtypes)])
+"""
+
+
+def test_a_search_that_finds_something_fails_prints_its_reproduction_and_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "joins.py").write_text(JOINS)
+    options = ("--backend-config", "joins:config", "--engine", "fbgemm", "--found", str(tmp_path / "found"))
+    done = invoke(tmp_path, *options, suite="conformance/test_operators.py")
+    assert done.status == pytest.ExitCode.TESTS_FAILED
+    assert "joins/joining@fbgemm: 1 new among " in done.output
+    assert 'deviates("lowered"' in done.output
+    (script,) = (tmp_path / "found").glob("joins-torch.cat-static-quint8-fbgemm-*.py")
+    assert script.read_text().strip() in done.output
+
+
+def test_what_the_ledger_knows_of_cases_like_those_drawn_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "joins.py").write_text(JOINS)
+    known = entry("everything", "joins/*", "lowered", "observed", "reference", "numerics", "stable")
+    options = ("--backend-config", "joins:config", "--engine", "fbgemm", "--found", str(tmp_path / "found"))
+    done = invoke(tmp_path, *options, ledger=known, suite="conformance/test_operators.py")
+    assert done.status == 0
+    assert "1 passed" in done.output
+    assert not (tmp_path / "found").exists()
 
 
 MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")

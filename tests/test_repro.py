@@ -45,6 +45,8 @@ DETAILS = {
         "input and output do not share an observer, against OUTPUT_SHARE_OBSERVER_WITH_INPUT",
         "2 observers inside of the pattern; no LinearReLU in the ptq model",
         "activation_post_process_0 observes an activation as qint8; only weights are quantized",
+        "op.weight_fake_quant observes the codes -128 to 126, not -128 to 127",
+        "activation_post_process_0 does not fake-quantize; op.weight_fake_quant does not observe",
     ),
     "reference": (
         "convert_to_reference raises ValueError: none",
@@ -64,11 +66,13 @@ DETAILS = {
         "ran in float: aten.add",
         "ran in float: aten.add; no quantized kernel ran",
         "converts to float inside of the kernel: quantized.matmul > aten.dequantize",
+        "output 0 is left quantized, the float model gives float",
     ),
     "numerics": (
         "1 outputs, expected 2",
         "shape (1, 2), expected (2, 1)",
         "the engine gives codes, the reference does not",
+        "per_channel_affine, golden per_tensor_affine",
         "scale 0.5, zero point 0, quint8; expected 0.25, 0, quint8",
         "3 of 32 codes differ (9.4%), worst 1 steps at (0, 0): got 1, expected 2 (exact 2.0)",
         "3 of 32 values differ, worst by 1 at (0, 0): got 1, expected 2",
@@ -80,6 +84,9 @@ DETAILS = {
     ),
     "stable": (
         "second run changes 2 of 32 values",
+        "another call changes 2 of 32 values",
+        "another call raises ValueError: none",
+        "quantized.conv2d_add writes to its tensor 1; second run changes 2 of 32 values",
         "state_dict raises ValueError: none; channels_last changes 2 of 32 values",
         "state_dict changes 2 of 32 values; channels_last raises ValueError: none",
     ),

@@ -9,8 +9,10 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from conformance import laws
+from conformance.cases import CASES, PROPERTIES
 from conformance.errors import UsageError
-from conformance.rows import CHECKS, VERDICTS, Row, Writer, counts, read, schema
+from conformance.rows import CHECKS, CHECKS_OF, VERDICTS, Row, Writer, counts, read, schema
 from conformance.session import Selection
 
 HEADER = {
@@ -41,6 +43,7 @@ def row(name: str = "nn.ReLU", verdict: str = "conforms", engine: str = "fbgemm"
         profile="exact",
         engine=engine,
         verdict=verdict,
+        checks=dict.fromkeys(CHECKS, "pass") if verdict == "conforms" else {},
     )
     return replace(plain, **changes)
 
@@ -152,11 +155,21 @@ def without(index: int) -> Callable[[list[str]], list[str]]:
     return lambda lines: lines[:index] + lines[index + 1 :] if index >= 0 else lines[:index]
 
 
+NO = object()
+"""In the place of a value, takes the field out."""
+
+
+def kept(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not NO}
+
+
 def edited(index: int, **changes: Any) -> Callable[[list[str]], list[str]]:
-    """Change fields of one line; None takes the field out."""
+    """Change fields of one line. Those of the field `checks` are added to what it has, or taken out of it."""
 
     def edit(lines: list[str]) -> list[str]:
-        values = {key: value for key, value in {**json.loads(lines[index]), **changes}.items() if value is not None}
+        before = json.loads(lines[index])
+        new = {**changes, **{k: kept({**before[k], **v}) for k, v in changes.items() if isinstance(v, dict) and v}}
+        values = kept({**before, **new})
         return [json.dumps(values) if line is lines[index] else line for line in lines]
 
     return edit
@@ -175,10 +188,67 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a row is lost": (without(2), "footer counts 3 rows, there are 2"),
     "a row is there twice": (lambda lines: [*lines[:2], lines[1], lines[2], lines[-1]], "duplicate row fbgemm/F.relu/"),
     "a newer schema": (edited(0, schema=2), "schema 2; this version reads 1"),
-    "no schema": (edited(0, schema=None), "schema None; this version reads 1"),
-    "a row without an id": (edited(1, id=None), "damaged row"),
-    "a row without kernels": (edited(1, kernels=None), "damaged row"),
+    "no schema": (edited(0, schema=NO), "schema None; this version reads 1"),
+    "a row without an id": (edited(1, id=NO), ":2: damaged row None: a row has no id"),
+    "a row without kernels": (edited(1, kernels=NO), "a row has no kernels"),
+    "an unknown verdict": (edited(1, verdict="passes"), "verdict 'passes' is none of conforms, deviates"),
+    "an unknown check": (edited(2, checks={"speed": "pass"}), "check 'speed' is none of matched"),
+    "an unknown outcome": (edited(2, checks={"stable": "maybe"}), "stable is 'maybe', which is none of pass"),
+    "a row without checks": (edited(2, checks=NO), "a row has no checks"),
+    "a row that conforms, with no check": (edited(3, checks={}), "it conforms and has no check matched"),
+    "a row that conforms, with a check too few": (edited(3, checks={"stable": NO}), "has no check stable"),
+    "a row that conforms, with a check that fails": (edited(3, checks={"stable": "fail"}), "conforms and stable fails"),
+    "a row that deviates, with no check": (edited(2, checks={}), "it deviates and has no check matched"),
+    "a row that deviates, with no check that fails": (edited(2, checks={"numerics": "pass"}), "and no check fails"),
+    "a crash with checks": (edited(3, verdict="crashes"), "verdict 'crashes' and checks"),
+    "an unavailable row with checks": (edited(3, verdict="unavailable"), "verdict 'unavailable' and checks"),
+    "a text for a number": (edited(1, seconds="soon"), "seconds is 'soon', which is not a number of seconds"),
+    "a number for a text": (edited(1, detail=7), "detail is 7, which is not a text"),
+    "a flag for a count": (edited(2, total=True), "total is True, which is not a count or null"),
+    "a count below zero": (edited(2, ties=-1), "ties is -1, which is not a count or null"),
+    "a text for a list": (edited(2, kernels="quantized.linear"), "which is not a list of texts"),
+    "a list for the checks": (edited(2, checks=[]), "checks is [], which is not texts by name"),
+    "NaN": (edited(2, sqnr_db=float("nan")), ":3: not a rows file, or damaged: NaN is no number"),
+    "infinity": (edited(2, sqnr_db=float("inf")), ":3: not a rows file, or damaged: Infinity is no number"),
+    "a number beyond float64": (
+        lambda lines: [line.replace(": 41.5", ": 1e999") for line in lines],
+        "sqnr_db is inf, which is not a number or null",
+    ),
+    **{
+        f"an id of another {name}": (edited(1, **{name: other}), "damaged row fbgemm/F.relu/static-quint8/ptq/default/")
+        for name, other in {
+            "backend": "x86",
+            "pattern": "nn.ReLU",
+            "dtype_config": "static-qint8",
+            "flow": "qat",
+            "variant": "large",
+            "profile": "typical",
+            "engine": "x86",
+        }.items()
+    },
+    **{
+        f"other {name} counted": (edited(-1, **{name: {other: 9}}), f"the footer counts {{{first}")
+        for name, other, first in (
+            ("verdicts", "conforms", "'conforms': 9"),
+            ("checks", "numerics", "'matched': 0, 'observed': 0"),
+            ("engines", "fbgemm", "'fbgemm': 9} engines of rows, there are {'fbgemm': {"),
+        )
+    },
+    "no engines counted": (edited(-1, engines=NO), "the footer counts None engines of rows, there are {'fbgemm': {"),
+    "more known ones counted": (edited(-1, known=2), "the footer counts 2 known of rows, there are 1"),
 }
+
+
+def test_the_checks_of_a_profile_are_those_that_its_runs_go_through() -> None:
+    assert CHECKS_OF["laws"] == laws.CHECKS
+    assert set(CHECKS_OF) == {*CASES, *PROPERTIES}
+
+
+@pytest.mark.parametrize("profile", CHECKS_OF)
+def test_a_row_of_every_profile_is_read_back(profile: str, path: Path) -> None:
+    named = {"id": f"fbgemm/nn.ReLU/static-quint8/ptq/default/{profile}@fbgemm", "profile": profile}
+    one = row(**named, checks=dict.fromkeys(CHECKS_OF[profile], "pass"))
+    assert read(write(path, [one])).rows == (one,)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -202,7 +272,7 @@ def test_a_row_of_a_newer_suite_is_refused_by_its_field(path: Path) -> None:
 
 def test_bytes_that_are_not_text_are_one_error_that_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00rows")
-    with pytest.raises(UsageError, match=r"binary\.jsonl: not a rows file, or damaged"):
+    with pytest.raises(UsageError, match=r"binary\.jsonl:1: not a rows file, or damaged"):
         read(tmp_path / "binary.jsonl")
 
 

@@ -116,10 +116,43 @@ def test_an_output_that_is_quantized_itself_is_found_too() -> None:
     assert torch.equal(output.values, output.quantized.dequantize())
 
 
+def test_an_output_that_no_dequantize_call_made_is_left_quantized() -> None:
+    x = torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)
+    assert [output.left_quantized for output in execute(lambda x: (x.dequantize(), x), [x]).outputs] == [False, True]
+
+
+def test_a_copied_output_keeps_its_values_when_the_memory_is_written_to() -> None:
+    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        (output,) = execute(lambda x: x.view(-1), [given]).outputs
+        kept, before = output.copied(), output.raw.dequantize().clone()
+        given.relu_()
+        assert torch.equal(kept.raw.dequantize(), before)
+        assert not torch.equal(output.raw.dequantize(), before)
+
+
+def test_a_kernel_that_writes_to_what_it_is_given_is_named_unless_it_declares_so() -> None:
+    lies = torch.library.Library("lies", "FRAGMENT")  # type: ignore[no-untyped-call]
+    for schema in ("over(Tensor x) -> Tensor", "declared(Tensor(a!) x) -> Tensor"):
+        name = lies.define(schema)  # type: ignore[no-untyped-call]
+        for key in ("CPU", "QuantizedCPU"):
+            lies.impl(name.rpartition(":")[2], lambda x: x.relu_().clone(), key)  # type: ignore[no-untyped-call]
+    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        assert execute(torch.ops.lies.declared, [given.clone()]).writes == ()
+        assert execute(torch.ops.lies.over, [given.clone()]).writes == ("lies.over writes to its tensor 0",)
+        assert execute(torch.ops.lies.over, [given.relu_()]).writes == ()  # which is not changed
+    assert execute(torch.relu, [torch.tensor([float("nan")])]).writes == ()
+
+
 def test_a_float_output_has_no_codes_even_where_codes_were_on_the_way() -> None:
     (output,) = execute(lambda x: requantized(x) + 1, [X]).outputs
     assert output.quantized is None
     assert torch.equal(output.values, requantized(X) + 1)
+
+
+def test_an_output_that_was_written_to_has_no_codes() -> None:
+    (output,) = execute(lambda x: requantized(x).relu_(), [X]).outputs
+    assert output == Output(output.values)
+    assert torch.equal(output.values, requantized(X).relu())
 
 
 def test_what_was_quantized_is_recorded_with_what_it_became() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .variant import Operand, Shape, Variant, batch_variants, data_variants, operands
+from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
 
 IMAGE: Shape = (2, 4, 7, 5)
 """Default shape: 280 elements, so that vector loops have a scalar tail."""
@@ -21,6 +21,7 @@ def _unary(call: str, init: str = "", shape: Shape = IMAGE, **fields: object) ->
         default.named("reused", result="y, x", core=False),
         *batch_variants(default, 0, 1),
         *data_variants(default),
+        *layout_variants(default),
     ]
 
 
@@ -92,6 +93,8 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         for v in _module("nn.Softmax", inplace=False)
     ]
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
+    vector = next(v for v in softmax if v.name == "vector")
+    softmax.append(vector.named("empty_vector", batch=0))
     yield "nn.Softmax", _fixed(softmax, probability=True)
 
 
@@ -144,6 +147,9 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         default,
         number,
         default.named("other_scale", operands=operands(IMAGE, y=Operand(IMAGE, exponent=-3))),
+        # of another scale too: sums of tensors of one scale are the same with zero points exchanged
+        default.named("other_zero_point", operands=operands(IMAGE, y=Operand(IMAGE, exponent=-1, data="positive"))),
+        *([default.named("symmetric", data="symmetric")] if symbol == "add" else []),
         default.named("broadcast", operands=operands(IMAGE, (4, 1, 1)), core=False),
         default.named("broadcast_left", operands=operands((4, 1, 1), IMAGE), core=False),
         default.named("same_tensor", call=call.format("x", "x"), operands=operands(IMAGE)),
@@ -153,7 +159,8 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         default.named("large", operands=operands((4, 3, 67), (4, 3, 67)), core=False),
         default.named("vector", operands=operands((3,), (3,)), core=False),
         *batch_variants(default, 0, 1),
-        *data_variants(default),
+        # sums of negative numbers before a ReLU: all that is left is zero, and the output's scale the least there is
+        *(v.named(v.name, core=v.name == "negative" and symbol == "add") for v in data_variants(default)),
         number.named("scalar_negative", call=call.format("x", "-2.0"), core=False),
         number.named("scalar_integer", call=call.format("x", "2"), core=False),
         *([number.named("scalar_zero", call=call.format("x", "0.0"), core=False)] if symbol == "mul" else []),
@@ -183,6 +190,9 @@ def _binary_table() -> Iterator[tuple[str, list[Variant]]]:
             matmul.named("vector", operands=operands((4, 5), (5,)), core=False),
             matmul.named("dot", operands=operands((5,), (5,)), core=False),
             matmul.named("other_scale", operands=operands((2, 4, 5), y=Operand((2, 5, 3), exponent=-3)), core=False),
+            matmul.named(
+                "other_zero_point", operands=operands((2, 4, 5), y=Operand((2, 5, 3), data="positive")), core=False
+            ),
             matmul.named("keyword", call="torch.matmul(input=x, other=y)", core=False),
             matmul.named("same_tensor", call="torch.matmul(x, x)", operands=operands((4, 4)), core=False),
             *data_variants(matmul),

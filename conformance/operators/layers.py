@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .variant import Operand, Shape, Variant, batch_variants, data_variants, operands
+from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
 from .weighted import SPATIAL
 
 CHANNELS = 4
@@ -20,6 +20,8 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
             *data_variants(norm),
             norm.named("wide", init=f"nn.BatchNorm{rank}d(67)", operands=operands((2, 67, *SPATIAL[rank])), core=False),
             norm.named("called_twice", call="self.op(self.op(x))", core=False),
+            norm.named("called_twice_unit", call="self.op(self.op(x))", data="unit", core=False),
+            *layout_variants(norm),
             norm.named("keyword", call="self.op(input=x)", core=False),
         ]
         yield f"nn.BatchNorm{rank}d", plain
@@ -67,7 +69,7 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
             *data_variants(group),
         ],
     )
-    for rank in (1, 2, 3):
+    for rank, few in ((1, (8,)), (2, (4, 2)), (3, (2, 2, 2))):
         instance = Variant(
             "default", "self.op(x)", operands((2, 4, *SPATIAL[rank])), f"nn.InstanceNorm{rank}d(4)", core=True
         )
@@ -80,6 +82,17 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
                 *batch_variants(instance),
                 *data_variants(instance),
                 instance.named("unbatched", operands=operands((4, *SPATIAL[rank])), core=False),
+                # more items than a channel has elements: in channels_last, and in what one channel makes look like it
+                *layout_variants(
+                    instance.named("many_items", operands=operands((9, 4, *few))), "many_items_channels_last"
+                ),
+                instance.named(
+                    "many_items_one_channel",
+                    init=f"nn.InstanceNorm{rank}d(1)",
+                    operands=operands((9, 1, *few)),
+                    core=False,
+                ),
+                *layout_variants(instance),
                 instance.named(
                     "running_stats", init=f"nn.InstanceNorm{rank}d(4, track_running_stats=True)", core=False
                 ),
@@ -103,6 +116,9 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
             functional.named("eps", call="F.instance_norm(x, weight=self.weight, bias=self.bias, eps=0.5)", core=False),
             *batch_variants(functional, 1),
             *data_variants(functional),
+            *layout_variants(
+                functional.named("many_items", operands=operands((9, 4, 4, 2))), "many_items_channels_last"
+            ),
         ],
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .elementwise import IMAGE, _label, in_network
-from .variant import Shape, Variant, batch_variants, data_variants, operands
+from .variant import Shape, Variant, batch_variants, data_variants, layout_variants, operands
 
 SIGNALS: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}
 
@@ -21,7 +21,13 @@ def _each(call: str, options: list[str], shape: Shape, *, init: str = "") -> lis
         default.named(_named(option), call=call.format(option), init=init.format(option), core=False)
         for option in options[1:]
     ]
-    return [default, *rest, *batch_variants(default, 0, 1), *data_variants(default, "positive", "negative")]
+    return [
+        default,
+        *rest,
+        *batch_variants(default, 0, 1),
+        *data_variants(default, "positive", "negative"),
+        *layout_variants(default),
+    ]
 
 
 def _module(module: str, options: list[str], shape: Shape) -> list[Variant]:
@@ -33,6 +39,12 @@ def _function(function: str, options: list[str], shape: Shape, keyword: str = ""
     """`keyword` is the first option with its name, where `options` gives it without."""
     variants = _each(f"{function}(x, {{}})", options, shape)
     return [*variants, variants[0].named("keyword", call=f"{function}(input=x, {keyword or options[0]})", core=False)]
+
+
+def _padded_below_zero(name: str, variants: list[Variant]) -> list[Variant]:
+    """Where all data are negative, a maximum over padding shows what the padding holds."""
+    padded = [variant for variant in variants if "padding_1" in variant.name] if name == "MaxPool" else []
+    return [variant.named("padded_negative", data="negative") for variant in padded]
 
 
 def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -57,7 +69,21 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
         ):
             variants = _module(f"nn.{name}{rank}d", options, shape)
             default = variants[0]
-            yield f"nn.{name}{rank}d", [*variants, default.named("unbatched", operands=operands(image), core=False)]
+            # one element of each channel, in which memory formats look alike
+            spread = operands((2, 4, *(1,) * rank))
+            yield (
+                f"nn.{name}{rank}d",
+                [
+                    *variants,
+                    *_padded_below_zero(name, variants),
+                    default.named("unbatched", operands=operands(image), core=False),
+                    *(
+                        [default.named("spread", init=f"nn.{name}{rank}d(2)", operands=spread, core=False)]
+                        if name.startswith("Adaptive")
+                        else []
+                    ),
+                ],
+            )
             snake = {"AdaptiveAvgPool": "adaptive_avg_pool", "AvgPool": "avg_pool", "MaxPool": "max_pool"}[name]
             functional = _each(f"F.{snake}{rank}d(x, {{}})", options, shape)
             parameter = {"AdaptiveAvgPool": "output_size", "AvgPool": "kernel_size", "MaxPool": "kernel_size"}[name]
@@ -65,8 +91,14 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                 f"F.{snake}{rank}d",
                 [
                     *functional,
+                    *_padded_below_zero(name, functional),
                     functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
                     functional[0].named("unbatched", operands=operands(image), core=False),
+                    *(
+                        [functional[0].named("spread", call=f"F.{snake}{rank}d(x, 2)", operands=spread, core=False)]
+                        if name.startswith("Adaptive")
+                        else []
+                    ),
                 ],
             )
 
@@ -138,6 +170,8 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
             variants = _each(call.format(function), options, IMAGE)
             if any(option.startswith(("x.shape", "2, 4, 35")) for option in options):
                 variants = [v for v in variants if v.batch is None or "shape" in v.call]
+            if function == "view":  # a channels-last tensor cannot be seen so
+                variants = [v for v in variants if v.name != "channels_last"]
             if function == "reshape":  # torch's default mappings have it take over the qparams that are there
                 variants.append(in_network(variants[0]))
             yield name.format(function), variants

@@ -1,0 +1,92 @@
+"""Run the whole suite again and again, in other orders and with other numbers of workers, and hold the rows to each other.
+
+    python tests/run_repeatedly.py [--times N] [--backend NAME …] [--keep FOLDER]
+
+Everything in a row but its seconds has to be the same every time. What is not is printed, and the exit status is 1; so it is
+if an invocation fails.
+"""
+
+import argparse
+import itertools
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from conformance.rows import Row, read
+
+ROOT = Path(__file__).parent.parent
+WORKERS = ("2", "1", "3", "0", "4")
+"""Numbers of workers, in turn; 0 is a process without any."""
+SHOWN = 20
+
+
+def command(backend: str, number: int, results: Path) -> list[str]:
+    """The command of one invocation, in an order of its own."""
+    workers = WORKERS[number % len(WORKERS)]
+    shuffled = ["--random-order", f"--random-order-seed={number}", "--random-order-bucket=global"]
+    options = ["-q", "-p", "no:cacheprovider", "-n", workers, "--backend", backend, "--results", str(results)]
+    return [sys.executable, "-m", "pytest", "conformance", *shuffled, *options]
+
+
+def told(row: Row) -> Mapping[str, Any]:
+    """What has to be the same every time."""
+    return {name: value for name, value in asdict(row).items() if name != "seconds"}
+
+
+def differences(first: Iterable[Row], again: Iterable[Row]) -> Iterator[str]:
+    """Yield what is not the same in two sets of rows."""
+    before, after = ({row.id: told(row) for row in rows} for rows in (first, again))
+    for name in sorted({*before, *after}):
+        if name not in before or name not in after:
+            yield f"{name}: has a row in one invocation and none in another"
+            continue
+        for field, value in before[name].items():
+            if after[name][field] != value:
+                yield f"{name}: {field}: {value!r}, then {after[name][field]!r}"
+
+
+def repeated(backend: str, times: int, folder: Path) -> Iterator[str]:
+    """Run one backend `times` times and yield what is wrong; says on stderr how far it is."""
+    first: Sequence[Row] = ()
+    for number in range(times):
+        results = folder / f"{backend}-{number}.jsonl"
+        done = subprocess.run(command(backend, number, results), cwd=ROOT, capture_output=True, text=True, check=False)
+        workers = WORKERS[number % len(WORKERS)]
+        last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
+        print(f"{backend} {number + 1}/{times}, {workers} workers: {last}", file=sys.stderr, flush=True)
+        if done.returncode:
+            yield f"{backend}, order {number}, {workers} workers: exit status {done.returncode}: {last}"
+        if not results.exists():
+            yield f"{backend}, order {number}, {workers} workers: no rows: {done.stderr.strip()[-500:]}"
+            continue
+        rows = read(results).rows
+        yield from differences(first or rows, rows)
+        first = first or rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=10, metavar="N", help="how often (default 10)")
+    parser.add_argument("--backend", action="append", default=[], metavar="NAME", help="this backend; repeatable")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the rows files here")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        backends = options.backend or ["qnnpack", "fbgemm", "onednn"]
+        found = itertools.chain.from_iterable(repeated(backend, options.times, folder) for backend in backends)
+        wrong = list(found)
+    print("\n".join(wrong[:SHOWN]) or f"{options.times} times the same rows")
+    if len(wrong) > SHOWN:
+        print(f"… and {len(wrong) - SHOWN} more")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
