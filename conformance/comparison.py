@@ -68,7 +68,7 @@ def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Ex
     wrong, tied = off > allowed.anywhere, (off == 0) & (codes != expected.code.int())
     positions = exact() if bool(wrong.any()) else None
     if positions is not None:
-        wrong &= (off > allowed.steps) | ((positions - positions.floor() - 0.5).abs() > allowed.band)
+        wrong &= (codes - positions).abs() > allowed.steps - 0.5 + allowed.band
     detail = ""
     if bool(wrong.any()):
         columns = {"got": codes, "golden": expected.code}

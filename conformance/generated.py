@@ -1,5 +1,6 @@
 """Strategies for cases: a claim's operator with drawn geometry, options, call style, operands, layouts and qparams."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def geometries(draw: DrawFn, rank: int, *, transposed: bool, functional: bool) -
     groups = draw(st.sampled_from((1, 1, 2, 3, 4, 8)))
     left, right = (draw(st.integers(1, 4) if groups > 1 else SIZES) * groups for _ in range(2))
     if groups > 1:
-        like |= {"groups", "depthwise"} if left == groups else {"groups"}
+        like |= {"groups", "depthwise"} if left == groups or transposed else {"groups"}
     options: dict[str, object] = {}
     kernel = draw(_each(rank, st.integers(1, 4)))
     if isinstance(kernel, tuple):
@@ -192,6 +193,9 @@ def linears(draw: DrawFn, operator: str, *, alone: bool) -> tuple[Variant, set[s
     return wrapped(variant, operator), like
 
 
+MOST = 100_000
+"""Elements of an output: larger ones take time and show nothing that smaller ones do not."""
+
 NUMBER = re.compile(r"(?<![\w.\[])-?\d+(?:\.\d+)?(?![\w.\]])")
 """A number that stands alone in source text, and is no index."""
 
@@ -233,6 +237,7 @@ def redrawn(draw: DrawFn, base: Variant, *, tied: bool, most: int = 65) -> tuple
         )
         for name, spec in base.operands.items()
     }
+    assume(all(math.prod(spec.shape) <= MOST // 10 for spec in operands.values()))
     made = replace(
         base,
         operands=operands,
@@ -343,10 +348,6 @@ def run_of(backend: BackendClaims, drawn: Drawn) -> Run:
     """The run that a drawn case is."""
     claim = next(claim for claim in backend.claims if claim.id == drawn.claim)
     return Run(backend, claim, drawn.flow, drawn.variant, GENERATED, drawn.engine)
-
-
-MOST = 100_000
-"""Elements of an output: larger ones take time and show nothing that smaller ones do not."""
 
 
 def valid(run: Run) -> bool:

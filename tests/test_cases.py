@@ -10,11 +10,12 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 
 from configs import dtypes
 from configs.registry import BACKENDS
-from conformance.cases import CASES, Run, runs, select
+from conformance.cases import CASES, KERNEL_ONLY, Run, runs, select
 from conformance.claims import BackendClaims, backend, claims_of
 from conformance.engines import engine
 from conformance.errors import UsageError
 from conformance.operators import OPERATORS
+from conformance.pipeline import float_outputs, subject
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
@@ -122,7 +123,8 @@ def variants_of(claim: str, flow: str) -> set[str]:
 
 
 def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_module() -> None:
-    assert variants_of("fbgemm/nn.Linear/static-quint8", "qat") == {v.name for v in OPERATORS["nn.Linear"] if v.core}
+    core = {v.name for v in OPERATORS["nn.Linear"] if v.core}
+    assert variants_of("fbgemm/nn.Linear/static-quint8", "qat") == core - set(KERNEL_ONLY)
     assert variants_of("fbgemm/nn.Linear/static-quint8", "ptq") == {v.name for v in OPERATORS["nn.Linear"]}
     trained = variants_of("fbgemm/nnqat.Embedding/weight-quint4x2", "qat")
     assert "odd_width" in trained
@@ -132,6 +134,48 @@ def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_modul
 def test_per_channel_weights_are_varied_only_where_weights_are_quantized() -> None:
     assert "per_channel" in variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
     assert "per_channel" not in variants_of("fbgemm/nn.Linear/dynamic-float16", "ptq")
+
+
+def test_what_is_observed_of_activations_is_varied_only_where_they_are_statically_quantized() -> None:
+    observed = {"saturates", "symmetric"}
+    assert observed <= variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
+    assert observed <= variants_of("fbgemm/nn.Linear+nn.ReLU/static-quint8", "ptq")
+    assert "symmetric" in variants_of("fbgemm/torch.add+F.relu/static-quint8", "ptq")
+    for claim in ("fbgemm/nn.Linear/dynamic-quint8", "fbgemm/nn.Linear/dynamic-float16"):
+        assert not observed & variants_of(claim, "ptq")
+
+
+def of_variant(claim: str, name: str) -> Run:
+    return next(run for run in of_claim(claim) if run.variant is not None and run.variant.name == name)
+
+
+@pytest.mark.parametrize("claim", ["qnnpack/nn.Linear/static-quint8", "qnnpack/nn.Conv2d/static-qint8"])
+def test_what_saturates_exceeds_the_range_of_its_output_on_both_sides_and_that_of_its_input_on_none(claim: str) -> None:
+    given = subject(of_variant(claim, "saturates"))
+    (seen,), (executed,) = given.calibration, given.inputs
+    assert (seen.min(), seen.max()) == (executed.min(), executed.max())
+    (before,), (after,) = float_outputs(given, given.calibration), float_outputs(given)
+    assert float(after.min()) < 2 * float(before.min()) < 0 < 2 * float(before.max()) < float(after.max())
+
+
+def test_channels_have_scales_of_their_own_where_weights_are_quantized_per_channel() -> None:
+    for name, factors in (("per_channel", [1, 2, 4, 1, 2, 4, 1, 2]), ("default", [1] * 8)):
+        given = subject(of_variant("fbgemm/nn.Linear/static-quint8", name))
+        greatest = given.model.op.weight.abs().amax(1)  # type: ignore[union-attr, operator]
+        assert [float(greatest[0] / one) for one in greatest] == factors
+
+
+def test_a_second_operand_may_have_a_zero_point_of_its_own() -> None:
+    given = subject(of_variant("qnnpack/torch.add/static-quint8", "other_zero_point"))
+    x, y = given.inputs
+    assert x.min() < 0 <= y.min()
+
+
+@pytest.mark.parametrize("claim", ["nn.MaxPool1d", "nn.MaxPool2d", "F.max_pool1d", "F.max_pool2d"])
+def test_maxima_over_padding_are_tried_below_zero(claim: str) -> None:
+    run = of_variant(f"qnnpack/{claim}/static-quint8", "padded_negative")
+    assert "padding=1" in run.model.source
+    assert float(subject(run).inputs[0].max()) <= 0
 
 
 def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:

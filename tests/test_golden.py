@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance import pipeline, session
+from conformance import session
 from conformance.__main__ import main
 from conformance.cases import Run, runs
 from conformance.checks import CHECKS, Outcome
@@ -134,8 +135,8 @@ def test_the_stored_goldens_are_those_that_the_registered_backends_need_and_smal
         for one in runs(backend(name))
         if one.variant is not None and one.profile == "exact"
     }
-    without = {name for name in needed - listed if "hardsigmoid" not in name and "float16/qat" not in name}
-    assert not without
+    impossible = re.compile(r"Tensor\.hardsigmoid|.*float16/qat|nniqat\.ConvBn.*/padding_same/")
+    assert not {name for name in needed - listed if not impossible.match(name)}
     assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < LIMIT
     assert {path.name for path in GOLDEN.iterdir()} == {MANIFEST, *Store().files}
 
@@ -312,32 +313,15 @@ def test_a_false_golden_is_caught(store: Store, change: Callable[[Golden], Golde
 
 
 def test_swapped_scales_of_channels_are_caught(store: Store) -> None:
-    def unequal(honest: Callable[..., Subject]) -> Callable[..., Subject]:
-        """The run's model with channels of unequal scales."""
-
-        def build(one: Run) -> Subject:
-            given = honest(one)
-            with torch.no_grad():
-                given.model.op.weight[0] *= 0.25  # type: ignore[index,operator,union-attr]
-            return given
-
-        return build
-
     def swap(golden: Golden) -> Golden:
         return with_qparams(golden, "weight", lambda scale, zero_point: (scale.flip(0), zero_point))
 
-    pipeline_subject = pipeline.subject
-    pipeline.subject = unequal(pipeline_subject)
-    try:
-        given = pipeline.subject(run(PER_CHANNEL))
-        golden = golden_of(compute(given))
-        assert golden.qparams["weight"][0][0] == 0.25 * golden.qparams["weight"][0][-1]
-        for change, caught in ((lambda same: same, set()), (swap, {"reference"})):
-            store.write({name_of(run(PER_CHANNEL)): (change(golden), digest_in(given))})
-            outcomes = judged(Store(store.folder), PER_CHANNEL)
-            assert {name for name, outcome in outcomes.items() if outcome.result == "fail"} == caught
-    finally:
-        pipeline.subject = pipeline_subject
+    golden, goes_in = made(PER_CHANNEL)
+    assert golden.qparams["weight"][0][0] != golden.qparams["weight"][0][-1]
+    for change, caught in ((lambda same: same, set()), (swap, {"reference"})):
+        store.write({name_of(run(PER_CHANNEL)): (change(golden), goes_in)})
+        outcomes = judged(Store(store.folder), PER_CHANNEL)
+        assert {name for name, outcome in outcomes.items() if outcome.result == "fail"} == caught
 
 
 @pytest.mark.parametrize("name", [LINEAR, RELU, DYNAMIC, PER_CHANNEL])
@@ -473,7 +457,7 @@ def test_what_differs_is_said_in_words() -> None:
     golden, _ = made(PER_CHANNEL)
     other = with_qparams(golden, "weight", lambda scale, zero_point: (scale * 2, zero_point))
     (words,) = difference(golden, other)
-    assert words.startswith("weight scale [0.0078125, 0.0078125, 0.0078125, 0.0078125, …] becomes [0.015625, ")
+    assert words.startswith("weight scale [0.0078125, 0.00390625, 0.001953125, 0.0078125, …] becomes [0.015625, ")
     assert [*difference(golden, dataclasses.replace(golden, names=("float",)))] == ["outputs output become float"]
     shorter = with_output(golden, low=golden.outputs[0].low[:1], high=golden.outputs[0].high[:1])
     assert [*difference(golden, shorter)] == ["output 0 torch.uint8 (4, 8) becomes torch.uint8 (1, 8)"]

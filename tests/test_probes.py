@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conformance.probes import RANGES, bounds, fill, grid, integers
+from conformance.probes import RANGES, bounds, ends_alone, fill, grid, integers
 
 KEYS = st.text("abcdefghij/._-@", min_size=1, max_size=20)
 steadily = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -176,7 +176,7 @@ def test_another_key_fills_a_model_otherwise() -> None:
 @pytest.mark.parametrize("steps", [255, 127, 15])
 def test_bounds_span_as_many_steps_as_there_are_codes_and_hold_zero(data: str, steps: int) -> None:
     low, high, exponent = bounds(data, steps)
-    assert high - low == steps
+    assert high - low == (steps if data != "symmetric" else steps - 1)
     assert low <= 0 <= high
     assert exponent == RANGES[data].exponent
 
@@ -191,10 +191,18 @@ def test_bounds_span_as_many_steps_as_there_are_codes_and_hold_zero(data: str, s
         ("huge", (-128, 127, 3)),
         ("unit", (0, 255, -8)),
         ("signed_unit", (-128, 127, -7)),
+        ("symmetric", (-127, 127, -4)),
     ],
 )
 def test_bounds_of_eight_bits(data: str, expected: tuple[int, int, int]) -> None:
     assert bounds(data, 255) == expected
+
+
+def test_the_ends_alone_are_left_of_data() -> None:
+    data = grid("key", (2, 3, 4), -128, 127, -4)
+    alone = ends_alone(data)
+    assert (alone.min(), alone.max()) == (data.min(), data.max()) == (data[0, 0, 0], data[-1, -1, -1])
+    assert int(alone.count_nonzero()) == 2
 
 
 @pytest.mark.parametrize(("data", "lowest", "highest"), [("unit", 0.0, 1.0), ("signed_unit", -1.0, 1.0)])

@@ -16,6 +16,7 @@ from configs import dtypes
 from configs.registry import BACKENDS
 from conformance.cases import CASES, Run, runs
 from conformance.claims import backend
+from conformance.oracle.arithmetic import extremes, power_of_two_qparams
 from conformance.pipeline import names
 from conformance.probes import bounds, grid
 from conformance.quantization import (
@@ -27,6 +28,7 @@ from conformance.quantization import (
     dtype_config_name,
     recipe,
 )
+from conformance.scheme import Grid
 
 steadily = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 FLOATS = st.floats(-1e4, 1e4, width=32)
@@ -108,6 +110,32 @@ def test_data_on_the_grid_are_reproduced_exactly_and_use_every_code(kind: str, d
     assert torch.equal(quantized.dequantize(), values)
     codes = quantized.int_repr()
     assert (int(codes.min()), int(codes.max())) == (options["quant_min"], options["quant_max"])
+
+
+@pytest.mark.parametrize("kind", ["quint8", "quint8 reduced", "qint8"])
+def test_symmetric_data_on_the_grid_are_reproduced_exactly_around_the_middle_code(kind: str) -> None:
+    options = {**OBSERVERS[kind], "qscheme": torch.per_tensor_symmetric}
+    low, high, exponent = bounds("symmetric", options["quant_max"] - options["quant_min"])
+    values = grid("key", (64,), low, high, exponent)
+    scale, zero_point = qparams(PowerOfTwoObserver(**options), values)
+    middle = 0 if kind == "qint8" else (options["quant_min"] + options["quant_max"]) // 2
+    assert (scale.item(), int(zero_point)) == (2.0**exponent, middle)
+    assert int(qparams(MinMaxObserver(**options), values)[1]) == middle
+    quantized = torch.quantize_per_tensor(values, scale.item(), int(zero_point), options["dtype"])
+    assert torch.equal(quantized.dequantize(), values)
+    made = Grid(kind.split()[0], options["quant_min"], options["quant_max"], "symmetric")
+    exact = power_of_two_qparams(*extremes(values, made), made)
+    assert (exact.scale.item(), int(exact.zero_point)) == (scale.item(), middle)
+
+
+@pytest.mark.parametrize("qat", [False, True])
+def test_activations_are_symmetric_where_the_variant_says(qat: bool) -> None:
+    for symmetric, qscheme in ((True, torch.per_tensor_symmetric), (False, torch.per_tensor_affine)):
+        made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=qat, per_channel=False, symmetric=symmetric)
+        observer = observer_of(evaluated(made).activation)
+        assert (observer.qscheme, observer.quant_max) == (qscheme, 127)
+        assert made.scheme.activation is not None
+        assert made.scheme.activation.zero_point == ("symmetric" if symmetric else "affine")
 
 
 @pytest.mark.parametrize(("low", "high"), [(-128, 127), (-127, 127)])

@@ -214,14 +214,14 @@ FAULTS = [
     ),
     of(
         "the bias is the argument of another index",
-        "parity",
+        "observed parity",
         "fbgemm",
         changed("F.conv2d", _input_type_to_index={"weight": 1, "bias": 3}),
         static("F.conv2d"),
     ),
     of(
         "no argument is a parameter",
-        "lowered parity reference",
+        "lowered observed parity reference",
         "fbgemm",
         changed("F.linear", _input_type_to_index={}),
         static("F.linear"),
