@@ -122,10 +122,14 @@ class Conformance:
 
     @cached_property
     def selection(self) -> Any:
+        import torch
+
         from .golden import GOLDEN
         from .ledger import KNOWN
         from .session import Selection
 
+        # before a config is loaded: a pool of threads that its module starts would be missing in the children
+        torch.set_num_threads(1)
         option = self.config.getoption
         return Selection(
             option("backend"),

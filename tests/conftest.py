@@ -1,9 +1,6 @@
 """One thread of torch in the tests' own process, so that it can fork children that compute."""
 
-import pytest
 import torch
 
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
+# before any test module is imported: what those compute as they are collected must not start a pool of threads either
+torch.set_num_threads(1)

@@ -410,3 +410,19 @@ def test_a_killed_invocation_leaves_its_rows_aside(halfway: tuple[Path, subproce
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds == ["header", *["row"] * (len(lines) - 1)]
     assert len(lines) > 1
+
+
+def test_a_config_that_computes_as_it_is_loaded_leaves_no_threads_that_children_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "computing.py").write_text(
+        "import torch\nfrom configs.qnnpack import get_qnnpack_backend_config\n"
+        "torch.quantize_per_tensor(torch.rand(10**6), 0.1, 0, torch.quint8)\n"
+        "def config():\n    return get_qnnpack_backend_config().set_name('computing')\n"
+    )
+    name = "computing/nn.Hardswish/static-quint8/ptq/large/laws@qnnpack"
+    options = ("--backend-config", "computing:config", "--engine", "qnnpack", *cases(name))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # as many as other machines have cores
+    done = invoke(tmp_path, *options, suite="conformance/test_laws.py")
+    assert done.results.exists(), done.output
+    assert {row.verdict for row in done.rows.values()} == {"conforms"}, done.output
