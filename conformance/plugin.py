@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from error
     # two runs side by side that try two threads each are more than two cores: threads that wait must not spin
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from . import search  # noqa: F401  # its profiles are there when hypothesis' plugin, which comes later, chooses one
+
     config.stash[Conformance.KEY] = made = Conformance(config)
     config.pluginmanager.register(made, "conformance-session")
 
@@ -119,6 +121,7 @@ class Conformance:
         self.writer: Any = None
         self.unexpected: list[Any] = []
         self.unneeded: list[Any] = []
+        self.searches: list[Sequence[int]] = []
 
     @cached_property
     def selection(self) -> Any:
@@ -244,6 +247,8 @@ class Conformance:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call":
+            self.searches += [counts for name, counts in report.user_properties if name == DRAWN]
         attached = getattr(report, "conformance", None)
         if attached is None or self.writer is None:
             return
@@ -277,12 +282,15 @@ class Conformance:
         self.worker_seconds += getattr(node, "workeroutput", {}).get("seconds", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.writer is not None:
-            from .summary import lines
+        from .summary import drawn, lines
 
+        if self.writer is not None or self.searches:
             terminalreporter.section("conformance")
+        if self.writer is not None:
             for line in lines(self.writer, self.unexpected, self.unneeded):
                 terminalreporter.line(line)
+        if self.searches and self.controls:
+            terminalreporter.line(drawn(self.searches))
 
 
 def run_of(nodeid: str) -> str:
@@ -291,6 +299,8 @@ def run_of(nodeid: str) -> str:
 
 
 ROW = pytest.StashKey[dict[str, Any]]()
+DRAWN = "drawn"
+"""The property of a report that counts the cases that a search tried, those without a certain answer, and those new."""
 
 
 @pytest.fixture

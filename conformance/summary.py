@@ -46,3 +46,12 @@ def lines(writer: Writer, unexpected: Sequence[Row], unneeded: Sequence[Toleranc
     if rows and all(row.verdict == "unavailable" for row in rows):
         yield f"nothing was executed: {rows[0].detail}"
     yield f"rows: {writer.path}"
+
+
+def drawn(searches: Sequence[Sequence[int]]) -> str:
+    """The line that closes searches, from what each counted: cases tried, those without a certain answer, those new."""
+    tried, beyond, new = map(sum, zip(*searches, strict=True))
+    return (
+        f"{tried} drawn cases tried in {len(searches)} searches: {new} new; "
+        f"{beyond} have no certain answer, of which only numerics is not held"
+    )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from .generated import Family
+from .plugin import DRAWN
 from .session import probe
 from .trials import Trials, keep, reproduction
 
@@ -21,7 +22,7 @@ def test_drawn_cases(family: Family, selection: Any, request: pytest.FixtureRequ
         news.append(one)
         if option("search_minutes") is None:
             break
-    request.node.user_properties.append(("drawn", [trials.tried, trials.beyond, len(news)]))
+    request.node.user_properties.append((DRAWN, [trials.tried, trials.beyond, len(news)]))
     if news:
         first = news[0]
         pytest.fail(

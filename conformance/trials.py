@@ -62,14 +62,12 @@ class Trials:
 
     def _news(self, drawn: Drawn, outcome: Outcome[tuple[Row, str]]) -> News | None:
         if isinstance(outcome, Done):
-            row, unusable = outcome.value
+            row, _ = outcome.value
         elif isinstance(outcome, Death):
             row = Row(**describe(run_of(self.family.backend, drawn)), verdict="crashes", detail=crash(outcome))
-            unusable = ""
         else:
             raise RuntimeError(f"the suite itself fails on {drawn}:\n{outcome.traceback}")
         failed = row.failed - NOT_HELD
-        self.beyond += bool(unusable)
         if failed:
             about = like_ids(self.family.backend, drawn)
             known = {name for entry in self.entries if any(map(entry.matches, about)) for name in entry.check}
@@ -81,7 +79,9 @@ class Trials:
     def breaks(self, drawn: Drawn) -> str:
         """Try a case and return what is news about it, if anything. What shows is tried again, alone in a child."""
         self.tried += 1
-        news = self._news(drawn, self._child.do(drawn))
+        outcome = self._child.do(drawn)
+        self.beyond += isinstance(outcome, Done) and bool(outcome.value[1])
+        news = self._news(drawn, outcome)
         if news is not None:
             (outcome,) = run_isolated([drawn], self._judged)
             news = self._news(drawn, outcome)

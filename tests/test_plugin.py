@@ -222,7 +222,19 @@ def test_what_the_ledger_knows_of_cases_like_those_drawn_is_not_found(tmp_path: 
     done = invoke(tmp_path, *options, ledger=known, suite="conformance/test_operators.py")
     assert done.status == 0
     assert "1 passed" in done.output
+    assert "100 drawn cases tried in 1 searches: 0 new" in done.output
     assert not (tmp_path / "found").exists()
+
+
+def test_the_profile_of_a_nightly_search_can_be_chosen(tmp_path: Path) -> None:
+    asks = tmp_path / "test_settings.py"
+    asks.write_text(
+        "from hypothesis import settings\nimport conformance.test_operators\n\ndef test_settings():\n"
+        "    print('asked for', settings().max_examples, settings().derandomize)\n"
+    )
+    options = ("--hypothesis-profile", "nightly", "-p", "conformance.plugin", "-c", str(ROOT / "pyproject.toml"))
+    done = invoke(tmp_path, *options, suite=str(asks))
+    assert "asked for 2000 False" in done.output
 
 
 MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
