@@ -94,12 +94,11 @@ def shares(claim: Claim) -> tuple[int, ...]:
 def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
     """Yield every run of a backend on `engines`, or on those that the registry names for it."""
     engines = tuple(engines) or backend.engines
-    entries = {entry.pattern: entry for entry in backend.config.configs if not isinstance(entry.pattern, tuple)}
     for claim in backend.claims:
         covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
         # fixed-qparams functions quantize what they are given directly with their own result's qparams
         main = next((v for v in covered if v is not None and v.prelude), covered[0])
-        for flow in flows(claim, entries):
+        for flow in flows(claim, backend.entries):
             # training changes how weights and observers come about, not what the kernels are given
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
@@ -113,7 +112,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
                         yield Run(backend, claim, flow, main.named(f"{side}.{field}"), "constraints", engine)
         if main is not None:
             for engine in engines:
-                yield Run(backend, claim, flows(claim, entries)[0], large(claim), "laws", engine)
+                yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)
 
 
 def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:

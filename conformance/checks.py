@@ -13,7 +13,7 @@ from torch.ao.quantization.backend_config import BackendConfig, DTypeWithConstra
 from torch.fx import GraphModule, Node
 
 from .cases import Run
-from .comparison import Comparison, compare_outputs
+from .comparison import Comparison, compare_outputs, differ
 from .constraints import Quantized, violations
 from .golden import Golden
 from .models import operators_of
@@ -132,8 +132,7 @@ def _fused_class(evidence: Evidence) -> type[nn.Module] | None:
     For ptq, batch norm is folded into the layer, so that the class is the one declared for the pattern without it.
     """
     run = evidence.run
-    entries = {entry.pattern: entry for entry in run.backend.config.configs}
-    entry = run.claim.entry
+    entries, entry = run.backend.entries, run.claim.entry
     if run.flow == "qat":
         fused = entries.get(entry.fused_module, entry) if entry.fused_module else entry
         return fused.qat_module
@@ -511,7 +510,7 @@ def stable(evidence: Evidence) -> Outcome:
             if first.shape != again.shape:
                 problems.append(f"{name} changes the shape to {tuple(again.shape)}")
                 break
-            changed = ~((first == again) | (first.isnan() & again.isnan()))
+            changed = differ(first, again)
             if name == "channels_last" and bool(changed.any()):
                 changed &= ~_tied(evidence, number, again)
             if bool(changed.any()):

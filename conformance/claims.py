@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
@@ -68,6 +68,11 @@ class BackendClaims:
     @property
     def patterns(self) -> int:
         return len({claim.pattern for claim in self.claims})
+
+    @cached_property
+    def entries(self) -> dict[Any, BackendPatternConfig]:
+        """The config's entries by their pattern."""
+        return {entry.pattern: entry for entry in self.config.configs}
 
 
 def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:

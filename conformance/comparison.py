@@ -44,6 +44,11 @@ class Comparison:
         )
 
 
+def differ(first: Tensor, again: Tensor) -> Tensor:
+    """Where two float tensors of a shape differ (bool); NaN is equal to NaN."""
+    return ~((first == again) | (first.isnan() & again.isnan()))
+
+
 def _nothing_fits(output: Output, detail: str) -> Comparison:
     return Comparison(output.values.numel(), output.values.numel(), detail=detail)
 

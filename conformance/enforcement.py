@@ -63,6 +63,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.subject = pipeline.subject(self.run)
         self.names = pipeline.names()
+        self.packs = engine(self.run.engine).unavailable() is None
 
     def given(self, qconfig: str) -> pipeline.Subject:
         """The run's model with another QConfig where the recipe has its own."""
@@ -130,7 +131,7 @@ class Bench:
         found: dict[str, list[tuple[str, Quantized]]] = {side: [] for side in SIDES}
         for side, name, tensor in quantized_by(pipeline.reference(prepared, self.run.backend.config), 2 * data):
             found[side].append((name, _read(tensor)))
-        if trial.weights and engine(self.run.engine).unavailable() is None:
+        if trial.weights and self.packs:
             with suppress(Exception):  # that an engine cannot pack this is told by the cases
                 lowered = pipeline.lower(prepared, self.run.backend.config)
                 found["weight"] += [("packed weight", _read(tensor)) for tensor in unpacked(lowered)]

@@ -1,7 +1,6 @@
 """A run as something that can be called with other inputs, from its float model to the engine's, for the laws to try."""
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from torch.fx import GraphModule
 from . import checks, pipeline, retrials
 from .cases import Run
 from .checks import Evidence
-from .judge import brief
+from .comparison import differ
+from .judge import brief, guarded
 from .memory import fresh_memory_holds
 from .models import variants
 from .pipeline import Stopwatch, Subject, tensors
@@ -73,7 +73,7 @@ def compared(expected: Sequence[Tensor], got: Sequence[Tensor], at_ties: Callabl
         of = f" of output {number}" if number else ""
         if first.shape != again.shape:
             return f"changes the shape{of} from {tuple(first.shape)} to {tuple(again.shape)}"
-        changed = ~((first == again) | (first.isnan() & again.isnan()))
+        changed = differ(first, again)
         if bool(changed.any()) and (steps := at_ties(number)) is not None and steps.shape == first.shape:
             changed &= (first - again).abs() > 1.001 * steps
         if bool(changed.any()):
@@ -109,14 +109,12 @@ class Broken(Exception):
 
 @contextmanager
 def stage(watch: Stopwatch, check: str, name: str) -> Iterator[None]:
-    try:
-        with watch():
-            yield
-    except MemoryError:
-        os.abort()  # the heap is damaged, as in `Judge`
-    except Exception as error:  # whatever torch raises is a finding about torch
+    def broken(error: BaseException) -> None:
         cause = error.args[0] if isinstance(error, pipeline.CannotBeBuilt) else error
         raise Broken(check, f"{name} raises {brief(cause)}") from error
+
+    with guarded(watch, broken):
+        yield
 
 
 def subject(run: Run) -> Subject:

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -279,12 +278,6 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
     return replace(variant, operands=operands, data=data, batch=batch), like
 
 
-@cache
-def _flows(backend: BackendClaims) -> dict[str, tuple[str, ...]]:
-    entries = {entry.pattern: entry for entry in backend.config.configs if not isinstance(entry.pattern, tuple)}
-    return {claim.id: flows(claim, entries) for claim in backend.claims}
-
-
 @dataclass(frozen=True, eq=False)
 class Family:
     """The claims of one family that a backend makes and the operator tables cover, on an engine."""
@@ -338,7 +331,7 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
         like |= {variant.name}
     name = f"drawn{draw(st.integers(0, 9))}"  # the data are a function of it
-    flow = draw(st.sampled_from(_flows(of.backend)[claim.id]))
+    flow = draw(st.sampled_from(flows(claim, of.backend.entries)))
     drawn = Drawn(claim.id, flow, of.engine, variant.named(name), tuple(sorted(like)))
     assume(valid(run_of(of.backend, drawn)))
     return drawn

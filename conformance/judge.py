@@ -5,7 +5,7 @@ import io
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -24,7 +24,7 @@ from .golden import Golden, GoldenError, Store, compute, golden_of, qparams_by_n
 from .memory import fresh_memory_holds
 from .oracle import Answer, Codes, NotCovered
 from .pipeline import Stopwatch, Subject
-from .probes import fill
+from .probes import FORMATS, fill
 from .rows import Row
 from .trace import execute, nested_kernels
 
@@ -61,7 +61,17 @@ def describe(run: Run) -> dict[str, Any]:
     }
 
 
-FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+@contextmanager
+def guarded(watch: Stopwatch, failed: Callable[[BaseException], object]) -> Iterator[None]:
+    """Time what torch does, and give `failed` what it raises."""
+    try:
+        with watch():
+            yield
+    except MemoryError:
+        # models this small never run out of memory: the heap is damaged, and how the process ends from here is chance
+        os.abort()
+    except (Exception, SystemExit) as error:  # whatever torch raises is a finding about torch
+        failed(error)
 
 
 def channels_last(inputs: Sequence[Tensor]) -> list[Tensor] | None:
@@ -128,14 +138,12 @@ class Judge:
     @contextmanager
     def _stage(self, evidence: Evidence, name: str) -> Iterator[None]:
         """Time a stage and note what it raises; what comes after goes on without its product."""
-        try:
-            with self.watch():
-                yield
-        except MemoryError:
-            # models this small never run out of memory: the heap is damaged, and how the process ends from here is chance
-            os.abort()
-        except (Exception, SystemExit) as error:  # whatever torch raises is a finding about torch
+
+        def failed(error: BaseException) -> None:
             evidence.failures[name] = brief(error)
+
+        with guarded(self.watch, failed):
+            yield
 
     def _collect(self, evidence: Evidence) -> None:
         self._front(evidence)

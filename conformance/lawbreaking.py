@@ -6,6 +6,7 @@ from .cases import Run
 from .laws import batch, channels
 from .models import without_relu
 from .pipeline import unequal_channels
+from .snippets import CHANNELS_LAST, LOADED
 
 CALL = """\
 def call(given, model=None):
@@ -85,26 +86,13 @@ def _relu(run: Run, law: str) -> str:
     return f"{lines}again = call(inputs(), convert_fx(fused, backend_config=backend_config))\n"
 
 
-FORMATS = (
-    "formats = {4: torch.channels_last, 5: torch.channels_last_3d}\n"
-    "channels_last = [x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format)) for x in inputs()]\n"
-)
-STATE_DICT = (
-    'fill(blank, "other", {levels})\nblank.eval()\n'
-    "other = convert_fx(blank, backend_config=backend_config)\n"
-    "saved = io.BytesIO()\ntorch.save(lowered.state_dict(), saved)\nsaved.seek(0)\n"
-    "other.load_state_dict(torch.load(saved, weights_only=False))\n"
-    "again = call(inputs(), other)\n"
-)
-
-
 def _text(lines: str) -> Callable[[Run, str], str]:
     return lambda run, law: lines.replace("{levels}", str(run.recipe.weight_levels))
 
 
 def _call(run: Run, law: str) -> str:
     return (
-        f"{FORMATS}for given in (inputs(), channels_last):\n"
+        f"{CHANNELS_LAST}for given in (inputs(), channels_last):\n"
         "    with Writes() as writes:\n        lowered(*given)\n"
         "    if writes.found or not all(map(torch.equal, given, inputs())):\n"
         '        deviates("stable", f"a call changes its inputs; {writes.found}")\n'
@@ -118,13 +106,13 @@ AGAIN: dict[str, Callable[[Run, str], str]] = {
     "an item alone": _in_parts,
     "a split batch": _in_parts,
     "another order of channels": _channels,
-    "channels_last": _text(f"{FORMATS}again = call(channels_last)\n"),
+    "channels_last": _text(f"{CHANNELS_LAST}again = call(channels_last)\n"),
     "ReLU apart": _relu,
     "a call": _call,
     "a second thread": _text(
         "torch.set_num_threads(1)\nfirst = call(inputs())\nagain = on_threads(2, call, inputs())\n"
     ),
-    "a loaded state_dict": _text(STATE_DICT),
+    "a loaded state_dict": _text(f"{LOADED}again = call(inputs(), other)\n"),
     "torch.jit": _text("again = call(inputs(), scripted(lowered))\n"),
 }
 """The lines that try each law; they leave what comes in `again`, and what it has to be in `first`."""

@@ -118,6 +118,7 @@ class Conformance:
         self.torch_seconds = 0.0
         self.collected: list[str] = []
         self.judged: dict[str, Any] = {}
+        self.together: dict[str, list[Any]] = {}
         self.writer: Any = None
         self.unexpected: list[Any] = []
         self.unneeded: list[Any] = []
@@ -183,8 +184,10 @@ class Conformance:
         from .session import judge_runs
 
         if run.id not in self.judged:
-            mine = self.batches[run.id]
-            batch = [one for one in self._runs(item.session) if self.batches[one.id] == mine]
+            if not self.together:
+                for one in self._runs(item.session):
+                    self.together.setdefault(self.batches[one.id], []).append(one)
+            batch = self.together[self.batches[run.id]]
             outcomes = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged = {one.id: outcome for one, outcome in zip(batch, outcomes, strict=True)}
         return self.judged[run.id]

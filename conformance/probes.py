@@ -94,12 +94,15 @@ def ends_alone(data: Tensor) -> Tensor:
     return alone
 
 
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""The memory formats with the channels innermost, by the number of dimensions."""
+
+
 def laid_out(data: Tensor, layout: str) -> Tensor:
     """The same values in another memory layout (`Operand.layout`)."""
     if layout == "strided":
         return torch.stack([data, data], -1).flatten(-2)[..., ::2]
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return data.contiguous(memory_format=formats[data.dim()])
+    return data.contiguous(memory_format=FORMATS[data.dim()])
 
 
 @dataclass(frozen=True)

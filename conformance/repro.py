@@ -26,7 +26,7 @@ from .operators import Operand
 from .pipeline import CannotBeBuilt, quiet, subject
 from .probes import bounds
 from .rows import CHECKS, Row
-from .snippets import merged, needs
+from .snippets import CHANNELS_LAST, LOADED, merged, needs
 from .tolerances import tolerance
 from .trace import CONVERSIONS, VIEWS
 
@@ -478,10 +478,6 @@ def _accuracy(case: Case) -> Iterator[str]:
         yield '    deviates("accuracy", f"noise {noise}, signal {signal}")\n'
 
 
-FORMATS = (
-    "formats = {4: torch.channels_last, 5: torch.channels_last_3d}\n"
-    "channels_last = [x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format)) for x in inputs()]\n"
-)
 REPETITIONS = {
     "second run": "with fresh_memory_holds(0xAA):\n    again = tensors(lowered(*inputs()))\n",
     "another call": (
@@ -490,14 +486,8 @@ REPETITIONS = {
         "lowered(*[x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x for x in inputs()])\n"
         "again = written  # after another call\n"
     ),
-    "state_dict": (
-        'fill(blank, "other", {levels})\nblank.eval()\n'
-        "other = convert_fx(blank, backend_config=backend_config)\n"
-        "saved = io.BytesIO()\ntorch.save(lowered.state_dict(), saved)\nsaved.seek(0)\n"
-        "other.load_state_dict(torch.load(saved, weights_only=False))\n"
-        "again = tensors(other(*inputs()))\n"
-    ),
-    "channels_last": f"{FORMATS}again = tensors(lowered(*channels_last))\n",
+    "state_dict": f"{LOADED}again = tensors(other(*inputs()))\n",
+    "channels_last": f"{CHANNELS_LAST}again = tensors(lowered(*channels_last))\n",
 }
 """What must not make a difference, and the lines that do it."""
 

@@ -97,6 +97,19 @@ def zero_points(t):
     per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
     return [t.q_zero_point()] if per_tensor else t.q_per_channel_zero_points().tolist()
 """
+CHANNELS_LAST = """\
+formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+channels_last = [x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format)) for x in inputs()]
+"""
+LOADED = """\
+fill(blank, "other", {levels})
+blank.eval()
+other = convert_fx(blank, backend_config=backend_config)
+saved = io.BytesIO()
+torch.save(lowered.state_dict(), saved)
+saved.seek(0)
+other.load_state_dict(torch.load(saved, weights_only=False))
+"""
 TEMPLATES = {
     "tensors": TENSORS,
     "Trace": TRACE,

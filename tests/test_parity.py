@@ -29,31 +29,11 @@ from configs.names import config_pattern, pattern_name
 from configs.onednn import ConvAdd
 from configs.parity import drift
 from configs.registry import BACKENDS
+from tests.faults.configs import Change, changed, entry_of, with_entries
 
 SIZES = {"qnnpack": (190, 404), "fbgemm": (192, 225), "onednn": (221, 244), "executorch": (84, 172)}
 
-Change = Callable[[BackendConfig], BackendConfig]
-
 fuse: Callable[..., nn.Module] = fuse_conv_bn
-
-
-def entry_of(config: BackendConfig, name: str) -> BackendPatternConfig:
-    return next(entry for entry in config.configs if pattern_name(config_pattern(entry)) == name)
-
-
-def with_entries(config: BackendConfig, entries: list[BackendPatternConfig]) -> BackendConfig:
-    return BackendConfig(config.name).set_backend_pattern_configs(entries)
-
-
-def changed(name: str, **fields: Any) -> Change:
-    def change(config: BackendConfig) -> BackendConfig:
-        entry = entry_of(config, name)
-        for field, value in fields.items():
-            assert hasattr(entry, field)
-            setattr(entry, field, value)
-        return config
-
-    return change
 
 
 def changed_dtype(pattern: str, place: int, part: str, **fields: Any) -> Change:
