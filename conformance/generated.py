@@ -320,6 +320,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
                 if (v.call, v.init) != (OPERATORS[root][0].call, OPERATORS[root][0].init)
             }
         like |= {"called_twice_unit"} if base.name == "called_twice" else set()
+        if "daptive" in root and set(variant.operands["x"].shape[-int(root[-2]) :]) == {1}:
+            like |= {"spread"}
         if "InstanceNorm" in root or "instance_norm" in root:
             like |= {"many_items_channels_last", "many_items_one_channel"}
         if width := re.search(r"Embedding(?:Bag)?\(\d+, (\d+)", variant.init):

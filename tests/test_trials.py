@@ -167,6 +167,17 @@ def test_a_case_that_the_oracle_has_no_certain_answer_for_counts_as_beyond_it() 
     assert (attempts.tried, attempts.beyond) == (1, 1)
 
 
+def test_what_is_wrong_in_another_memory_format_too_is_no_news_that_the_format_changes_it() -> None:
+    pooling = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "pooling")
+    default = OPERATORS["nn.AdaptiveAvgPool2d"][0]
+    operand = Operand((1, 2, 1, 1), layout="strided")
+    variant = default.named("drawn0", init="nn.AdaptiveAvgPool2d(2)", operands={"x": operand})
+    drawn = Drawn("fbgemm/nn.AdaptiveAvgPool2d/static-quint8", "ptq", "fbgemm", variant, ("spread",))
+    unlisted, listed = Trials(pooling), Trials(pooling, LEDGER)
+    assert "channels_last changes" in unlisted.breaks(drawn)
+    assert not listed.breaks(drawn)
+
+
 @pytest.mark.parametrize("layout", ["contiguous", "strided", "channels_last"])
 def test_a_case_is_executed_in_the_layout_that_is_drawn(layout: str) -> None:
     claim = "fbgemm/nn.Conv2d/static-quint8"
