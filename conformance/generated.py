@@ -329,6 +329,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
     # a bias has to lie on the grid of the products; a folded batch norm makes finer ones
     highest = -4 if "Bn" in root or "BatchNorm" in claim.pattern else 3
     variant, like = draw(placed(variant, like | {"default"}, highest))
+    if variant.batch == 0 and (along := re.search(r"Softmax\(dim=(-?\d+)", variant.init)):
+        like |= {"empty_vector"} if int(along[1]) % len(variant.operands["x"].shape) == 0 else set()
     if not alone:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
         like |= {variant.name}

@@ -174,10 +174,11 @@ class Judge:
 
         evidence.exact = exact
         try:
-            evidence.golden = self._stored(given) if chosen is None else None
-            evidence.golden = evidence.golden or golden_of(answer())
             if run.profile == GENERATED and not answer().certain:
                 evidence.unusable = f"{run.id}: the oracle's answer is not certain"
+                return
+            evidence.golden = self._stored(given) if chosen is None else None
+            evidence.golden = evidence.golden or golden_of(answer())
         except GoldenError as error:
             evidence.unusable = str(error)
         except NotCovered as error:

@@ -94,6 +94,7 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
     "another kernel size": ("pooling", lambda case: bool(re.search(r"Pool\dd\([456]", case.variant.init))),
     "a layer of two": ("recurrent", lambda case: calls(case, "num_layers=2")),
+    "nothing along a dimension": ("fixed qparams", lambda case: "empty_vector" in case.like),
     "one element a channel": ("pooling", lambda case: "spread" in case.like),
     "an odd width": ("embedding", lambda case: "odd_width" in case.like),
 }

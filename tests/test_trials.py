@@ -19,6 +19,7 @@ from conformance.cases import Run
 from conformance.claims import backend
 from conformance.engines import engine
 from conformance.generated import Drawn, Family, families, run_of
+from conformance.judge import Judge
 from conformance.ledger import Entry, load
 from conformance.operators import OPERATORS, Operand, Variant
 from conformance.session import Selection
@@ -163,8 +164,12 @@ def test_a_case_that_the_oracle_has_no_certain_answer_for_counts_as_beyond_it() 
     recurrent = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "recurrent")
     variant = OPERATORS["nn.LSTM"][0].named("drawn0", data="both:3")  # saturates: the hidden state spans -1 to 1
     attempts = Trials(recurrent)
-    attempts.breaks(Drawn("fbgemm/nn.LSTM/dynamic-quint8", "ptq", "fbgemm", variant, ("default",)))
+    drawn = Drawn("fbgemm/nn.LSTM/dynamic-quint8", "ptq", "fbgemm", variant, ("default",))
+    attempts.breaks(drawn)
     assert (attempts.tried, attempts.beyond) == (1, 1)
+    row, unusable = Judge().row(run_of(recurrent.backend, drawn))
+    assert unusable.endswith("the oracle's answer is not certain")
+    assert row.checks["numerics"] == "skip"
 
 
 def test_what_is_wrong_in_another_memory_format_too_is_no_news_that_the_format_changes_it() -> None:
