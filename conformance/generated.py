@@ -255,8 +255,9 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
     Their step is at most 2**`highest`.
     """
     data = variant.data
+    covered = st.one_of(st.sampled_from(("both", "above", "below")), st.integers(0, 255).map(str))
     if data == "full":
-        covers = draw(st.sampled_from(("both", "above", "below")))
+        covers = draw(covered)
         exponent = draw(st.one_of(st.just(-4), st.integers(-16, highest)))
         data = f"{covers}:{exponent}"
         like = like | {"above": {"positive"}, "below": {"negative"}}.get(covers, set())
@@ -267,11 +268,14 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
             operands[name] = spec
             continue
         layouts = ["contiguous", "strided", *(["channels_last"] if len(spec.shape) in (4, 5) else [])]
-        shift = draw(st.integers(-4, 4)) if operands and variant.data == "full" else 0
+        further = bool(operands) and variant.data == "full"
+        shift = draw(st.integers(-4, 4)) if further else 0
+        own = f"{draw(covered)}:{exponent}" if further and draw(st.booleans()) else spec.data
         layout = draw(st.sampled_from(layouts))
-        operands[name] = replace(spec, exponent=shift, layout=layout)
+        operands[name] = replace(spec, exponent=shift, layout=layout, data=own)
         like |= {"channels_last"} if layout == "channels_last" else set()
         like |= {"other_scale"} if shift else set()
+        like |= {"other_zero_point"} if own != spec.data else set()
     bags = any(spec.kind == "offsets" for spec in operands.values())
     batch = None if bags else draw(st.sampled_from((None, None, None, 0, 1, 5)))
     like |= {f"batch{batch}"} if batch is not None else set()
@@ -309,7 +313,7 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
             variant = replace(variant, per_channel=True)
             like |= {"per_channel", "depthwise_per_channel"}
     else:
-        base = draw(st.sampled_from([v for v in OPERATORS[root] if alone or v.core]))
+        base = draw(st.sampled_from([v for v in OPERATORS[root] if v.batch is None and (alone or v.core)]))
         # float32's rounding adds up over the products of a step and over the steps, beyond what the oracle allows
         most = 9 if of.name == "recurrent" else 65
         variant, like = draw(redrawn(base, tied=root in LAYERS, most=most))
@@ -317,7 +321,7 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
             like |= {
                 v.name
                 for v in OPERATORS[root]
-                if (v.call, v.init) != (OPERATORS[root][0].call, OPERATORS[root][0].init)
+                if (v.call, v.init) != (OPERATORS[root][0].call, OPERATORS[root][0].init) and v.batch is None
             }
         like |= {"called_twice_unit"} if base.name == "called_twice" else set()
         if "daptive" in root and set(variant.operands["x"].shape[-int(root[-2]) :]) == {1}:

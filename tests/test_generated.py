@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -89,12 +90,13 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in case.like),
     "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in case.like),
     "the smallest values": ("activation", lambda case: case.variant.data.endswith(":-16") and "tiny" in case.like),
+    "any zero point": ("convolution", lambda case: case.variant.data.partition(":")[0].isdecimal()),
+    "operands with other zero points": ("arithmetic", lambda case: "other_zero_point" in case.like),
     "negative values": ("activation", lambda case: case.variant.data.startswith("below") and "negative" in case.like),
     "operands of other scales": ("arithmetic", lambda case: "other_scale" in case.like),
     "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
     "another kernel size": ("pooling", lambda case: bool(re.search(r"Pool\dd\([456]", case.variant.init))),
     "a layer of two": ("recurrent", lambda case: calls(case, "num_layers=2")),
-    "nothing along a dimension": ("fixed qparams", lambda case: "empty_vector" in case.like),
     "one element a channel": ("pooling", lambda case: "spread" in case.like),
     "an odd width": ("embedding", lambda case: "odd_width" in case.like),
 }
@@ -104,6 +106,16 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
 def test_the_search_reaches(kind: str) -> None:
     name, holds = KINDS[kind]
     assert search(cases(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
+
+
+def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
+    one = family("fixed qparams")
+    softmax = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "nn.Softmax"))
+    found = search(cases(softmax), lambda case: "empty" if "empty_vector" in case.like else "", share=6)
+    assert found is not None
+    variant = found.example.variant
+    assert variant.batch == 0
+    assert calls(found.example, "dim=0") or calls(found.example, f"dim=-{len(variant.operands['x'].shape)}")
 
 
 def test_what_a_wildcard_stands_for_is_drawn() -> None:

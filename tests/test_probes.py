@@ -192,6 +192,7 @@ def test_bounds_span_as_many_steps_as_there_are_codes_and_hold_zero(data: str, s
         ("unit", (0, 255, -8)),
         ("signed_unit", (-128, 127, -7)),
         ("symmetric", (-127, 127, -4)),
+        ("37:-9", (-37, 218, -9)),
     ],
 )
 def test_bounds_of_eight_bits(data: str, expected: tuple[int, int, int]) -> None:
