@@ -326,7 +326,9 @@ class Store:
             files.setdefault(file_of(name), {}).update(tensors_of(name, golden))
         for file, stored in files.items():
             save_file(stored, aside / file)
-        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items())
+        lines = ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in entries.items()
+        )
         (aside / MANIFEST).write_text(f'{{"format": {FORMAT}, "goldens": {{\n{lines}\n}}}}\n', encoding="utf-8")
         former = self.folder.with_name(self.folder.name + ".former")
         shutil.rmtree(former, ignore_errors=True)

@@ -164,6 +164,8 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         number.named("scalar_negative", call=call.format("x", "-2.0"), core=False),
         number.named("scalar_integer", call=call.format("x", "2"), core=False),
         *([number.named("scalar_zero", call=call.format("x", "0.0"), core=False)] if symbol == "mul" else []),
+        # half of the least scale that a config may allow
+        *([number.named("scalar_tiny", data="tiny", core=False)] if symbol == "mul" else []),
     ]
 
 
