@@ -183,6 +183,16 @@ def test_what_is_wrong_in_another_memory_format_too_is_no_news_that_the_format_c
     assert not listed.breaks(drawn)
 
 
+def test_what_is_not_observed_is_no_news_in_the_reference_model() -> None:
+    linear = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "linear")
+    keyword = next(one for one in OPERATORS["F.linear"] if one.name == "keyword")
+    tiny = keyword.named("drawn0", data="tiny")  # finer than the least dynamic scale
+    drawn = Drawn("fbgemm/F.linear/dynamic-quint8", "ptq", "fbgemm", tiny, ("keyword",))
+    unlisted, listed = Trials(linear), Trials(linear, LEDGER)
+    assert "observed: input x is not observed; reference:" in unlisted.breaks(drawn)
+    assert not listed.breaks(drawn)
+
+
 @pytest.mark.parametrize("layout", ["contiguous", "strided", "channels_last"])
 def test_a_case_is_executed_in_the_layout_that_is_drawn(layout: str) -> None:
     claim = "fbgemm/nn.Conv2d/static-quint8"
