@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from .cases import Run
 from .models import root_of
+from .probes import bounds
 from .rows import Row
 
 
@@ -59,7 +60,15 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
     found = next((row for row in table if row.speaks_of(operator, run.engine)), general)
     if found.steps < general.steps:
         found = replace(found, steps=general.steps, band=general.band)
-    return replace(found, magnitude=1.0) if operator in RECURRENT else found
+    return replace(found, magnitude=max(1.0, _state(run))) if operator in RECURRENT else found
+
+
+def _state(run: Run) -> float:
+    """The greatest value of the state that a recurrent layer begins with, which it adds to."""
+    assert run.variant is not None
+    states = [spec for name, spec in run.variant.operands.items() if name != "x"]
+    ends = [(spec.exponent, bounds(spec.data or run.variant.data, run.recipe.steps)) for spec in states]
+    return max((max(-low, high) * 2.0 ** (exponent + shift) for shift, (low, high, exponent) in ends), default=0.0)
 
 
 def unneeded(rows: Iterable[Row], runs: Iterable[Run], table: Iterable[Tolerance] = TABLE) -> list[Tolerance]:

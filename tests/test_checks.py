@@ -265,6 +265,18 @@ def test_recurrent_layers_round_values_about_one(operator: str) -> None:
     assert tolerance(a_run(pattern=operator)).magnitude == 1.0
 
 
+def test_recurrent_layers_round_values_about_the_state_they_begin_with() -> None:
+    run = next(
+        one
+        for one in runs(backend("fbgemm"), ["fbgemm"])
+        if one.id.startswith("fbgemm/nn.GRU/dynamic-quint8/ptq/state/")
+    )
+    assert tolerance(run).magnitude == (run.recipe.steps + 1) / 2 / 16
+    assert run.variant is not None
+    far = run.variant.named("far", data="37:-4")
+    assert tolerance(dataclasses.replace(run, variant=far)).magnitude == (run.recipe.steps - 37) / 16
+
+
 def test_every_tolerance_has_a_reason_evidence_and_a_width() -> None:
     for row in TABLE:
         assert row.reason

@@ -1018,6 +1018,13 @@ def test_rows_of_indices_are_bags(mode: str, expected: list[list[float]]) -> Non
     assert values(evaluate(model, [], [torch.tensor([[0, 1], [2, 3]])], BAGS)) == expected
 
 
+def test_no_rows_of_indices_are_no_bags() -> None:
+    model = One(filled(nn.EmbeddingBag(4, 2, mode="sum"), weight=ROWS))
+    (output,) = evaluate(model, [], [torch.zeros(0, 3, dtype=torch.int64)], BAGS).outputs
+    assert isinstance(output, Tensor)
+    assert output.shape == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("padding", "expected"), [(None, [[8.5, -15.0], NONE, [-18.0, 31.5]]), (1, [[0.5, 1.0], NONE, [-18.0, 31.5]])]
 )

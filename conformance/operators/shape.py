@@ -78,7 +78,12 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     *_padded_below_zero(name, variants),
                     default.named("unbatched", operands=operands(image), core=False),
                     *(
-                        [default.named("spread", init=f"nn.{name}{rank}d(2)", operands=spread, core=False)]
+                        [
+                            default.named("spread", init=f"nn.{name}{rank}d(2)", operands=spread, core=False),
+                            default.named(
+                                "unbatched_2", init=f"nn.{name}{rank}d(2)", operands=operands(image), core=False
+                            ),
+                        ]
                         if name.startswith("Adaptive")
                         else []
                     ),
@@ -95,7 +100,12 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
                     functional[0].named("unbatched", operands=operands(image), core=False),
                     *(
-                        [functional[0].named("spread", call=f"F.{snake}{rank}d(x, 2)", operands=spread, core=False)]
+                        [
+                            functional[0].named("spread", call=f"F.{snake}{rank}d(x, 2)", operands=spread, core=False),
+                            functional[0].named(
+                                "unbatched_2", call=f"F.{snake}{rank}d(x, 2)", operands=operands(image), core=False
+                            ),
+                        ]
                         if name.startswith("Adaptive")
                         else []
                     ),

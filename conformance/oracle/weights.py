@@ -113,4 +113,4 @@ def _bag(
             reduced.append(rows.amax(0))
         else:
             reduced.append(rows.sum(0) / (len(kept) if layer.mode == "mean" else 1))
-    return torch.stack(reduced)
+    return torch.stack(reduced) if reduced else weight.new_zeros(0, weight.shape[1])
