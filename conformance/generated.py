@@ -274,7 +274,7 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
         own = f"{draw(covered)}:{exponent}" if further and draw(st.booleans()) else spec.data
         layout = draw(st.sampled_from(layouts))
         operands[name] = replace(spec, exponent=shift, layout=layout, data=own)
-        like |= {"channels_last"} if layout == "channels_last" else set()
+        like |= {"channels_last", *(f"{one}_channels_last" for one in like)} if layout == "channels_last" else set()
         like |= {"other_scale"} if shift else set()
         like |= {"other_zero_point"} if own != spec.data else set()
     bags = any(spec.kind == "offsets" for spec in operands.values())

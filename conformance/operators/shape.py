@@ -153,13 +153,19 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.ConstantPad2d", _module("nn.ConstantPad2d", ["1, 0.0", "(1, 2, 0, 1), 0.5"], SIGNALS[2])
 
 
+def _last(means: list[Variant]) -> list[Variant]:
+    """The mean over the last dimension where that is not the innermost in memory."""
+    return layout_variants(next(one for one in means if one.name == "-1"), "-1_channels_last")
+
+
 def _view_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Flatten", _module("nn.Flatten", ["", "0", "2", "start_dim=1, end_dim=2"], IMAGE)
     yield "torch.flatten", _function("torch.flatten", ["1", "0", "2, 3", "start_dim=1"], IMAGE, "start_dim=1")
     dims = ["(2, 3)", "1", "-1", "(2, 3), keepdim=True", "dim=(2, 3)", "dim=1, keepdim=True", "dim=(1, 2, 3)", "(0, 2)"]
     means = _function("torch.mean", dims, IMAGE, "dim=(2, 3)")
-    yield "torch.mean", [*means, means[0].named("no_arguments", call="torch.mean(x)", core=False)]
-    yield "Tensor.mean", _each("x.mean({})", [*dims, ""], IMAGE)
+    yield "torch.mean", [*means, *_last(means), means[0].named("no_arguments", call="torch.mean(x)", core=False)]
+    methods = _each("x.mean({})", [*dims, ""], IMAGE)
+    yield "Tensor.mean", [*methods, *_last(methods)]
     for name, call in (("torch.{}", "torch.{}(x, {{}})"), ("Tensor.{}", "x.{}({{}})")):
         for function, options in {
             "narrow": ["1, 1, 2", "2, 0, 3", "-1, 2, 3"],
