@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis.strategies import SearchStrategy, deferred
+from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 T = TypeVar("T")
 
@@ -42,8 +42,13 @@ def search(strategy: SearchStrategy[T], breaks: Callable[[T], str], share: float
     """
     found: list[Found[T]] = []
 
+    @composite
+    def drawn(draw: DrawFn) -> T:
+        """Has a short text, whatever the strategy's: hypothesis writes down what it is given, at every example."""
+        return draw(strategy)
+
     @settings(max_examples=max(1, round(settings().max_examples * share)))
-    @given(deferred(lambda: strategy))  # whose text is short: hypothesis writes down what it is given
+    @given(drawn())
     def holds(example: T) -> None:
         detail = breaks(example)
         if detail:

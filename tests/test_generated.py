@@ -108,6 +108,14 @@ def test_the_search_reaches(kind: str) -> None:
     assert search(cases(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
 
 
+def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is() -> None:
+    one = next(of for of in families(backend("onednn")) if of.name == "convolution")
+    joining = replace(one, claims=tuple(claim for claim in one.claims if "operator.add" in claim.pattern))
+    found = search(cases(joining), lambda case: "residual" if "residual" in case.like else "", share=6)
+    assert found is not None
+    assert found.example.variant.operands["other"].shape[2:] == (1, 1)
+
+
 def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
     one = family("fixed qparams")
     softmax = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "nn.Softmax"))

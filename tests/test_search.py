@@ -36,6 +36,18 @@ def test_the_bounded_profile_draws_the_same_every_time_and_the_deep_one_does_not
         settings.load_profile("bounded")
 
 
+def test_what_a_strategy_is_made_of_is_not_written_down() -> None:
+    class Long:
+        def __repr__(self) -> str:
+            raise AssertionError("hypothesis writes it down")
+
+    @st.composite
+    def one(draw: st.DrawFn, of: Long) -> int:
+        return draw(st.integers())
+
+    assert search(one(Long()), lambda x: "") is None
+
+
 def test_what_a_property_raises_is_not_swallowed() -> None:
     def broken(x: int) -> str:
         raise ZeroDivisionError(x)
