@@ -262,7 +262,7 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
         data = f"{covers}:{exponent}"
         like = like | {"above": {"positive"}, "below": {"negative"}}.get(covers, set())
         like |= {"tiny"} if exponent < -8 else {"huge"} if exponent > -2 else set()
-        like |= {"scalar_tiny"} if exponent < -8 and "scalar" in like else set()
+        like |= {f"{one}_tiny" for one in like} if exponent < -8 else set()
     operands = {}
     for name, spec in variant.operands.items():
         if spec.kind != "activation":

@@ -58,8 +58,10 @@ class Trace(TorchDispatchMode):
         return result
 
     def source(self, tensor):
-        """What the quantize or dequantize call took that gave `tensor`."""
-        return next((taken[0] for name, taken, given in self.calls if given is tensor and "quantize" in name), None)
+        """What the quantize or dequantize call took that gave `tensor`; None if what it gave was written to since."""
+        made = [(name, taken) for name, taken, given in self.calls if given is tensor]
+        name, taken = made[-1] if made else ("", [None])
+        return taken[0] if "quantize" in name else None
 '''
 TENSORS = """\
 def tensors(outputs):

@@ -222,6 +222,9 @@ REAL = {
     "qnnpack/torch.cat/static-quint8/ptq/keyword/exact@qnnpack": frozenset(
         {"observed", "lowered", "reference", "numerics"}
     ),
+    "qnnpack/F.hardtanh_/static-qint8/ptq/keyword/exact@qnnpack": frozenset(
+        {"observed", "lowered", "reference", "numerics"}
+    ),
     "qnnpack/Tensor.hardsigmoid/static-quint8/ptq/default/exact@qnnpack": frozenset({"matched"}),
     "fbgemm/nn.Embedding/weight-quint4x2/ptq/odd_width/exact@fbgemm": frozenset({"numerics", "accuracy"}),
     "fbgemm/nn.Hardswish/static-quint8/ptq/default/exact@x86": frozenset(),

@@ -132,11 +132,16 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
             [
                 cell,
                 cell.named("no_bias", init=f"{name}(8, 6, bias=False)", core=False),
-                cell.named(
-                    "state",
-                    call="self.op(x, (h, c))" if pair else "self.op(x, h)",
-                    core=False,
-                    operands=operands((3, 8), h=(3, 6), **({"c": (3, 6)} if pair else {})),
+                *(
+                    cell.named(
+                        label,
+                        call="self.op(x, (h, c))" if pair else "self.op(x, h)",
+                        core=False,
+                        operands=operands((3, 8), h=(3, 6), **({"c": (3, 6)} if pair else {})),
+                        data=data,
+                    )
+                    # steps of 2**-16 are finer than the least that a dynamic kernel quantizes the state to
+                    for label, data in (("state", "full"), ("state_tiny", "tiny"))
                 ),
                 *(
                     [cell.named("relu", init="nn.RNNCell(8, 6, nonlinearity='relu')", core=False)]

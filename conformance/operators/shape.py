@@ -65,7 +65,16 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     *(["2, divisor_override=3"] if rank > 1 else []),
                 ],
             ),
-            ("MaxPool", ["2", "3, stride=2, padding=1", "2, stride=1, dilation=2", "3, stride=2, ceil_mode=True"]),
+            (
+                "MaxPool",
+                [
+                    "2",
+                    "3, stride=2, padding=1",
+                    "2, stride=1, dilation=2",
+                    "3, stride=2, ceil_mode=True",
+                    "1, stride=1",
+                ],
+            ),
         ):
             variants = _module(f"nn.{name}{rank}d", options, shape)
             default = variants[0]
