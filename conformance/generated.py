@@ -262,7 +262,6 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
         data = f"{covers}:{exponent}"
         like = like | {"above": {"positive"}, "below": {"negative"}}.get(covers, set())
         like |= {"tiny"} if exponent < -8 else {"huge"} if exponent > -2 else set()
-        like |= {f"{one}_tiny" for one in like} if exponent < -8 else set()
     operands = {}
     for name, spec in variant.operands.items():
         if spec.kind != "activation":
@@ -274,7 +273,7 @@ def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tupl
         own = f"{draw(covered)}:{exponent}" if further and draw(st.booleans()) else spec.data
         layout = draw(st.sampled_from(layouts))
         operands[name] = replace(spec, exponent=shift, layout=layout, data=own)
-        like |= {"channels_last", *(f"{one}_channels_last" for one in like)} if layout == "channels_last" else set()
+        like |= {"channels_last"} if layout == "channels_last" else set()
         like |= {"other_scale"} if shift else set()
         like |= {"other_zero_point"} if own != spec.data else set()
     bags = any(spec.kind == "offsets" for spec in operands.values())
@@ -341,6 +340,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
     # a bias has to lie on the grid of the products; a folded batch norm makes finer ones
     highest = -4 if "Bn" in root or "BatchNorm" in claim.pattern else 3
     variant, like = draw(placed(variant, like | {"default"}, highest))
+    both = {f"{one}_{other}" for one in like for other in like & {"tiny", "channels_last"}}
+    like |= both & {v.name for v in OPERATORS[root]}
     if variant.batch == 0 and (along := re.search(r"Softmax\(dim=(-?\d+)", variant.init)):
         like |= {"empty_vector"} if int(along[1]) % len(variant.operands["x"].shape) == 0 else set()
     if not alone:

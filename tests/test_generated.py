@@ -89,7 +89,10 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     "many features": ("linear", lambda case: case.variant.operands["x"].shape[-1] > 60),
     "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in case.like),
     "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in case.like),
-    "the smallest values": ("activation", lambda case: case.variant.data.endswith(":-16") and "tiny" in case.like),
+    "the smallest values": (
+        "activation",
+        lambda case: bool(re.search(":-1[3-6]$", case.variant.data)) and "tiny" in case.like,
+    ),
     "any zero point": ("convolution", lambda case: case.variant.data.partition(":")[0].isdecimal()),
     "operands with other zero points": ("arithmetic", lambda case: "other_zero_point" in case.like),
     "negative values": ("activation", lambda case: case.variant.data.startswith("below") and "negative" in case.like),
