@@ -22,7 +22,8 @@ from .models import (
     target_source,
     variants,
 )
-from .operators import Variant
+from .operators import Operand, Variant
+from .probes import bounds
 from .quantization import Recipe, recipe, typical_recipe
 from .scheme import ALWAYS
 
@@ -82,6 +83,12 @@ class Run:
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
         return typical_recipe(self.claim.dtypes, exact, engine=self.engine) if self.profile == "typical" else exact
+
+    def bounds(self, spec: Operand) -> tuple[int, int, int]:
+        """Lowest and highest integer of an operand's data, and the exponent of their step."""
+        assert self.variant is not None
+        low, high, exponent = bounds(spec.data or self.variant.data, self.recipe.steps)
+        return low, high, exponent + spec.exponent
 
 
 def shares(claim: Claim) -> tuple[int, ...]:

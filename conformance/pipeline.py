@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 from . import quantization
 from .cases import Run
 from .operators import Operand
-from .probes import bounds, ends_alone, fill, fill_typical, grid, integers, laid_out, normal
+from .probes import ends_alone, fill, fill_typical, grid, integers, laid_out, normal
 from .retrials import with_unequal_channels
 
 
@@ -80,8 +80,7 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return grid(key, shape, 1, 4, -1)
     if run.profile == "typical":
         return normal(key, shape)
-    low, high, exponent = bounds(spec.data or run.variant.data, run.recipe.steps)
-    return grid(key, shape, low, high, exponent + spec.exponent)
+    return grid(key, shape, *run.bounds(spec))
 
 
 def unequal_channels(run: Run) -> bool:

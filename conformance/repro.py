@@ -24,7 +24,6 @@ from .judge import FROM_RUN_TO_RUN
 from .ledger import Entry
 from .operators import Operand
 from .pipeline import CannotBeBuilt, quiet, subject
-from .probes import bounds
 from .rows import CHECKS, Row
 from .snippets import CHANNELS_LAST, LOADED, merged, needs
 from .tolerances import tolerance
@@ -77,8 +76,8 @@ def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
         return f"grid({label}, {shape}, 1, 4, -1)"
     if run.profile == "typical":
         return f"normal({label}, {shape})"
-    low, high, exponent = bounds(spec.data or run.variant.data, run.recipe.steps)
-    return f"grid({label}, {shape}, {low}, {high}, {exponent + spec.exponent})"
+    low, high, exponent = run.bounds(spec)
+    return f"grid({label}, {shape}, {low}, {high}, {exponent})"
 
 
 def pattern_source(pattern: Any) -> str:

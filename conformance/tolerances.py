@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from .cases import Run
 from .models import root_of
-from .probes import bounds
 from .rows import Row
 
 
@@ -66,9 +65,8 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
 def _state(run: Run) -> float:
     """The greatest value of the state that a recurrent layer begins with, which it adds to."""
     assert run.variant is not None
-    states = [spec for name, spec in run.variant.operands.items() if name != "x"]
-    ends = [(spec.exponent, bounds(spec.data or run.variant.data, run.recipe.steps)) for spec in states]
-    return max((max(-low, high) * 2.0 ** (exponent + shift) for shift, (low, high, exponent) in ends), default=0.0)
+    ends = [run.bounds(spec) for name, spec in run.variant.operands.items() if name != "x"]
+    return max((max(-low, high) * 2.0**exponent for low, high, exponent in ends), default=0.0)
 
 
 def unneeded(rows: Iterable[Row], runs: Iterable[Run], table: Iterable[Tolerance] = TABLE) -> list[Tolerance]:

@@ -73,10 +73,7 @@ class Trials:
             known = {name for entry in self.entries if any(map(entry.matches, about)) for name in entry.check}
             layouts = {spec.layout for spec in drawn.variant.operands.values()}
             if "stable" in known and "channels_last" in layouts:
-                known |= {
-                    "numerics",
-                    "lowered",
-                }  # what another memory format changes is wrong in that format, or raises
+                known |= {"numerics", "lowered"}  # what a memory format changes is wrong in that format, or raises
             if "numerics" in known and "strided" in layouts:
                 known.add("stable")  # what is wrong in one memory format need not be in another
             if "observed" in failed & known:
