@@ -56,7 +56,7 @@ class Drawn:
     like: tuple[str, ...]
 
 
-SIZES = st.one_of(st.integers(1, 9), st.sampled_from((16, 17, 31, 32, 33, 64, 65)))
+SIZES = st.one_of(st.integers(1, 9), st.sampled_from((1, 8, 16, 17, 31, 32, 33, 64, 65)))
 """Numbers of channels, features and elements: small ones, and those about the widths of vector registers."""
 
 
@@ -95,6 +95,8 @@ def geometries(draw: DrawFn, rank: int, *, transposed: bool, functional: bool) -
     if transposed and draw(st.booleans()):
         options["output_padding"] = draw(_each(rank, st.integers(0, 2)))
         like.add("stride")
+    if transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8):
+        like |= {"upsampling"} if (kernel if isinstance(kernel, int) else kernel[0]) == 2 else set()
     if not transposed and draw(st.integers(0, 7)) == 0:
         options["padding"] = draw(st.sampled_from(("same", "valid")))
         like.add("padding_same")
@@ -249,16 +251,16 @@ def redrawn(draw: DrawFn, base: Variant, *, tied: bool, most: int = 65) -> tuple
 
 
 @st.composite
-def placed(draw: DrawFn, variant: Variant, like: set[str], highest: int) -> tuple[Variant, set[str]]:
+def placed(draw: DrawFn, variant: Variant, like: set[str], lowest: int, highest: int) -> tuple[Variant, set[str]]:
     """A variant with drawn data: where they lie on the grid and in memory, and how many items are executed.
 
-    Their step is at most 2**`highest`.
+    Their step is from 2**`lowest` to 2**`highest`.
     """
     data = variant.data
     covered = st.one_of(st.sampled_from(("both", "above", "below")), st.integers(0, 255).map(str))
     if data == "full":
         covers = draw(covered)
-        exponent = draw(st.one_of(st.just(-4), st.integers(-16, highest)))
+        exponent = draw(st.one_of(st.just(-4), st.integers(lowest, highest)))
         data = f"{covers}:{exponent}"
         like = like | {"above": {"positive"}, "below": {"negative"}}.get(covers, set())
         like |= {"tiny"} if exponent < -8 else {"huge"} if exponent > -2 else set()
@@ -331,15 +333,20 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
                 for v in OPERATORS[root]
                 if (v.call, v.init) != (OPERATORS[root][0].call, OPERATORS[root][0].init) and v.batch is None
             }
+        if base.name.startswith("unbatched"):
+            like |= {"unbatched"}
         if "daptive" in root and set(variant.operands["x"].shape[-int(root[-2]) :]) == {1}:
             like |= {"spread"}
+        if "interpolate" in root and set(variant.operands["x"].shape[2:]) == {1}:
+            like |= {"spread", "spread_volume"}
         if "InstanceNorm" in root or "instance_norm" in root:
             like |= {"many_items_channels_last", "many_items_one_channel"}
         if width := re.search(r"Embedding(?:Bag)?\(\d+, (\d+)", variant.init):
             like |= {"odd_width"} if int(width[1]) % 2 else set()
-    # a bias has to lie on the grid of the products; a folded batch norm makes finer ones
-    highest = -4 if "Bn" in root or "BatchNorm" in claim.pattern else 3
-    variant, like = draw(placed(variant, like | {"default"}, highest))
+    # a bias has to lie on the grid of the products, and both in the 24 bits that float32 has; a folded batch norm makes
+    # finer biases, and greater ones
+    lowest, highest = (-12, -4) if "Bn" in root or "BatchNorm" in claim.pattern else (-16, 3)
+    variant, like = draw(placed(variant, like | {"default"}, lowest, highest))
     both = {f"{one}_{other}" for one in like for other in like & {"tiny", "channels_last"}}
     like |= both & {v.name for v in OPERATORS[root]}
     if variant.batch == 0 and (along := re.search(r"Softmax\(dim=(-?\d+)", variant.init)):
@@ -348,7 +355,7 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
         like |= {variant.name}
         joined = variant.operands.get("other")
-        if joined is not None and set(joined.shape[2:]) == {1}:  # in which memory formats look alike
+        if joined is not None and 1 in (joined.shape[1], math.prod(joined.shape[2:])):  # memory formats look alike
             like |= {"residual"}
     name = f"drawn{draw(st.integers(0, 9))}"  # the data are a function of it
     flow = draw(st.sampled_from(flows(claim, of.backend.entries)))

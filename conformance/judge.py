@@ -297,7 +297,8 @@ class Judge:
         blank.eval()
         other = pipeline.lower(blank, evidence.run.backend.config)
         saved = io.BytesIO()
-        torch.save(evidence.lowered.state_dict(), saved)
+        with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does not unpack
+            torch.save(evidence.lowered.state_dict(), saved)
         saved.seek(0)
         other.load_state_dict(torch.load(saved, weights_only=False))
         with torch.no_grad():

@@ -191,7 +191,8 @@ def _state_dict(trial: Trial) -> str:
     fill(blank, "other", trial.given.run.recipe.weight_levels)
     other = pipeline.lower(blank.eval(), trial.given.run.backend.config)
     saved = io.BytesIO()
-    torch.save(trial.lowered.state_dict(), saved)
+    with fresh_memory_holds(0xAA):
+        torch.save(trial.lowered.state_dict(), saved)
     saved.seek(0)
     other.load_state_dict(torch.load(saved, weights_only=False))
     return trial.compare(trial.outputs, caller(other)(trial.given.fresh_inputs()))

@@ -11,7 +11,7 @@ from configs.registry import BACKENDS
 from conformance import generated
 from conformance.cases import GENERATED
 from conformance.claims import backend
-from conformance.generated import FAMILIES, Drawn, Family, cases, families, like_ids, run_of, valid
+from conformance.generated import FAMILIES, Drawn, Family, cases, families, geometries, like_ids, run_of, valid
 from conformance.operators import OPERATORS
 from conformance.search import search
 
@@ -100,6 +100,7 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
     "another kernel size": ("pooling", lambda case: bool(re.search(r"Pool\dd\([456]", case.variant.init))),
     "a layer of two": ("recurrent", lambda case: calls(case, "num_layers=2")),
+    "an image alone": ("pooling", lambda case: {"unbatched", "unbatched_2"} <= {*case.like}),
     "one element a channel": ("pooling", lambda case: "spread" in case.like),
     "an odd width": ("embedding", lambda case: "odd_width" in case.like),
 }
@@ -116,7 +117,16 @@ def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is()
     joining = replace(one, claims=tuple(claim for claim in one.claims if "operator.add" in claim.pattern))
     found = search(cases(joining), lambda case: "residual" if "residual" in case.like else "", share=6)
     assert found is not None
-    assert found.example.variant.operands["other"].shape[2:] == (1, 1)
+    channels, *image = found.example.variant.operands["other"].shape[1:]
+    assert channels == 1 or image == [1, 1]
+
+
+def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
+    one = family("shape")
+    resized = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "F.interpolate"))
+    found = search(cases(resized), lambda case: "spread" if "spread" in case.like else "", share=6)
+    assert found is not None
+    assert set(found.example.variant.operands["x"].shape[2:]) == {1}
 
 
 def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
@@ -127,6 +137,28 @@ def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
     variant = found.example.variant
     assert variant.batch == 0
     assert calls(found.example, "dim=0") or calls(found.example, f"dim=-{len(variant.operands['x'].shape)}")
+
+
+def test_a_kernel_of_two_rows_is_like_the_fixed_variant_that_doubles() -> None:
+    images = geometries(2, transposed=True, functional=False)
+    found = search(images, lambda made: "upsampling" if "upsampling" in made[1] else "", share=20)
+    assert found is not None
+    geometry, _ = found.example
+    assert [size % 8 for size in geometry.channels] == [0, 0]
+    assert geometry.parameters["weight"][2] == 2
+    flat = geometries(1, transposed=True, functional=False)
+    assert search(flat, lambda made: "upsampling" if "upsampling" in made[1] else "", share=20) is None
+
+
+def test_a_folded_bias_fits_into_float32_beside_the_products() -> None:
+    one = family("convolution")
+    folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))
+
+    def fine(case: Drawn) -> str:
+        exponent = int(case.variant.data.partition(":")[2] or -4)
+        return "" if -12 <= exponent <= -4 else f"steps of 2**{exponent}"
+
+    assert search(cases(folded), fine) is None
 
 
 def test_what_a_wildcard_stands_for_is_drawn() -> None:

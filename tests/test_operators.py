@@ -1,6 +1,7 @@
 """Every operator that a config names can be written down, and what is written down runs in float PyTorch."""
 
 import ast
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
@@ -118,6 +119,16 @@ def test_every_variant_runs_in_float(name: str) -> None:
     known = {one: [text for glob, text in CANNOT_OCCUR.items() if fnmatchcase(one, glob)] for one in failed}
     unexpected = {one: text for one, text in failed.items() if not any(part in text for part in known[one])}
     assert unexpected == {}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_padding_index_is_among_the_indices(name: str) -> None:
+    found = [run for run in runs(backend(name)) if "/padding_index/" in run.id and "Bag" in run.id]
+    assert found
+    for run in found:
+        padding = re.search(r"padding_idx=(\d+)", run.model.source)
+        assert padding is not None
+        assert int(padding[1]) in pipeline.subject(run).fresh_inputs()[0], run.id
 
 
 def test_what_cannot_occur_does_not_occur() -> None:

@@ -183,6 +183,16 @@ def test_what_is_wrong_in_another_memory_format_too_is_no_news_that_the_format_c
     assert not listed.breaks(drawn)
 
 
+def test_what_computes_something_else_has_ties_of_its_own() -> None:
+    arithmetic = next(one for one in families(backend("qnnpack")) if one.name == "arithmetic")
+    both = {name: Operand((2, 4, 7, 5)) for name in "xy"}
+    variant = OPERATORS["torch.add"][0].named("drawn0", call="torch.add(x, y, alpha=2)", operands=both, data="below:-4")
+    drawn = Drawn("qnnpack/torch.add/static-qint8", "ptq", "qnnpack", variant, ("alpha_2", "default"))
+    unlisted, listed = Trials(arithmetic), Trials(arithmetic, LEDGER)
+    assert "channels_last changes" in unlisted.breaks(drawn)
+    assert not listed.breaks(drawn)
+
+
 def test_what_is_not_observed_is_no_news_in_the_reference_model() -> None:
     linear = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "linear")
     keyword = next(one for one in OPERATORS["F.linear"] if one.name == "keyword")

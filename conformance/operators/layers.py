@@ -214,7 +214,12 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
                 bag.named("mean", init=init("mode='mean'"), core=False),
                 bag.named("max", init=init("mode='max'"), core=False),
                 bag.named("last_offset", init=init("mode='sum', include_last_offset=True"), core=False),
-                bag.named("padding_index", init=init("mode='sum', padding_idx=3"), core=False),
+                bag.named(
+                    "padding_index",
+                    init=init("mode='sum', padding_idx=0").replace(f"({rows},", "(2,"),
+                    operands=bag_operands | {"x": Operand((8,), "indices", 2)},
+                    core=False,
+                ),
                 bag.named("matrix", call="self.op(x)", operands={"x": Operand((3, 4), "indices", rows)}, core=False),
                 bag.named("odd_width", init=init().replace(f", {width},", ", 7,"), core=False),
                 bag.named(

@@ -141,8 +141,14 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
     ]
     images = _function("F.interpolate", modes, SIGNALS[2])
     other_ranks = [
+        # one element of each channel, in which memory formats look alike
+        images[0].named("spread", operands=operands((2, 4, 1, 1)), core=False),
+        images[0].named("spread_volume", operands=operands((2, 4, 1, 1, 1)), core=False),
         images[0].named("signal", operands=operands(SIGNALS[1]), core=False),
         images[0].named("volume", operands=operands(SIGNALS[3]), core=False),
+        images[0].named(
+            "volume_same", operands=operands(SIGNALS[3]), core=False, call=f"F.interpolate(x, size={SIGNALS[3][2:]})"
+        ),
         images[0].named(
             "signal_linear",
             operands=operands(SIGNALS[1]),

@@ -113,6 +113,8 @@ def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     yield "depthwise", of((8, 8), padding=1, groups=8), True
     yield "unequal", of((3, 5), 2), False
     yield "wide", of((16, 32), padding=1), False
+    if rank == 2:
+        yield "upsampling", of((8, 8), 2, stride=2, spatial=(4, 3)), False
 
 
 def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
