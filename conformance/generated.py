@@ -384,8 +384,9 @@ def valid(run: Run) -> bool:
             return False
     if not all(map(torch.equal, outputs, again)):  # as after `resize_` to more than there is
         return False
-    # observers that have seen nothing choose at random
-    return all(output.numel() for output in observed) and all(output.numel() <= MOST for output in outputs)
+    # an observer that has seen nothing, or what has no bounds, has nothing to go by
+    bounded = all(output.numel() and bool(output.isfinite().all()) for output in observed)
+    return bounded and all(output.numel() <= MOST for output in outputs)
 
 
 def like_ids(backend: BackendClaims, drawn: Drawn) -> set[str]:

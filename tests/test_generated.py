@@ -150,6 +150,14 @@ def test_a_kernel_of_two_rows_is_like_the_fixed_variant_that_doubles() -> None:
     assert search(flat, lambda made: "upsampling" if "upsampling" in made[1] else "", share=20) is None
 
 
+def test_what_is_not_finite_is_no_case() -> None:
+    one = family("arithmetic", "onednn")
+    floor = next(claim for claim in one.claims if claim.pattern == "operator.floordiv")
+    for call, expected in (("x // 2", True), ("x // 0", False)):
+        variant = OPERATORS["operator.floordiv"][0].named("drawn0", call=call)
+        assert valid(run_of(one.backend, Drawn(floor.id, "ptq", one.engine, variant, ()))) is expected
+
+
 def test_a_folded_bias_fits_into_float32_beside_the_products() -> None:
     one = family("convolution")
     folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))
