@@ -339,6 +339,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
             like |= {"spread"}
         if "interpolate" in root and set(variant.operands["x"].shape[2:]) == {1}:
             like |= {"spread", "spread_volume"}
+        if ".mean" in root and set(variant.operands["x"].shape[2:]) == {1}:
+            like |= {"spread_strided"}
         if "InstanceNorm" in root or "instance_norm" in root:
             like |= {"many_items_channels_last", "many_items_one_channel"}
         if width := re.search(r"Embedding(?:Bag)?\(\d+, (\d+)", variant.init):
@@ -349,6 +351,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
     variant, like = draw(placed(variant, like | {"default"}, lowest, highest))
     both = {f"{one}_{other}" for one in like for other in like & {"tiny", "channels_last"}}
     like |= both & {v.name for v in OPERATORS[root]}
+    if variant.batch == 0 and "batch_first=True" in variant.init:
+        like |= {"batch_first_empty"}
     if variant.batch == 0 and (along := re.search(r"Softmax\(dim=(-?\d+)", variant.init)):
         like |= {"empty_vector"} if int(along[1]) % len(variant.operands["x"].shape) == 0 else set()
     if not alone:

@@ -174,6 +174,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                         *([("projection", "proj_size=4")] if name == "nn.LSTM" else []),
                     )
                 ),
+                layer.named("batch_first_empty", init=f"{name}(8, 6, batch_first=True)", batch=0, core=False),
                 layer.named("one_step", batch=1, core=False),
                 layer.named("unbatched", operands=operands((5, 8)), core=False),
                 layer.named("unequal", init=f"{name}(5, 3)", operands=operands((4, 2, 5)), core=False),

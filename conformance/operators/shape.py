@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .elementwise import IMAGE, _label, in_network
-from .variant import Shape, Variant, batch_variants, data_variants, layout_variants, operands
+from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
 
 SIGNALS: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}
 
@@ -168,9 +168,11 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.ConstantPad2d", _module("nn.ConstantPad2d", ["1, 0.0", "(1, 2, 0, 1), 0.5"], SIGNALS[2])
 
 
-def _last(means: list[Variant]) -> list[Variant]:
-    """The mean over the last dimension where that is not the innermost in memory."""
-    return layout_variants(next(one for one in means if one.name == "-1"), "-1_channels_last")
+def _laid(means: list[Variant]) -> list[Variant]:
+    """The mean over the last dimension where that is not the innermost in memory, and of one element a channel, which may
+    lie in memory as in either format."""
+    spread = means[0].named("spread_strided", operands={"x": Operand((2, 4, 1, 1), layout="strided")}, core=False)
+    return [*layout_variants(next(one for one in means if one.name == "-1"), "-1_channels_last"), spread]
 
 
 def _view_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -178,9 +180,9 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "torch.flatten", _function("torch.flatten", ["1", "0", "2, 3", "start_dim=1"], IMAGE, "start_dim=1")
     dims = ["(2, 3)", "1", "-1", "(2, 3), keepdim=True", "dim=(2, 3)", "dim=1, keepdim=True", "dim=(1, 2, 3)", "(0, 2)"]
     means = _function("torch.mean", dims, IMAGE, "dim=(2, 3)")
-    yield "torch.mean", [*means, *_last(means), means[0].named("no_arguments", call="torch.mean(x)", core=False)]
+    yield "torch.mean", [*means, *_laid(means), means[0].named("no_arguments", call="torch.mean(x)", core=False)]
     methods = _each("x.mean({})", [*dims, ""], IMAGE)
-    yield "Tensor.mean", [*methods, *_last(methods)]
+    yield "Tensor.mean", [*methods, *_laid(methods)]
     for name, call in (("torch.{}", "torch.{}(x, {{}})"), ("Tensor.{}", "x.{}({{}})")):
         for function, options in {
             "narrow": ["1, 1, 2", "2, 0, 3", "-1, 2, 3"],
