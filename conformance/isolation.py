@@ -8,9 +8,11 @@ The parent must not have computed with more than one thread before it forks: a c
 
 import faulthandler
 import gc
+import math
 import multiprocessing
 import os
 import pickle
+import resource
 import select
 import signal
 import tempfile
@@ -25,7 +27,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 HANG_SECONDS = 60.0
-"""A run takes some 50 ms, a second under emulation; what is not back by then never will be."""
+"""Seconds of computing. A run takes some 50 ms, a second under emulation; what is not back by then never will be."""
+
+PATIENCE = 3.0
+"""Seconds on the clock for each that a job may compute: what waits for itself is told from what waits for a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,11 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
         child = os.fork()
         if child == 0:
             os.close(receive)
-            _serve(jobs, work, send, said.fileno())
+            _serve(jobs, work, seconds, send, said.fileno())
         os.close(send)
         outcomes: list[Outcome[R]] = []
         try:
-            death = _collect(receive, len(jobs), seconds, outcomes)
+            death = _collect(receive, len(jobs), PATIENCE * seconds, outcomes)
             if death:
                 os.kill(child, signal.SIGKILL)
         finally:
@@ -94,7 +99,7 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
         return [*outcomes[: len(jobs) - 1], Death(death or _reason(status, said.read()))]
 
 
-def _serve(jobs: Sequence[T], work: Callable[[T], R], send: int, said: int) -> None:
+def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int, said: int) -> None:
     """The child: do the jobs, send each result, and leave without the parent's exit handlers."""
     status = 1
     try:
@@ -103,6 +108,7 @@ def _serve(jobs: Sequence[T], work: Callable[[T], R], send: int, said: int) -> N
         gc.disable()
         faulthandler.disable()  # the parent tells of a death; pytest's handler would print sixty lines
         for job in jobs:
+            _limit(seconds)
             try:
                 body = pickle.dumps((True, work(job)))
             except (Exception, SystemExit):
@@ -112,6 +118,12 @@ def _serve(jobs: Sequence[T], work: Callable[[T], R], send: int, said: int) -> N
         status = 0
     finally:
         os._exit(status)
+
+
+def _limit(seconds: float) -> None:
+    """Have the kernel end this process after so many more seconds of computing: it counts them whatever else runs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
 
 
 def _write_all(descriptor: int, body: bytes) -> None:
@@ -149,13 +161,16 @@ def _collect(receive: int, count: int, seconds: float, outcomes: list[Outcome[R]
     return None
 
 
+def _signal(number: int) -> str:
+    """A signal's name, and of the one that `_limit` asks for what it means."""
+    name = signal.Signals(number).name
+    return f"hangs: {name}" if number == signal.SIGXCPU else name
+
+
 def _reason(status: int, said: bytes) -> str:
     """Name a child's end, with the last line that it printed, such as the allocator's complaint."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        ended = f"{signal.Signals(number).name}"
-    else:
-        ended = f"exit status {os.waitstatus_to_exitcode(status)}"
+    code = os.waitstatus_to_exitcode(status)
+    ended = _signal(-code) if code < 0 else f"exit status {code}"
     lines = [
         line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")
     ]
@@ -179,15 +194,15 @@ class Child(Generic[T, R]):
         assert self._process is not None
         try:
             self._ask.send(job)
-            if not self._ask.poll(self._seconds):
+            if not self._ask.poll(PATIENCE * self._seconds):
                 self.close()
-                return Death(f"hangs: no result after {self._seconds:.0f} s")
+                return Death(f"hangs: no result after {PATIENCE * self._seconds:.0f} s")
             succeeded, value = self._ask.recv()
         except (EOFError, OSError):
             process = self._process
             self.close()
             code = process.exitcode or 0
-            return Death(signal.Signals(-code).name if code < 0 else f"exit status {code}")
+            return Death(_signal(-code) if code < 0 else f"exit status {code}")
         return Done(value) if succeeded else Raised(value)
 
     def close(self) -> None:
@@ -203,12 +218,12 @@ class Child(Generic[T, R]):
         gc.freeze()
         context = multiprocessing.get_context("fork")
         self._ask, answer = context.Pipe()
-        self._process = context.Process(target=_obey, args=(answer, self._ask, self._work), daemon=True)
+        self._process = context.Process(target=_obey, args=(answer, self._ask, self._work, self._seconds), daemon=True)
         self._process.start()
         answer.close()
 
 
-def _obey(answer: Connection, parents: Connection, work: Callable[[T], R]) -> None:
+def _obey(answer: Connection, parents: Connection, work: Callable[[T], R], seconds: float) -> None:
     """The child: take jobs until the parent hangs up."""
     parents.close()
     faulthandler.disable()
@@ -220,6 +235,7 @@ def _obey(answer: Connection, parents: Connection, work: Callable[[T], R]) -> No
             job = answer.recv()
         except EOFError:
             os._exit(0)
+        _limit(seconds)
         try:
             answer.send((True, work(job)))
         except (Exception, SystemExit):

@@ -52,6 +52,11 @@ def hang() -> None:
     time.sleep(60)
 
 
+def spin() -> NoReturn:
+    while True:
+        pass
+
+
 def fail() -> NoReturn:
     raise LookupError("no such kernel")
 
@@ -66,7 +71,8 @@ DEATHS: dict[str, tuple[Callable[[], object], str]] = {
     "abort": (abort, "SIGABRT: corrupted size vs. prev_size"),
     "exit": (leave, "exit status 7"),
     "exit without a complaint": (leave_quietly, "exit status 0"),
-    "hang": (hang, "hangs: no result after 1 s"),
+    "hang": (hang, "hangs: no result after 2 s"),
+    "endless loop": (spin, "hangs: SIGXCPU"),
 }
 
 
@@ -90,7 +96,7 @@ def test_a_job_that_dies_costs_its_own_outcome_and_no_other(death: str, place: s
     job, reason = DEATHS[death]
     before = [1, 2] if place in ("between", "last") else []
     after = [3, 4] if place in ("between", "first") else []
-    outcomes = run_isolated([*before, job, *after], work, seconds=0.7 if death == "hang" else 60)
+    outcomes = run_isolated([*before, job, *after], work, seconds=0.7 if reason.startswith("hangs") else 60)
     assert outcomes == [*map(Done, map(doubled, before)), Death(reason), *map(Done, map(doubled, after))]
 
 
@@ -106,9 +112,15 @@ def test_several_jobs_that_die_are_told_apart() -> None:
     ]
 
 
-def test_every_job_has_its_own_time() -> None:
-    outcomes = run_isolated([lambda: time.sleep(0.4)] * 3, work, seconds=1.1)
-    assert outcomes == [Done(None)] * 3
+def compute() -> None:
+    end = time.process_time() + 0.8
+    while time.process_time() < end:
+        pass
+
+
+@pytest.mark.parametrize("job", [lambda: time.sleep(1.2), compute])
+def test_every_job_has_its_own_time(job: Callable[[], None]) -> None:
+    assert run_isolated([job] * 3, work, seconds=1.1) == [Done(None)] * 3
 
 
 def test_a_job_that_raises_is_our_fault_and_has_its_traceback() -> None:
@@ -238,7 +250,7 @@ def test_what_a_job_raises_is_our_fault_and_the_child_goes_on(child: Child[str, 
 
 def test_a_job_that_does_not_come_back_is_a_death() -> None:
     child: Child[str, str] = Child(answers, seconds=0.2)
-    assert child.do("wait") == Death("hangs: no result after 0 s")
+    assert child.do("wait") == Death("hangs: no result after 1 s")
     child.close()
 
 

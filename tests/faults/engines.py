@@ -64,7 +64,12 @@ def raising(error: BaseException) -> Callable[[], object]:
     return action
 
 
-HANGS_SOONER = Instead(session, "run_isolated", lambda honest: partial(isolation.run_isolated, seconds=2.0))
+def without_end() -> None:
+    while True:
+        pass
+
+
+HANGS_SOONER = Instead(session, "run_isolated", lambda honest: partial(isolation.run_isolated, seconds=0.7))
 
 
 def former() -> Kernel:
@@ -123,6 +128,7 @@ PROCESS = [
     kernel("leaves with status 0", "crashes", doing(lambda: os._exit(0))),
     kernel("leaves with status 1", "crashes", doing(lambda: os._exit(1))),
     kernel("hangs", "crashes", doing(lambda: time.sleep(60)), more=(HANGS_SOONER,)),
+    kernel("computes without end", "crashes", doing(without_end), more=(HANGS_SOONER,)),
     kernel("exits by exception", "lowered", doing(sys.exit)),
     kernel("is interrupted", "crashes", doing(raising(KeyboardInterrupt()))),
     kernel("has no memory left", "crashes", doing(raising(MemoryError()))),
