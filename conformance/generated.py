@@ -337,6 +337,12 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
             like |= {"unbatched"}
         if "daptive" in root and set(variant.operands["x"].shape[-int(root[-2]) :]) == {1}:
             like |= {"spread"}
+        if (
+            "daptive" in root
+            and len(shape := variant.operands["x"].shape) == 4
+            and 1 in (shape[1], math.prod(shape[2:]))
+        ):
+            like |= {"unbatched_flat"}
         if "interpolate" in root and set(variant.operands["x"].shape[2:]) == {1}:
             like |= {"spread", "spread_volume"}
         if ".mean" in root and set(variant.operands["x"].shape[2:]) == {1}:

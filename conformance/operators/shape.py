@@ -47,6 +47,16 @@ def _padded_below_zero(name: str, variants: list[Variant]) -> list[Variant]:
     return [variant.named("padded_negative", data="negative") for variant in padded]
 
 
+def _to_two(base: Variant, **to: str) -> list[Variant]:
+    """Adaptive pooling to two elements a dimension: of one element a channel, in which memory formats look alike, without a
+    batch, and of an unbatched volume that looks like an image in channels_last."""
+    _, channels, *image = base.operands["x"].shape
+    shapes: dict[str, Shape] = {"spread": (2, channels, *(1 for _ in image)), "unbatched_2": (channels, *image)}
+    if len(image) == 3:
+        shapes["unbatched_flat"] = (channels, 1, *image[1:])
+    return [base.named(name, operands=operands(shape), core=False, **to) for name, shape in shapes.items()]
+
+
 def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
     for rank, shape in SIGNALS.items():
         adaptive = ["1", "2", "3"] + (
@@ -78,24 +88,13 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
         ):
             variants = _module(f"nn.{name}{rank}d", options, shape)
             default = variants[0]
-            # one element of each channel, in which memory formats look alike
-            spread = operands((2, 4, *(1,) * rank))
             yield (
                 f"nn.{name}{rank}d",
                 [
                     *variants,
                     *_padded_below_zero(name, variants),
                     default.named("unbatched", operands=operands(image), core=False),
-                    *(
-                        [
-                            default.named("spread", init=f"nn.{name}{rank}d(2)", operands=spread, core=False),
-                            default.named(
-                                "unbatched_2", init=f"nn.{name}{rank}d(2)", operands=operands(image), core=False
-                            ),
-                        ]
-                        if name.startswith("Adaptive")
-                        else []
-                    ),
+                    *(_to_two(default, init=f"nn.{name}{rank}d(2)") if name.startswith("Adaptive") else []),
                 ],
             )
             snake = {"AdaptiveAvgPool": "adaptive_avg_pool", "AvgPool": "avg_pool", "MaxPool": "max_pool"}[name]
@@ -108,16 +107,7 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     *_padded_below_zero(name, functional),
                     functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
                     functional[0].named("unbatched", operands=operands(image), core=False),
-                    *(
-                        [
-                            functional[0].named("spread", call=f"F.{snake}{rank}d(x, 2)", operands=spread, core=False),
-                            functional[0].named(
-                                "unbatched_2", call=f"F.{snake}{rank}d(x, 2)", operands=operands(image), core=False
-                            ),
-                        ]
-                        if name.startswith("Adaptive")
-                        else []
-                    ),
+                    *(_to_two(functional[0], call=f"F.{snake}{rank}d(x, 2)") if name.startswith("Adaptive") else []),
                 ],
             )
 
