@@ -309,6 +309,30 @@ def _drawn_from(root: str, *, alone: bool) -> list[Variant]:
     return [v for v in found if not (twice and v.name.startswith("called_twice"))]
 
 
+OF_SHAPE = frozenset({"spread", "spread_strided", "spread_volume", "unbatched_flat", "volume_same", "volume_same_flat"})
+"""Fixed variants that are about their shape."""
+
+
+def _alike(root: str, variant: Variant) -> set[str]:
+    """Names of the fixed variants whose shape has what a drawn one has: with one channel, or one element in each, memory
+    formats look alike."""
+    shape = variant.operands["x"].shape if "x" in variant.operands else ()
+    one = set(shape[2:]) == {1}
+    flat = one or shape[1:2] == (1,)
+    found = set()
+    if "daptive" in root:
+        rank = int(root[-2])
+        found |= {"spread"} if set(shape[-rank:]) == {1} else set()
+        found |= {"unbatched_flat"} if flat and rank == 3 and len(shape) == 4 else set()
+    if "interpolate" in root:
+        found |= {"spread", "spread_volume"} if one else set()
+        found |= {"volume_same"} if len(shape) == 5 else set()
+        found |= {"volume_same_flat"} if flat and len(shape) == 5 else set()
+    if ".mean" in root:
+        found |= {"spread_strided"} if one else set()
+    return found
+
+
 @st.composite
 def cases(draw: DrawFn, of: Family) -> Drawn:
     """A case of one of a family's claims, whose float model works."""
@@ -335,18 +359,7 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
             }
         if base.name.startswith("unbatched"):
             like |= {"unbatched"}
-        if "daptive" in root and set(variant.operands["x"].shape[-int(root[-2]) :]) == {1}:
-            like |= {"spread"}
-        if (
-            "daptive" in root
-            and len(shape := variant.operands["x"].shape) == 4
-            and 1 in (shape[1], math.prod(shape[2:]))
-        ):
-            like |= {"unbatched_flat"}
-        if "interpolate" in root and set(variant.operands["x"].shape[2:]) == {1}:
-            like |= {"spread", "spread_volume"}
-        if ".mean" in root and set(variant.operands["x"].shape[2:]) == {1}:
-            like |= {"spread_strided"}
+        like = (like - OF_SHAPE) | _alike(root, variant)
         if "InstanceNorm" in root or "instance_norm" in root:
             like |= {"many_items_channels_last", "many_items_one_channel"}
         if width := re.search(r"Embedding(?:Bag)?\(\d+, (\d+)", variant.init):

@@ -124,9 +124,11 @@ def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is()
 def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
     one = family("shape")
     resized = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "F.interpolate"))
-    found = search(cases(resized), lambda case: "spread" if "spread" in case.like else "", share=6)
-    assert found is not None
-    assert set(found.example.variant.operands["x"].shape[2:]) == {1}
+    for name, flat in (("spread", False), ("volume_same_flat", True)):
+        found = search(cases(resized), lambda case, name=name: name if name in case.like else "", share=6)  # type: ignore[misc]
+        assert found is not None
+        shape = found.example.variant.operands["x"].shape
+        assert set(shape[2:]) == {1} or (flat and len(shape) == 5 and shape[1] == 1)
 
 
 def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:

@@ -73,6 +73,7 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     "3, stride=1, ceil_mode=True",
                     "3, padding=1, count_include_pad=False",
                     *(["2, divisor_override=3"] if rank > 1 else []),
+                    "1, stride=1",
                 ],
             ),
             (
@@ -138,6 +139,10 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
         images[0].named("volume", operands=operands(SIGNALS[3]), core=False),
         images[0].named(
             "volume_same", operands=operands(SIGNALS[3]), core=False, call=f"F.interpolate(x, size={SIGNALS[3][2:]})"
+        ),
+        # one channel, which looks like channels_last too
+        images[0].named(
+            "volume_same_flat", operands=operands((2, 1, 3, 4, 5)), core=False, call="F.interpolate(x, size=(3, 4, 5))"
         ),
         images[0].named(
             "signal_linear",
