@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Any
 
 import torch
@@ -97,6 +98,10 @@ def geometries(draw: DrawFn, rank: int, *, transposed: bool, functional: bool) -
         like.add("stride")
     if transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8):
         like |= {"upsampling"} if (kernel if isinstance(kernel, int) else kernel[0]) == 2 else set()
+    both: list[Any] = [kernel, options.get("padding", 0)]
+    sizes, paddings = ((given,) * rank if isinstance(given, int) else given for given in both)
+    if left == groups and not transposed and any(map(le, sizes[:-1], paddings[:-1])):
+        like.add("rows_of_padding")
     if not transposed and draw(st.integers(0, 7)) == 0:
         options["padding"] = draw(st.sampled_from(("same", "valid")))
         like.add("padding_same")

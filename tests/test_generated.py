@@ -160,6 +160,16 @@ def test_what_is_not_finite_is_no_case() -> None:
         assert valid(run_of(one.backend, Drawn(floor.id, "ptq", one.engine, variant, ()))) is expected
 
 
+def test_padding_as_high_as_the_kernel_is_like_the_fixed_variant_with_rows_of_it() -> None:
+    images = geometries(2, transposed=False, functional=False)
+    found = search(images, lambda made: "rows" if "rows_of_padding" in made[1] else "", share=20)
+    assert found is not None
+    geometry, _ = found.example
+    assert geometry.parameters["weight"][1] == 1
+    padding = geometry.options["padding"]
+    assert geometry.parameters["weight"][2] <= (padding if isinstance(padding, int) else padding[0])  # type: ignore[index]
+
+
 def test_a_folded_bias_fits_into_float32_beside_the_products() -> None:
     one = family("convolution")
     folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))

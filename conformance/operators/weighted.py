@@ -98,6 +98,9 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     if rank > 1:
         kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
         yield "asymmetric", of((4, 6), kernel, stride=stride, padding=padding), False
+        # rows of the output that see nothing but padding
+        flat, beyond = (1,) * (rank - 1) + (2,), (1,) + (0,) * (rank - 1)
+        yield "rows_of_padding", of((16, 16), flat, padding=beyond, groups=16, spatial=(2, 4, 3)[-rank:]), False
     yield "padding_same", of(padding="same"), True
 
 
