@@ -32,6 +32,10 @@ def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -
     return (values * 2.0**exponent).float().reshape(shape)
 
 
+GREATEST_BIAS = 2.0
+"""What the biases that `fill` gives lie within, either side of zero."""
+
+
 def fill(model: nn.Module, key: str, levels: int) -> None:
     """Give every parameter and buffer of `model` dyadic values; weights lie within ±`levels` steps of 2**-7.
 

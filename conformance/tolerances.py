@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from .cases import Run
 from .models import root_of
+from .operators import WEIGHTED
+from .probes import GREATEST_BIAS
 from .rows import Row
 
 
@@ -59,7 +61,17 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
     found = next((row for row in table if row.speaks_of(operator, run.engine)), general)
     if found.steps < general.steps:
         found = replace(found, steps=general.steps, band=general.band)
-    return replace(found, magnitude=max(1.0, _state(run))) if operator in RECURRENT else found
+    if operator in RECURRENT:
+        return replace(found, magnitude=max(1.0, _state(run)))
+    if operator in WEIGHTED and run.recipe.kind != "static" and _has_bias(run):
+        return replace(found, magnitude=GREATEST_BIAS)
+    return found
+
+
+def _has_bias(run: Run) -> bool:
+    """Whether a layer adds a bias, which may cancel out what float32 has rounded."""
+    assert run.variant is not None
+    return "bias" in run.variant.parameters or (bool(run.variant.init) and "bias=False" not in run.variant.init)
 
 
 def _state(run: Run) -> float:

@@ -277,6 +277,13 @@ def test_recurrent_layers_round_values_about_the_state_they_begin_with() -> None
     assert tolerance(dataclasses.replace(run, variant=far)).magnitude == (run.recipe.steps - 37) / 16
 
 
+@pytest.mark.parametrize(("variant", "greatest"), [("default", 2.0), ("no_bias", 0.0)])
+@pytest.mark.parametrize("operator", ["nn.Linear", "F.linear"])
+def test_layers_round_values_about_their_bias(operator: str, variant: str, greatest: float) -> None:
+    wanted = f"fbgemm/{operator}/dynamic-quint8/ptq/{variant}/exact@fbgemm"
+    assert tolerance(next(run for run in runs(backend("fbgemm")) if run.id == wanted)).magnitude == greatest
+
+
 def test_every_tolerance_has_a_reason_evidence_and_a_width() -> None:
     for row in TABLE:
         assert row.reason
