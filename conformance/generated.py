@@ -334,7 +334,7 @@ def _alike(root: str, variant: Variant) -> set[str]:
         found |= {"volume_same"} if len(shape) == 5 else set()
         found |= {"volume_same_flat"} if flat and len(shape) == 5 else set()
     if ".mean" in root:
-        found |= {"spread_strided"} if one else set()
+        found |= {"spread_strided"} if flat and len(shape) == 4 else set()
     return found
 
 
@@ -375,6 +375,8 @@ def cases(draw: DrawFn, of: Family) -> Drawn:
     variant, like = draw(placed(variant, like | {"default"}, lowest, highest))
     both = {f"{one}_{other}" for one in like for other in like & {"tiny", "channels_last"}}
     like |= both & {v.name for v in OPERATORS[root]}
+    if variant.batch == 0 and "inear" in root and {"rank3", "rank4"} & like:
+        like |= {"rank3_batch0"}
     if variant.batch == 0 and "batch_first=True" in variant.init:
         like |= {"batch_first_empty"}
     if variant.batch == 0 and (along := re.search(r"Softmax\(dim=(-?\d+)", variant.init)):

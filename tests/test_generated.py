@@ -88,6 +88,10 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     "strided operands": ("linear", lambda case: case.variant.operands["x"].layout == "strided"),
     "many features": ("linear", lambda case: case.variant.operands["x"].shape[-1] > 60),
     "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in case.like),
+    "an empty batch of sequences": (
+        "linear",
+        lambda case: len(case.variant.operands["x"].shape) > 2 and "rank3_batch0" in case.like,
+    ),
     "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in case.like),
     "the smallest values": (
         "activation",
@@ -129,6 +133,19 @@ def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
         assert found is not None
         shape = found.example.variant.operands["x"].shape
         assert set(shape[2:]) == {1} or (flat and len(shape) == 5 and shape[1] == 1)
+
+
+def test_the_mean_of_an_image_of_one_channel_is_like_the_fixed_variant_that_is() -> None:
+    one = family("shape")
+    means = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "Tensor.mean"))
+
+    def flat(case: Drawn) -> str:
+        _, channels, *image = case.variant.operands["x"].shape
+        return "flat" if len(image) == 2 and set(image) != {1} and channels == 1 else ""
+
+    found = search(cases(means), flat, share=6)
+    assert found is not None
+    assert "spread_strided" in found.example.like
 
 
 def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:

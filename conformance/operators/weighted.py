@@ -110,7 +110,8 @@ def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
 
     yield "default", of(padding=1), True
     yield "no_bias", of(padding=1, bias=False), True
-    yield "stride", of(stride=2, padding=1, output_padding=1), True
+    small = (5, 3, 2) if rank == 3 else ()
+    yield "stride", of(stride=2, padding=1, output_padding=1, spatial=small), True
     yield "groups", of(padding=1, groups=2), True
     yield "dilation", of(padding=2, dilation=2), False
     yield "depthwise", of((8, 8), padding=1, groups=8), True
@@ -291,7 +292,9 @@ def _linear_module_variants() -> Iterator[Variant]:
     yield from static_variants(default)
     yield from batch_variants(default)
     yield default.named("strided", operands=operands(x=Operand((4, 16), layout="strided")), core=False)
-    yield linear((16, 8), 2, 5).named("rank3")
+    rank3 = linear((16, 8), 2, 5).named("rank3")
+    yield rank3
+    yield rank3.named("rank3_batch0", batch=0)
     yield linear((16, 8), 2, 3, 2).named("rank4")
     yield linear((16, 8)).named("unbatched")
     yield linear((7, 5), 3).named("unequal")
