@@ -3,7 +3,8 @@
     python tests/run_repeatedly.py [--times N] [--backend NAME …] [--keep FOLDER]
 
 Everything in a row but its seconds has to be the same every time. What is not is printed, and the exit status is 1; so it is
-if an invocation fails.
+if an invocation fails. Rows files that FOLDER has from an earlier call, which was interrupted, are taken as they are: it
+has to be of the same revision.
 """
 
 import argparse
@@ -51,30 +52,37 @@ def differences(first: Iterable[Row], again: Iterable[Row]) -> Iterator[str]:
                 yield f"{name}: {field}: {value!r}, then {after[name][field]!r}"
 
 
+def invoke(backend: str, number: int, results: Path) -> str:
+    """Run one backend once. Returns what is wrong with the invocation, or nothing; says on stderr how it ended."""
+    done = subprocess.run(command(backend, number, results), cwd=ROOT, capture_output=True, text=True, check=False)
+    last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
+    name = f"{backend}, order {number}, {WORKERS[number % len(WORKERS)]} workers"
+    print(f"{name}: {last}", file=sys.stderr, flush=True)
+    if not results.exists():
+        return f"{name}: no rows: exit status {done.returncode}: {done.stderr.strip()[-500:]}"
+    return f"{name}: exit status {done.returncode}: {last}" if done.returncode else ""
+
+
 def repeated(backend: str, times: int, folder: Path) -> Iterator[str]:
-    """Run one backend `times` times and yield what is wrong; says on stderr how far it is."""
+    """Run one backend `times` times, save where `folder` has the rows, and yield what is wrong."""
     first: Sequence[Row] = ()
     for number in range(times):
         results = folder / f"{backend}-{number}.jsonl"
-        done = subprocess.run(command(backend, number, results), cwd=ROOT, capture_output=True, text=True, check=False)
-        workers = WORKERS[number % len(WORKERS)]
-        last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
-        print(f"{backend} {number + 1}/{times}, {workers} workers: {last}", file=sys.stderr, flush=True)
-        if done.returncode:
-            yield f"{backend}, order {number}, {workers} workers: exit status {done.returncode}: {last}"
-        if not results.exists():
-            yield f"{backend}, order {number}, {workers} workers: no rows: {done.stderr.strip()[-500:]}"
-            continue
-        rows = read(results).rows
-        yield from differences(first or rows, rows)
-        first = first or rows
+        if not results.exists() and (wrong := invoke(backend, number, results)):
+            yield wrong
+            if results.exists():
+                results = results.rename(results.with_suffix(".failed"))  # to be run again another time
+        if results.exists():
+            rows = read(results).rows
+            yield from differences(first or rows, rows)
+            first = first or rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=10, metavar="N", help="how often (default 10)")
     parser.add_argument("--backend", action="append", default=[], metavar="NAME", help="this backend; repeatable")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the rows files here")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the rows files here, and go on")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
