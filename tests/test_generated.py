@@ -99,6 +99,10 @@ KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
     ),
     "any zero point": ("convolution", lambda case: case.variant.data.partition(":")[0].isdecimal()),
     "operands with other zero points": ("arithmetic", lambda case: "other_zero_point" in case.like),
+    "no values above zero, by the zero point": (
+        "arithmetic",
+        lambda case: case.variant.data.startswith(("127:", "255:")) and "negative" in case.like,
+    ),
     "negative values": ("activation", lambda case: case.variant.data.startswith("below") and "negative" in case.like),
     "operands of other scales": ("arithmetic", lambda case: "other_scale" in case.like),
     "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
