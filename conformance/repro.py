@@ -486,7 +486,7 @@ REPETITIONS = {
         "again = written  # after another call\n"
     ),
     "state_dict": f"{LOADED}again = tensors(other(*inputs()))\n",
-    "channels_last": f"{CHANNELS_LAST}again = tensors(lowered(*channels_last))\n",
+    "channels_last": f"{CHANNELS_LAST}with fresh_memory_holds(0xAA):\n    again = tensors(lowered(*channels_last))\n",
 }
 """What must not make a difference, and the lines that do it."""
 
