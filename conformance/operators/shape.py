@@ -164,10 +164,12 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
 
 
 def _laid(means: list[Variant]) -> list[Variant]:
-    """The mean over the last dimension where that is not the innermost in memory, and of one element a channel, which may
-    lie in memory as in either format."""
+    """The mean over the last dimension where that is not the innermost in memory, over channels with it, and of one element
+    a channel, which may lie in memory as in either format."""
+    over = [one for one in means if one.name in ("-1", "dim_1_2_3", "no_arguments")]
+    laid = [one for each in over for one in layout_variants(each, f"{each.name}_channels_last")]
     spread = means[0].named("spread_strided", operands={"x": Operand((2, 4, 1, 1), layout="strided")}, core=False)
-    return [*layout_variants(next(one for one in means if one.name == "-1"), "-1_channels_last"), spread]
+    return [*means, *laid, spread]
 
 
 def _view_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -175,9 +177,8 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "torch.flatten", _function("torch.flatten", ["1", "0", "2, 3", "start_dim=1"], IMAGE, "start_dim=1")
     dims = ["(2, 3)", "1", "-1", "(2, 3), keepdim=True", "dim=(2, 3)", "dim=1, keepdim=True", "dim=(1, 2, 3)", "(0, 2)"]
     means = _function("torch.mean", dims, IMAGE, "dim=(2, 3)")
-    yield "torch.mean", [*means, *_laid(means), means[0].named("no_arguments", call="torch.mean(x)", core=False)]
-    methods = _each("x.mean({})", [*dims, ""], IMAGE)
-    yield "Tensor.mean", [*methods, *_laid(methods)]
+    yield "torch.mean", _laid([*means, means[0].named("no_arguments", call="torch.mean(x)", core=False)])
+    yield "Tensor.mean", _laid(_each("x.mean({})", [*dims, ""], IMAGE))
     for name, call in (("torch.{}", "torch.{}(x, {{}})"), ("Tensor.{}", "x.{}({{}})")):
         for function, options in {
             "narrow": ["1, 1, 2", "2, 0, 3", "-1, 2, 3"],
