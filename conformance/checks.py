@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from .cases import Run
 from .comparison import Comparison, compare_outputs, differ
 from .constraints import Quantized, violations
+from .engines import Program
 from .golden import Golden
 from .models import operators_of
 from .pipeline import Subject
@@ -34,7 +35,7 @@ class Evidence:
     """Everything a run left behind. What a failed stage did not produce is None; `failures` has its error by stage.
 
     `blank` is the prepared model before calibration. `prepared_without` is prepared with `rest`, the config without the
-    claim; `changes` says whether that changes anything. `exact` gives the exact positions of an output
+    claim; `changes` says whether that changes anything. `program` is what the engine made of `lowered`. `exact` gives the exact positions of an output
     on its grid; `unusable` says what keeps the suite from having a golden."""
 
     run: Run
@@ -47,6 +48,7 @@ class Evidence:
     changes: bool = False
     reference: GraphModule | None = None
     lowered: GraphModule | None = None
+    program: Program | None = None
     execution: Execution | None = None
     reference_execution: Execution | None = None
     golden: Golden | None = None

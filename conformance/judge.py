@@ -1,7 +1,6 @@
 """One run from its model to its row: every stage, every check, and what each raised."""
 
 import copy
-import io
 import os
 import re
 import time
@@ -26,7 +25,7 @@ from .oracle import Answer, Codes, NotCovered
 from .pipeline import Stopwatch, Subject
 from .probes import FORMATS, fill
 from .rows import Row
-from .trace import execute, nested_kernels
+from .trace import execute
 
 
 def brief(error: BaseException) -> str:
@@ -234,13 +233,15 @@ class Judge:
         if evidence.reference is not None:
             with self._stage(evidence, "reference execution"):
                 evidence.reference_execution = execute(evidence.reference, given.fresh_inputs())
+        used = engine(evidence.run.engine)
         with self._stage(evidence, "lower"):
-            evidence.lowered = pipeline.lower(evidence.prepared, config)
-        if evidence.lowered is not None:
-            if not evidence.changes:
-                self._ablate_lowered(evidence, given)
+            evidence.lowered = used.convert(evidence.prepared, config)
+            evidence.program = used.compile(evidence.lowered, given.fresh_inputs())
+        if evidence.lowered is not None and not evidence.changes:
+            self._ablate_lowered(evidence, given)
+        if evidence.program is not None:
             with self._stage(evidence, "execute"), fresh_memory_holds(0x55):
-                evidence.execution = execute(evidence.lowered, given.fresh_inputs())
+                evidence.execution = used.execute(evidence.program, given.fresh_inputs())
         if evidence.execution is not None:
             self._repeat(evidence, given)
 
@@ -263,45 +264,39 @@ class Judge:
         assert evidence.rest is not None
         with self._stage(evidence, "lower without"):
             pipeline.calibrate(evidence.prepared_without, given)
-            other = pipeline.lower(evidence.prepared_without, evidence.rest)
+            other = engine(evidence.run.engine).convert(evidence.prepared_without, evidence.rest)
             evidence.changes = signature(evidence.lowered) != signature(other)
         if "lower without" in evidence.failures:
             evidence.changes = True
 
     def _repeat(self, evidence: Evidence, given: Subject) -> None:
         """Run again in every way that must not make a difference."""
-        model, execution = evidence.lowered, evidence.execution
-        assert model is not None
+        used, program, execution = engine(evidence.run.engine), evidence.program, evidence.execution
+        assert program is not None
         assert execution is not None
         written = [output.raw for output in execution.outputs]
         execution = replace(execution, outputs=tuple(output.copied() for output in execution.outputs))
         evidence.execution = execution
         with self._stage(evidence, "second run"), fresh_memory_holds(0xAA):
-            outputs, nested = nested_kernels(model, given.fresh_inputs())
+            outputs, nested = used.execute_again(program, given.fresh_inputs())
             evidence.repetitions["second run"] = outputs
             evidence.execution = replace(execution, nested=nested)
         with self._stage(evidence, "another call"), torch.no_grad():
-            model(*(others(x) for x in given.fresh_inputs()))
+            program(*(others(x) for x in given.fresh_inputs()))
             evidence.repetitions["another call"] = [output.clone() for output in written]
         with self._stage(evidence, "state_dict"):
             evidence.repetitions["state_dict"] = self._reloaded(evidence, given)
         inputs = channels_last(given.fresh_inputs())
-        if inputs is not None and keeps_to_memory_format(evidence, given):
+        if inputs is not None and not used.fixed_shapes and keeps_to_memory_format(evidence, given):
             with self._stage(evidence, "channels_last"), torch.no_grad(), fresh_memory_holds(0xAA):
-                evidence.repetitions["channels_last"] = pipeline.tensors(model(*inputs))
+                evidence.repetitions["channels_last"] = pipeline.tensors(program(*inputs))
 
     def _reloaded(self, evidence: Evidence, given: Subject) -> list[Tensor]:
         """Outputs of a model with other weights and uncalibrated observers, after loading the lowered model's state."""
         blank = evidence.blank
-        assert evidence.lowered is not None
+        assert evidence.program is not None
         assert blank is not None
         fill(blank, "other", given.run.recipe.weight_levels)
-        blank.eval()
-        other = pipeline.lower(blank, evidence.run.backend.config)
-        saved = io.BytesIO()
-        with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does not unpack
-            torch.save(evidence.lowered.state_dict(), saved)
-        saved.seek(0)
-        other.load_state_dict(torch.load(saved, weights_only=False))
+        other = engine(evidence.run.engine).reload(evidence.program, blank.eval(), evidence.run.backend.config)
         with torch.no_grad():
             return pipeline.tensors(other(*given.fresh_inputs()))

@@ -17,7 +17,13 @@ import torch.ao.quantization as ao
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
-from torch.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, prepare_fx, prepare_qat_fx
+from torch.ao.quantization.quantize_fx import (
+    _convert_to_reference_decomposed_fx,
+    convert_fx,
+    convert_to_reference_fx,
+    prepare_fx,
+    prepare_qat_fx,
+)
 from torch.fx import GraphModule
 
 from . import quantization
@@ -174,6 +180,11 @@ def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
 def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the model with the quantized kernels of the engine in scope. `prepared` is not changed."""
     return convert_fx(copy.deepcopy(prepared), backend_config=config)
+
+
+def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:
+    """Return the reference model of a calibrated one in terms of `quantized_decomposed` operators, which can be exported."""
+    return _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=config)
 
 
 def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:

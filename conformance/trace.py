@@ -19,6 +19,12 @@ CONVERSIONS = frozenset(
         "aten.dequantize",
         "aten.item",
         "aten._local_scalar_dense",
+        "xnnpack.Convert",
+        "portable.quantized_decomposed.quantize_per_tensor",
+        "portable.quantized_decomposed.dequantize_per_tensor",
+        "portable.quantized_decomposed.quantize_per_channel",
+        "portable.quantized_decomposed.dequantize_per_channel",
+        "portable.quantized_decomposed.choose_qparams",
     }
 )
 """Operators at the border between float and quantized: no evidence for quantized execution nor against it."""

@@ -8,14 +8,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ORDER = (
     "errors", "isa", "memory", "retrials", "scheme", "oracle", "quantization", "operators", "claims", "constraints",
-    "models", "probes", "cases", "pipeline", "trace", "engines", "golden", "rows", "tolerances", "comparison", "checks",
+    "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "tolerances", "comparison", "checks",
     "ledger", "judge", "isolation", "search", "strategies", "quantizers", "enforcement", "forms", "laws", "generated",
     "session", "summary", "show", "snippets", "counterexample", "lawbreaking", "repro", "trials", "upkeep", "gaps",
     "plugin", "test_conformance", "test_constraints", "test_laws", "test_operators", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
 
-FX_API = ("prepare_fx", "prepare_qat_fx", "convert_fx", "convert_to_reference_fx", "fuse_fx")
+FX_API = (
+    "prepare_fx",
+    "prepare_qat_fx",
+    "convert_fx",
+    "convert_to_reference_fx",
+    "_convert_to_reference_decomposed_fx",
+    "fuse_fx",
+)
 
 
 def imported(path: Path) -> set[str]:

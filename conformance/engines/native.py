@@ -1,16 +1,29 @@
 """torch's own quantized engines: qnnpack, fbgemm, onednn and x86."""
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
+from torch.ao.quantization.backend_config import BackendConfig
+from torch.fx import GraphModule
+
+from .. import pipeline, trace
+from ..trace import Execution
+from . import Program
 
 
 class NativeEngine:
-    """One value of `torch.backends.quantized.engine`."""
+    """One value of `torch.backends.quantized.engine`. Its programs are converted models as they are."""
+
+    fixed_shapes = False
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def warm_up(self) -> None:
+        """What there is to warm up is torch's own."""
 
     def unavailable(self) -> str | None:
         """Return why the engine cannot run here. `supported_engines` is not asked: it lists what was compiled in.
@@ -36,6 +49,28 @@ class NativeEngine:
             yield
         finally:
             torch.backends.quantized.engine = before
+
+    def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
+        return pipeline.lower(prepared, config)
+
+    def compile(self, model: GraphModule, inputs: Sequence[Tensor]) -> Program:
+        return model
+
+    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
+        return trace.execute(program, inputs)
+
+    def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
+        return trace.nested_kernels(program, inputs)
+
+    def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
+        """Take the state of one model to another by way of a file."""
+        assert isinstance(program, GraphModule)
+        other = self.convert(blank, config)
+        saved = io.BytesIO()
+        torch.save(program.state_dict(), saved)
+        saved.seek(0)
+        other.load_state_dict(torch.load(saved, weights_only=False))
+        return other
 
 
 NATIVE = {name: NativeEngine(name) for name in ("qnnpack", "fbgemm", "onednn", "x86")}
