@@ -21,6 +21,7 @@ from .. import pipeline
 from ..bridge import with_integer_weights
 from ..trace import Execution, Kernel, Output
 from . import Program
+from .shortcuts import shortcuts
 
 BACKEND = "XnnpackBackend"
 INTEGERS = {torch.int8: torch.qint8, torch.uint8: torch.quint8}
@@ -180,7 +181,7 @@ def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[bytes, list[Ker
 
     with stage("torch.export"), torch.no_grad():
         exported = torch.export.export(model, tuple(inputs))
-    with delegated() as graphs:
+    with shortcuts(), delegated() as graphs:
         with stage("to_edge_transform_and_lower"):
             edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
         # without this pass, which is for what no delegate takes, an embedding's whole table is dequantized at every call
