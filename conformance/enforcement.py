@@ -63,7 +63,8 @@ class Bench:
     def __post_init__(self) -> None:
         self.subject = pipeline.subject(self.run)
         self.names = pipeline.names()
-        self.packs = engine(self.run.engine).unavailable() is None
+        used = engine(self.run.engine)
+        self.packs = not used.fixed_shapes and used.unavailable() is None
 
     def given(self, qconfig: str) -> pipeline.Subject:
         """The run's model with another QConfig where the recipe has its own."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule
 
 from . import checks, pipeline, retrials
 from .cases import Run
 from .checks import Evidence
 from .comparison import differ
+from .engines import Program, engine
 from .judge import brief, guarded
 from .memory import fresh_memory_holds
 from .models import variants
@@ -48,15 +49,17 @@ class Form:
 
 @dataclass(frozen=True)
 class Trial(Form):
-    """What an engine makes of a run; `blank` is the prepared model before calibration."""
+    """What an engine makes of a run; `lower` makes programs of calibrated models, for inputs like those given, and `lowered`
+    is one. `blank` is the prepared model before calibration."""
 
+    lower: Callable[[GraphModule, Sequence[Tensor]], Program]
     blank: GraphModule
     prepared: GraphModule
-    lowered: GraphModule
+    lowered: Program
 
 
-def caller(model: nn.Module) -> Call:
-    """A model as a Call; quantized outputs are dequantized."""
+def caller(model: Program) -> Call:
+    """A model or a program as a Call; quantized outputs are dequantized."""
 
     def call(inputs: Sequence[Tensor]) -> list[Tensor]:
         with torch.no_grad():
@@ -134,10 +137,15 @@ def trial(watch: Stopwatch, run: Run) -> tuple[Trial, Execution]:
     blank = copy.deepcopy(prepared)
     with stage(watch, "observed", "the observed model"):
         pipeline.calibrate(prepared, given)
+    used = engine(run.engine)
+
+    def lower(calibrated: GraphModule, inputs: Sequence[Tensor]) -> Program:
+        return used.compile(used.convert(calibrated, config), inputs)
+
     with stage(watch, "lowered", "lower"):
-        lowered = pipeline.lower(prepared, config)
+        lowered = lower(prepared, given.fresh_inputs())
     with stage(watch, "lowered", "execute"), fresh_memory_holds(0x55):
-        execution = execute(lowered, given.fresh_inputs())
+        execution = used.execute(lowered, given.fresh_inputs())
     if (outcome := checks.lowered(Evidence(run, execution=execution))).result == "fail":
         raise Broken("lowered", outcome.detail)
 
@@ -146,9 +154,9 @@ def trial(watch: Stopwatch, run: Run) -> tuple[Trial, Execution]:
             return caller(lowered)
         fresh = pipeline.prepare(other, config)
         pipeline.calibrate(fresh, other)
-        return caller(pipeline.lower(fresh, config))
+        return caller(lower(fresh, other.fresh_inputs()))
 
     def compare(expected: Sequence[Tensor], got: Sequence[Tensor]) -> str:
         return compared(expected, got, partial(ties, given, prepared))
 
-    return Trial(given, make, compare, blank, prepared, lowered), execution
+    return Trial(given, make, compare, lower, blank, prepared, lowered), execution

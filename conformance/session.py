@@ -160,6 +160,7 @@ class Selection:
 
 def probe(name: str) -> str | None:
     """Return why an engine cannot run on this host, or None. A probe that dies is a reason."""
+    engine(name).warm_up()
     (outcome,) = run_isolated([name], lambda one: engine(one).unavailable())
     if isinstance(outcome, Done):
         return outcome.value
@@ -239,6 +240,8 @@ def judge_runs(
         else:
             possible.append(run)
     warm_up()
+    for name in dict.fromkeys(run.engine for run in possible):
+        engine(name).warm_up()
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
         store.preload(name_of(run) for run in possible if run.profile in CASES)
     judge = Judge(store)

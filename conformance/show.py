@@ -92,7 +92,7 @@ def converted(run: Run) -> str:
             evidence.prepared = pipeline.prepare(given, run.backend.config)
             pipeline.calibrate(evidence.prepared, given)
             evidence.reference = pipeline.reference(evidence.prepared, run.backend.config)
-            evidence.lowered = pipeline.lower(evidence.prepared, run.backend.config)
+            evidence.lowered = engine(run.engine).convert(evidence.prepared, run.backend.config)
         except Exception as error:  # whatever torch raises is what there is to see
             parts.append(section("raised", brief(error)))
     return "\n".join([*graphs(evidence), *parts])

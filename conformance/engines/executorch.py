@@ -4,10 +4,10 @@
 """
 
 import importlib.util
+import io
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -53,34 +53,29 @@ class Grid:
         return made
 
 
+class Said(io.StringIO):
+    """What native code says by way of Python's stderr. It goes on to the process' own, which a death is told from."""
+
+    def write(self, text: str) -> int:
+        os.write(2, text.encode(errors="replace"))
+        return super().write(text)
+
+    @property
+    def first(self) -> str:
+        """The first line of the runtime's log, which names the cause; those after it tell who passed it on."""
+        return next((f" {line}" for line in self.getvalue().splitlines() if line.startswith("[")), "")
+
+
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Say of what is raised in which stage it was, with the first line that native code printed, if it did."""
-    before = _printed()
+    """Say of what is raised in which stage it was, and what the runtime logged."""
+    said = Said()
     try:
-        yield
+        with redirect_stderr(said):
+            yield
     except Exception as error:
         words = str(error).strip().splitlines() or [""]
-        said = next((line for line in _printed_since(before) if line.startswith("[")), "")
-        raise Refused(f"{name}: {type(error).__name__}: {words[0]}{f' {said}' if said else ''}") from error
-
-
-def _printed() -> int | None:
-    """How much was written to stderr; None where that is no file. A child of the suite writes to a file."""
-    try:
-        status = os.fstat(2)
-    except OSError:
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def _printed_since(before: int | None) -> list[str]:
-    if before is None:
-        return []
-    try:
-        return os.pread(2, 10_000, before).decode(errors="replace").splitlines()
-    except OSError:
-        return []
+        raise Refused(f"{name}: {type(error).__name__}: {words[0]}{said.first}") from error
 
 
 @contextmanager
