@@ -31,6 +31,8 @@ CASES = ("exact", "typical")
 """Profiles of runs that are held to exact arithmetic."""
 GENERATED = "generated"
 """Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
+AHEAD_OF_TIME = frozenset({"executorch"})
+"""Engines that lower a model ahead of time, which takes half a second each: of a claim they get the core variants."""
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
 PROPERTIES = ("constraints", "laws")
@@ -108,11 +110,12 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
         for flow in flows(claim, backend.entries):
             # training changes how weights and observers come about, not what the kernels are given
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
-            kept = [v for v in covered if v is None or v.core or v is main] if few else covered
-            for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
+            core = [v for v in covered if v is None or v.core or v is main]
+            for variant in [v for v in covered if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in CASES if variant is main and variant else CASES[:1]:
                     for engine in engines:
-                        yield Run(backend, claim, flow, variant, profile, engine)
+                        if variant in core or not (few or engine in AHEAD_OF_TIME):
+                            yield Run(backend, claim, flow, variant, profile, engine)
             if main is not None:
                 for side, field in constrained(claim.dtypes):
                     for engine in engines:

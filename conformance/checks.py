@@ -35,8 +35,8 @@ class Evidence:
     """Everything a run left behind. What a failed stage did not produce is None; `failures` has its error by stage.
 
     `blank` is the prepared model before calibration. `prepared_without` is prepared with `rest`, the config without the
-    claim; `changes` says whether that changes anything. `program` is what the engine made of `lowered`. `exact` gives the exact positions of an output
-    on its grid; `unusable` says what keeps the suite from having a golden."""
+    claim; `changes` says whether that changes anything. `program` is what the engine made of `lowered`. `exact` gives the
+    exact positions of an output on its grid; `unusable` says what keeps the suite from having a golden."""
 
     run: Run
     subject: Subject | None = None

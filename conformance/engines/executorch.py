@@ -49,8 +49,7 @@ class Grid:
             return None
         if not torch.equal((codes - self.zero_point).float() * self.scale, values):
             return None
-        made = torch._make_per_tensor_quantized_tensor(codes.to(self.dtype), self.scale, self.zero_point)
-        return made
+        return torch._make_per_tensor_quantized_tensor(codes.to(self.dtype), self.scale, self.zero_point)
 
 
 class Said(io.StringIO):
@@ -87,7 +86,7 @@ def delegated() -> Iterator[dict[bytes, Any]]:
     serialize = xnnpack_preprocess.serialize_xnnpack_binary
 
     def kept(graph: Any, constants: bytearray) -> bytes:
-        made = serialize(graph, constants)
+        made: bytes = serialize(graph, constants)
         graphs[made] = graph
         return made
 
@@ -142,8 +141,8 @@ def _flat(outputs: Any) -> list[Any]:
 
 def _grid(node: Any) -> Grid | None:
     if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
-        _, scale, zero_point, low, high, dtype = node.args
-        return Grid(scale, zero_point, low, high, dtype)
+        arguments: tuple[Any, ...] = node.args[1:]
+        return Grid(*arguments)
     return None
 
 
