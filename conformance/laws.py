@@ -270,8 +270,8 @@ def _can_be_scripted(run: Run) -> bool:
 @dataclass(frozen=True)
 class Law:
     """`broken` says how a run breaks the law, or nothing; `applies` whether the law has something to say about it, which is
-    asked of the float model, and only where the engine seems to break it: that is seldom, and asking takes longer. `shapes` says
-    that it takes inputs of other shapes or formats, or a module of torch: nothing to ask of a program for fixed shapes."""
+    asked of the float model, and only where the engine seems to break it: that is seldom, and asking takes longer. `shapes`
+    says that it takes inputs of other shapes or formats, or a module of torch: nothing to ask of a program for fixed ones."""
 
     name: str
     broken: Callable[[Trial], str]
