@@ -7,7 +7,7 @@ import importlib.util
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from .. import pipeline
 from ..bridge import with_integer_weights
 from ..trace import Execution, Kernel, Output
 from . import Program
+from .native import NATIVE
 from .shortcuts import shortcuts
 
 BACKEND = "XnnpackBackend"
@@ -215,7 +216,8 @@ class ExecuTorchEngine:
         return None
 
     def scope(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        """torch asks its own engine for the range of dynamic activations, and has one that ends in XNNPACK too."""
+        return NATIVE["qnnpack"].scope()
 
     def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
         return with_integer_weights(pipeline.decomposed(prepared, config))
