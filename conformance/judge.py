@@ -125,7 +125,7 @@ class Judge:
             verdict="deviates" if failed else "conforms",
             checks={name: outcome.result for name, outcome in outcomes.items()},
             detail=detail,
-            kernels=tuple(dict.fromkeys(evidence.execution.names())) if evidence.execution else (),
+            kernels=tuple(dict.fromkeys(evidence.execution.listed())) if evidence.execution else (),
             steps_max=comparison.steps_max if comparison else None,
             mismatched=comparison.mismatched if comparison else None,
             ties=comparison.ties if comparison else None,

@@ -334,7 +334,7 @@ def row(judge: Judge, run: Run) -> Row:
     try:
         with engine(run.engine).scope(), pipeline.quiet():
             made, execution = trial(judge.watch, run)
-            kernels = tuple(dict.fromkeys(execution.names()))
+            kernels = tuple(dict.fromkeys(execution.listed()))
             if detail := "; ".join(_tried(judge.watch, made)):
                 failed = "stable"
     except Broken as broken:

@@ -111,17 +111,27 @@ def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
 @dataclass(frozen=True)
 class Execution:
     """What one execution did: the kernels in order, the outputs, of every quantize call what it took and gave, the
-    conversions that kernels make inside of themselves, and which kernels write to what they are given undeclared."""
+    conversions that kernels make inside of themselves, and which kernels write to what they are given undeclared.
+
+    `ahead_of_time` says that the kernels are those of a program and were not seen running."""
 
     kernels: tuple[Kernel, ...]
     outputs: tuple[Output, ...]
     quantized: tuple[tuple[Tensor, Tensor], ...] = ()
     nested: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    ahead_of_time: bool = False
 
     def names(self) -> list[str]:
-        """Names of the kernels that compute, in order."""
+        """Names of the quantized kernels that compute, in order."""
         return [kernel.name for kernel in self.kernels if kernel.quantized and kernel.name not in CONVERSIONS]
+
+    def listed(self) -> list[str]:
+        """Names of the kernels for a row. Of a program that was lowered ahead of time all that compute: they tell what a
+        delegate took, in integers or in float, and what was left to other kernels."""
+        if not self.ahead_of_time:
+            return self.names()
+        return [kernel.name for kernel in self.kernels if kernel.name not in CONVERSIONS]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -239,7 +239,7 @@ class ExecuTorchEngine:
             for number, (x, was) in enumerate(zip(inputs, before, strict=True))
             if not torch.equal(x, was)
         ]
-        return Execution(program.kernels, tuple(outputs), writes=tuple(writes))
+        return Execution(program.kernels, tuple(outputs), writes=tuple(writes), ahead_of_time=True)
 
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
         """XNNPACK's graph says what is float in it, so that there is nothing more to see of what kernels do inside."""

@@ -1,0 +1,126 @@
+"""The ExecuTorch engine. What needs executorch runs in its own environment, `tox -e executorch`."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.engines import engine
+from conformance.engines import executorch as module
+from conformance.engines.executorch import Grid, Refused
+from conformance.isolation import Done, run_isolated
+
+QUANTIZED = torch.ops.quantized_decomposed
+installed = pytest.mark.skipif(importlib.util.find_spec("executorch") is None, reason="executorch is not installed")
+
+
+def test_where_it_is_missing_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    used = engine("executorch")
+    used.warm_up()
+    assert "pip install executorch" in (used.unavailable() or "")
+    assert "tox -e executorch" in (used.unavailable() or "")
+
+
+def test_codes_are_those_that_dequantize_to_the_values() -> None:
+    grid = Grid(0.25, -3, -128, 127, torch.int8)
+    codes = grid.codes(torch.tensor([-31.25, 0.0, 32.5]))
+    assert codes is not None
+    assert codes.int_repr().tolist() == [-128, -3, 127]
+    assert (codes.q_scale(), codes.q_zero_point(), codes.dtype) == (0.25, -3, torch.qint8)
+    assert grid.codes(torch.tensor([0.1])) is None, "between two codes"
+    assert grid.codes(torch.tensor([32.75])) is None, "beyond the last code"
+    assert grid.codes(torch.tensor([float("nan")])) is None
+
+
+class Between(nn.Module):
+    """A function between quantize and dequantize."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], zero_point: int = 0, dtype: torch.dtype = torch.int8) -> None:
+        super().__init__()
+        self.function, info = function, torch.iinfo(dtype)
+        self.grid = (0.125, zero_point, info.min, info.max, dtype)
+
+    def quantized(self, x: Tensor) -> Tensor:
+        made = QUANTIZED.quantize_per_tensor.default(x, *self.grid)
+        return QUANTIZED.dequantize_per_tensor.default(made, *self.grid)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.quantized(self.function(self.quantized(x)))
+
+
+def alone(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a child: the parent executes no kernels."""
+    engine("executorch").warm_up()
+    (outcome,) = run_isolated([work], lambda one: one())
+    assert isinstance(outcome, Done), outcome
+    return outcome.value
+
+
+def execution(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[list[tuple[str, bool, bool]], bool]:
+    """The kernels of a model, and whether it computes what torch does."""
+    used = engine("executorch")
+    with torch.no_grad():
+        program = used.compile(torch.fx.symbolic_trace(model), inputs)
+        made = used.execute(program, inputs)
+        again = used.reload(program, None, None)(*inputs)  # type: ignore[arg-type]
+        same = torch.equal(made.outputs[0].values, model(*inputs)) and torch.equal(again[0], model(*inputs))
+    assert not made.writes
+    assert made.outputs[0].quantized is not None
+    return [(kernel.name, kernel.takes_quantized, kernel.takes_float) for kernel in made.kernels], same
+
+
+X = torch.arange(-16, 16).reshape(2, 16) / 8
+
+
+@installed
+def test_it_is_available() -> None:
+    assert alone(lambda: engine("executorch").unavailable()) is None
+
+
+@installed
+def test_what_the_delegate_takes_runs_on_integers() -> None:
+    found, same = alone(lambda: execution(Between(torch.relu), (X,)))
+    assert same
+    assert found == [("xnnpack.Convert", False, True), ("xnnpack.Clamp", True, False), ("xnnpack.Convert", True, False)]
+
+
+@installed
+def test_what_the_delegate_computes_in_float_is_told() -> None:
+    found, same = alone(lambda: execution(Between(lambda x: nn.functional.leaky_relu(x, 0.5)), (X,)))
+    assert same
+    assert ("xnnpack.LeakyReLU", False, True) in found
+
+
+@installed
+def test_what_the_delegate_leaves_is_told() -> None:
+    found, same = alone(lambda: execution(Between(lambda x: nn.functional.elu(x).round()), (X,)))
+    assert same
+    assert ("portable.aten.elu", False, True) in found
+
+
+@installed
+def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
+    def refused() -> str:
+        try:
+            execution(Between(torch.relu, 128, torch.uint8), (X,))
+        except Refused as error:
+            return str(error)
+        return ""
+
+    words = alone(refused)
+    assert words.startswith("load: RuntimeError: Failed to load method forward")
+    assert "xnn_status_invalid_parameter" in words
+
+
+@installed
+@pytest.mark.parametrize("model", [Between(torch.relu), Between(nn.functional.elu), nn.Linear(16, 3), nn.Embedding(8, 4)])
+def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.tensor([1, 5]) if isinstance(model, nn.Embedding) else X
+    short = module.lowered(model.eval(), (x,))
+    monkeypatch.setattr(module, "shortcuts", nullcontext)
+    assert module.lowered(model, (x,)) == short
