@@ -32,7 +32,8 @@ CASES = ("exact", "typical")
 GENERATED = "generated"
 """Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
 AHEAD_OF_TIME = frozenset({"executorch"})
-"""Engines that lower a model ahead of time, which takes half a second each: of a claim they get the core variants."""
+"""Engines that lower a model ahead of time, which takes half a second each. They run the core variants of a claim, and the
+others where one asks for them (`--case`)."""
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
 PROPERTIES = ("constraints", "laws")
@@ -110,12 +111,11 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
         for flow in flows(claim, backend.entries):
             # training changes how weights and observers come about, not what the kernels are given
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
-            core = [v for v in covered if v is None or v.core or v is main]
-            for variant in [v for v in covered if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
+            kept = [v for v in covered if v is None or v.core or v is main] if few else covered
+            for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in CASES if variant is main and variant else CASES[:1]:
                     for engine in engines:
-                        if variant in core or not (few or engine in AHEAD_OF_TIME):
-                            yield Run(backend, claim, flow, variant, profile, engine)
+                        yield Run(backend, claim, flow, variant, profile, engine)
             if main is not None:
                 for side, field in constrained(claim.dtypes):
                     for engine in engines:
@@ -125,11 +125,20 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
                 yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)
 
 
+def usual(run: Run) -> bool:
+    """Whether a run is one of those that are made where nobody asks for runs by name."""
+    if run.engine not in AHEAD_OF_TIME or run.profile not in CASES or run.variant is None:
+        return True
+    named_first = bool(run.variant.prelude) or run.variant is variants(run.claim)[0]
+    return run.variant.core or run.profile == "typical" or named_first
+
+
 def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
-    """Return the runs whose id matches a glob; all if there are none. Raises UsageError for a glob that matches none."""
+    """Return the runs whose id matches a glob; if there are none, the usual ones. Raises UsageError for a glob that matches
+    none."""
     all_runs, globs = list(all_runs), list(globs)
     if not globs:
-        return all_runs
+        return [run for run in all_runs if usual(run)]
     for glob in globs:
         if not any(fnmatch.fnmatchcase(run.id, glob) for run in all_runs):
             raise UsageError(
