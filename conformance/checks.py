@@ -201,7 +201,8 @@ def _misplaced_observers(evidence: Evidence, graph: GraphModule) -> Iterator[str
     if kind == "weight":
         for node in graph.graph.nodes:
             observer = _observer(graph, node)
-            if observer is not None and observer.dtype in QUANTIZED:
+            of_weight = isinstance(node.args[0], Node) and node.args[0].op == "get_attr" if node.args else False
+            if observer is not None and observer.dtype in QUANTIZED and not of_weight:
                 yield f"{node.name} observes an activation as {dtype_name(observer.dtype)}; only weights are quantized"
         return
     if expected is ObservationType.INPUT_OUTPUT_NOT_OBSERVED:
