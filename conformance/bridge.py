@@ -14,7 +14,8 @@ from torch import nn
 from torch.ao.nn.quantized.reference.modules.utils import ReferenceQuantizedModule
 from torch.fx import GraphModule, Node, Tracer
 
-QUANTIZE, DEQUANTIZE = "quantized_decomposed.quantize_per_", "quantized_decomposed.dequantize_per_tensor"
+QUANTIZE = "quantized_decomposed.quantize_per_"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor"
 
 
 class Inliner(Tracer):

@@ -18,6 +18,7 @@ from configs.registry import BACKENDS
 
 from . import counterexample, lawbreaking
 from .cases import Run
+from .engines.executorch import EXECUTORCH
 from .engines.native import NATIVE
 from .isa import ISA_LIMITS
 from .judge import FROM_RUN_TO_RUN
@@ -208,6 +209,9 @@ def _executed(case: Case) -> Iterator[str]:
     asks |= {"constraints"} if case.says("constraints", "engine output") else set()
     if not asks:
         return
+    if case.run.engine == EXECUTORCH.name:
+        yield from _executed_ahead_of_time(case)
+        return
     again = {"reference", "numerics", "matched", "observed", "constraints"} & set(case.found)
     prepared = "copy.deepcopy(prepared)" if again else "prepared"
     lines = f"lowered = convert_fx({prepared}, backend_config=backend_config)\n"
@@ -224,6 +228,20 @@ def _executed(case: Case) -> Iterator[str]:
         if case.says("stable", "second run"):
             line = line.replace("with Trace() as trace", "with fresh_memory_holds(0x55), Trace() as trace")
         yield line
+
+
+def _executed_ahead_of_time(case: Case) -> Iterator[str]:
+    lines = (
+        "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
+        "lowered = trace = Program(with_integer_weights(reference), inputs())\n"
+    )
+    yield "import executorch.kernels.quantized  # registers kernels\n"
+    yield _guarded(case.raises("lowered", "lower"), "lowered", "lowering", lines)
+    if case.raises("lowered", "lower"):
+        return
+    yield _guarded(case.raises("lowered", "execute"), "lowered", "execution", "outputs = lowered(*inputs())\n")
+    if case.says("lowered", "ran in float: "):
+        yield 'if lowered.in_float:\n    deviates("lowered", f"these compute in float: {lowered.in_float}")\n'
 
 
 # One function for each check: the blocks that show it where nothing raises.
@@ -359,6 +377,8 @@ def _set(name: str, members: Iterable[str]) -> str:
 
 
 def _lowered(case: Case) -> Iterator[str]:
+    if case.run.engine == EXECUTORCH.name:
+        return
     text, static = case.found["lowered"], case.run.recipe.kind == "static"
     in_float, none = "ran in float: " in text, "no quantized kernel ran" in text
     if in_float or none:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from configs.registry import BACKENDS
 
-from . import memory, probes, quantization, quantizers, retrials
+from . import bridge, memory, probes, quantization, quantizers, retrials
 
 IMPORTS = {
     **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
@@ -31,6 +31,14 @@ IMPORTS = {
         name: f"from torch.ao.quantization.backend_config import {name}"
         for name in ("BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithConstraints", "ObservationType")
     },
+    "_convert_to_reference_decomposed_fx": (
+        "from torch.ao.quantization.quantize_fx import _convert_to_reference_decomposed_fx"
+    ),
+    "xnnpack_preprocess": "from executorch.backends.xnnpack import xnnpack_preprocess",
+    "XnnpackPartitioner": "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
+    "ExecutorchBackendConfig": "from executorch.exir import ExecutorchBackendConfig",
+    "to_edge_transform_and_lower": "from executorch.exir import to_edge_transform_and_lower",
+    "Runtime": "from executorch.runtime import Runtime",
     "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
     **{
         f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"
@@ -113,7 +121,49 @@ with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does
 saved.seek(0)
 other.load_state_dict(torch.load(saved, weights_only=False))
 """
+TO_EXECUTORCH = '''\
+class Program:
+    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime; `in_float` is what computes in float in it."""
+
+    def __init__(self, model, inputs):
+        self.model, self.in_float, serialize = model, [], xnnpack_preprocess.serialize_xnnpack_binary
+
+        def seen(graph, constants):
+            values = [getattr(value.xvalue_union, "tensor_value", value.xvalue_union) for value in graph.xvalues]
+            dtypes = {value.id_out: value.datatype.name for value in values}
+            for node in graph.xnodes:
+                taken = [dtypes.get(number) for name, number in vars(node.xnode_union).items() if name.startswith("input")]
+                if "xnn_datatype_fp32" in taken and type(node.xnode_union).__name__ != "XNNConvert":
+                    self.in_float.append(type(node.xnode_union).__name__)
+            return serialize(graph, constants)
+
+        xnnpack_preprocess.serialize_xnnpack_binary = seen
+        exported = torch.export.export(model, inputs)
+        edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+        left = [str(node.target) for node in edge.exported_program().graph.nodes if "aten." in str(node.target)]
+        self.in_float += [name for name in left if "embedding" not in name]
+        fuses = any("embedding" in name for name in left)
+        made = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
+        self.program = Runtime.get().load_program(made.buffer)  # which has to outlive its method
+        self.method = self.program.load_method("forward")
+
+    def __call__(self, *inputs):
+        self.outputs = self.method.execute(inputs)
+        return self.outputs
+
+    def source(self, output):
+        """The quantized tensor that the model dequantizes to give an output."""
+        (last,) = [node for node in self.model.graph.nodes if node.op == "output"]
+        nodes = tree_leaves(last.args[0])
+        number = next(number for number, one in enumerate(self.outputs) if one is output)
+        if "dequantize_per_tensor" not in str(nodes[number].target):
+            return None
+        _, scale, zero_point, _, _, dtype = nodes[number].args
+        quantized = {torch.int8: torch.qint8, torch.uint8: torch.quint8}[dtype]
+        return torch.quantize_per_tensor(output, scale, zero_point, quantized)
+'''
 TEMPLATES = {
+    "Program": TO_EXECUTORCH,
     "tensors": TENSORS,
     "Trace": TRACE,
     "deviates": DEVIATES,
@@ -178,7 +228,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         if name in wanted:
             defined.insert(0, TEMPLATES[name])
             wanted |= free(TEMPLATES[name])
-    for module in (quantization, probes, memory, quantizers, retrials):
+    for module in (quantization, probes, memory, quantizers, retrials, bridge):
         definitions, imports = _module(module)
         used: set[str] = set()
         new = wanted & set(definitions)
