@@ -40,7 +40,9 @@ def test_codes_are_those_that_dequantize_to_the_values() -> None:
 class Between(nn.Module):
     """A function between quantize and dequantize."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], zero_point: int = 0, dtype: torch.dtype = torch.int8) -> None:
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], zero_point: int = 0, dtype: torch.dtype = torch.int8
+    ) -> None:
         super().__init__()
         self.function, info = function, torch.iinfo(dtype)
         self.grid = (0.125, zero_point, info.min, info.max, dtype)
@@ -118,7 +120,9 @@ def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
 
 
 @installed
-@pytest.mark.parametrize("model", [Between(torch.relu), Between(nn.functional.elu), nn.Linear(16, 3), nn.Embedding(8, 4)])
+@pytest.mark.parametrize(
+    "model", [Between(torch.relu), Between(nn.functional.elu), nn.Linear(16, 3), nn.Embedding(8, 4)]
+)
 def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.tensor([1, 5]) if isinstance(model, nn.Embedding) else X
     short = module.lowered(model.eval(), (x,))

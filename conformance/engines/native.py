@@ -10,6 +10,7 @@ from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
 from .. import pipeline, trace
+from ..memory import fresh_memory_holds
 from ..trace import Execution
 from . import Program
 
@@ -67,7 +68,8 @@ class NativeEngine:
         assert isinstance(program, GraphModule)
         other = self.convert(blank, config)
         saved = io.BytesIO()
-        torch.save(program.state_dict(), saved)
+        with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does not unpack
+            torch.save(program.state_dict(), saved)
         saved.seek(0)
         other.load_state_dict(torch.load(saved, weights_only=False))
         return other
