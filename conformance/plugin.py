@@ -290,7 +290,7 @@ class Conformance:
         if self.writer is not None or self.searches:
             terminalreporter.section("conformance")
         if self.writer is not None:
-            for line in lines(self.writer, self.unexpected, self.unneeded):
+            for line in lines(self.writer, self.unexpected, self.unneeded, self.selection.not_asked_for):
                 terminalreporter.line(line)
         if self.searches and self.controls:
             terminalreporter.line(drawn(self.searches))

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from configs.registry import BACKENDS, Backend
 
 from . import __version__, enforcement, laws, pipeline
-from .cases import CASES, Run, runs, select
+from .cases import CASES, Run, runs, select, usual
 from .claims import BackendClaims, backend, third_party
 from .engines import engine
 from .errors import UsageError
@@ -79,10 +80,20 @@ class Selection:
         return [backend(name) for name in self.backends or BACKENDS]
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def possible(self) -> list[Run]:
+        """Every run of the selected backends and engines."""
         for name in self.engines:
             engine(name)
-        return select([run for one in self.claims for run in runs(one, self.engines)], self.globs)
+        return [run for one in self.claims for run in runs(one, self.engines)]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return select(self.possible, self.globs)
+
+    @property
+    def not_asked_for(self) -> Counter[str]:
+        """How many runs of each engine are made only if they are asked for by name, and were not."""
+        return Counter() if self.globs else Counter(run.engine for run in self.possible if not usual(run))
 
     @property
     def families(self) -> list[Family]:

@@ -1,6 +1,7 @@
 """The lines that close an invocation, from its rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from .rows import VERDICTS, Row, Writer
 from .tolerances import Tolerance
@@ -23,9 +24,14 @@ def elements(rows: Iterable[Row]) -> Iterator[str]:
         yield f"{engine} {profile}: {total} elements compared outside the ledger: {shares}"
 
 
-def lines(writer: Writer, unexpected: Sequence[Row], unneeded: Sequence[Tolerance] = ()) -> Iterator[str]:
-    """Yield runs by verdict and elements for every engine, then what is new with the command that reproduces it, and the
-    tolerances that nothing needs."""
+def lines(
+    writer: Writer,
+    unexpected: Sequence[Row],
+    unneeded: Sequence[Tolerance] = (),
+    not_asked_for: Mapping[str, int] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Yield runs by verdict and elements for every engine, then how many more runs an engine has if asked, what is new with
+    the command that reproduces it, and the tolerances that nothing needs."""
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
@@ -35,6 +41,8 @@ def lines(writer: Writer, unexpected: Sequence[Row], unneeded: Sequence[Toleranc
         )
         known = sum(row.known is not None for row in mine)
         yield f"{engine}: {len(claims)} claims, {len(mine)} runs: {verdicts}; {known} in the ledger"
+    for engine, count in not_asked_for.items():
+        yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"
     yield from elements(rows)
     for tolerance in unneeded:
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"

@@ -221,9 +221,19 @@ def test_globs_select_runs_in_their_order() -> None:
     assert picked
 
 
-def test_no_globs_select_everything() -> None:
-    found = every_run("executorch")
+def test_no_globs_select_everything_of_an_engine_that_lowers_at_once() -> None:
+    found = every_run("fbgemm")
     assert select(iter(found), []) == found
+
+
+def test_no_globs_select_the_core_of_what_is_lowered_ahead_of_time() -> None:
+    found = every_run("executorch")
+    picked = select(iter(found), [])
+    left = [run for run in found if run not in picked]
+    assert left
+    assert not [run.id for run in left if run.profile != "exact" or run.variant is None or run.variant.core]
+    assert {(run.claim, run.flow, run.profile) for run in picked} == {(r.claim, r.flow, r.profile) for r in found}
+    assert select(iter(found), ["executorch/*"]) == found
 
 
 def test_a_glob_that_matches_nothing_is_one_line_even_beside_one_that_does() -> None:

@@ -13,7 +13,7 @@ import torch
 import conformance
 from configs.registry import BACKENDS
 from conformance import pipeline, session
-from conformance.cases import Run, runs
+from conformance.cases import Run, runs, usual
 from conformance.claims import backend
 from conformance.engines import engine as real_engine
 from conformance.errors import UsageError
@@ -27,7 +27,17 @@ from conformance.session import Judged, Selection, judge_runs, probe
 def test_without_options_everything_that_the_registry_promises_is_selected() -> None:
     selection = Selection()
     assert [one.name for one in selection.claims] == list(BACKENDS)
-    assert [run.id for run in selection.runs] == [run.id for name in BACKENDS for run in runs(backend(name))]
+    every = [run.id for name in BACKENDS for run in runs(backend(name))]
+    assert [run.id for run in selection.possible] == every
+    assert {*every} - {run.id for run in selection.runs} == {run.id for run in selection.possible if not usual(run)}
+
+
+def test_runs_that_nobody_asked_for_are_counted() -> None:
+    selection = Selection(backends=["qnnpack", "executorch"])
+    left = len(selection.possible) - len(selection.runs)
+    assert left > 1000
+    assert selection.not_asked_for == {"executorch": left}
+    assert Selection(backends=["executorch"], globs=["executorch/nn.ReLU/*"]).not_asked_for == {}
 
 
 def test_backends_engines_and_globs_narrow_the_selection() -> None:
@@ -132,6 +142,9 @@ class FakeEngine:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def warm_up(self) -> None:
+        """There is nothing to warm up."""
 
     def scope(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -312,7 +325,7 @@ def test_entries_have_to_match_where_their_whole_backend_is_selected_or_is_no_ba
 
 
 def test_entries_are_held_against_every_promised_run_whatever_is_selected() -> None:
-    assert Selection(backends=["fbgemm"], engines=["x86"]).every_id == [run.id for run in Selection().runs]
+    assert Selection(backends=["fbgemm"], engines=["x86"]).every_id == [run.id for run in Selection().possible]
 
 
 def test_the_parent_starts_no_threads_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import importlib.util
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -191,8 +191,9 @@ class ExecuTorchEngine:
     fixed_shapes = True
 
     def warm_up(self) -> None:
-        if self._missing() is None:
-            _small_program()
+        with suppress(Exception):  # what fails here is what `unavailable` says
+            if self._missing() is None:
+                _small_program()
 
     @staticmethod
     def _missing() -> str | None:
