@@ -33,7 +33,7 @@ GENERATED = "generated"
 """Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
 AHEAD_OF_TIME = frozenset({"executorch"})
 """Engines that lower a model ahead of time, which takes half a second each. They run the core variants of a claim, and the
-others where one asks for them (`--case`)."""
+others and the laws where one asks for them (`--case`)."""
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
 PROPERTIES = ("constraints", "laws")
@@ -127,8 +127,10 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
 
 def usual(run: Run) -> bool:
     """Whether a run is one of those that are made where nobody asks for runs by name."""
-    if run.engine not in AHEAD_OF_TIME or run.profile not in CASES or run.variant is None:
+    if run.engine not in AHEAD_OF_TIME or run.profile == "constraints" or run.variant is None:
         return True
+    if run.profile == "laws":
+        return False
     named_first = bool(run.variant.prelude) or run.variant is variants(run.claim)[0]
     return run.variant.core or run.profile == "typical" or named_first
 
