@@ -80,8 +80,8 @@ def entry(name: str) -> str:
     return rf'(\[\[deviation\]\]\nid = "{name}"\n)'
 
 
-ALPHA = r'(id = "add-alpha"\nmatch = )"([^"]*)"(\ncheck = )\[[^\]]*\]'
-WHEN = r'(id = "add-alpha"\n)(match = "[^"]*"\ncheck = [^\n]*\n)'
+ALPHA = r'(id = "add-alpha"\nmatch = )"([^"]*)"\nexcept = "[^"]*"(\ncheck = )\[[^\]]*\]'
+WHEN = r'(id = "add-alpha"\n)(match = "[^"]*"\nexcept = "[^"]*"\ncheck = [^\n]*\n)'
 NEW = r"\1\2when = {{ {} }}" "\n"
 MORE = (
     '[[deviation]]\nid = "more"\nmatch = "{}"\ncheck = "{}"\nreason = "It does."\nupstream = "unreported"\n\n'
@@ -181,7 +181,7 @@ FAULTS = [
         "ledger",
         "common",
         FIRST,
-        MORE.format("*/*/*/*/alpha_2/*@*", "numerics"),
+        MORE.format("[!e]*/*/*/*/alpha_2/*@*", "numerics"),
     ),
     listed(
         "an entry too many, of a run that conforms",
