@@ -9,7 +9,7 @@ import pytest
 
 from configs.registry import BACKENDS
 from conformance import generated
-from conformance.cases import GENERATED
+from conformance.cases import AHEAD_OF_TIME, GENERATED
 from conformance.claims import backend
 from conformance.generated import FAMILIES, Drawn, Family, cases, families, geometries, like_ids, run_of, valid
 from conformance.operators import OPERATORS
@@ -22,11 +22,12 @@ def family(name: str, of: str = "qnnpack") -> Family:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_every_claim_belongs_to_one_family_on_every_engine(name: str) -> None:
+def test_every_claim_belongs_to_one_family_on_every_engine_that_lowers_at_once(name: str) -> None:
     for engine in BACKENDS[name].engines:
         claims = [claim for one in families(backend(name)) if one.engine == engine for claim in one.claims]
-        assert len(claims) == len(backend(name).claims)
-        assert set(claims) == set(backend(name).claims)
+        searched = () if engine in AHEAD_OF_TIME else backend(name).claims
+        assert len(claims) == len(searched)
+        assert set(claims) == set(searched)
 
 
 def test_other_engines_can_be_given() -> None:

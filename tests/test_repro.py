@@ -205,7 +205,8 @@ def test_the_data_of_scripts_are_those_of_runs() -> None:
 def test_a_pattern_in_a_script_is_the_claims_own(name: str) -> None:
     scope = {**vars(repro), "torch": torch}
     for statement in snippets.IMPORTS.values():
-        exec(statement, scope)
+        if not statement.startswith("from executorch."):
+            exec(statement, scope)
     for claim in backend(name).claims:
         pattern = claim.entry._pattern_complex_format or claim.entry.pattern
         assert eval(pattern_source(pattern), scope) == pattern
