@@ -251,7 +251,8 @@ def constraints_command(arguments: argparse.Namespace) -> int:
 
 
 def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
-    """The store that is asked for, and the goldens of the selected runs of every registered backend."""
+    """The store that is asked for, and the goldens of the selected runs of every registered backend: of all of them, those
+    that are seldom made too, where none are selected."""
     from pathlib import Path
 
     import torch
@@ -261,7 +262,8 @@ def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
     from .upkeep import recompute
 
     torch.set_num_threads(1)  # for models this small a second thread costs more than it does
-    return Store(Path(arguments.golden or GOLDEN)), recompute(Selection(globs=arguments.case).runs)
+    selection = Selection(globs=arguments.case)
+    return Store(Path(arguments.golden or GOLDEN)), recompute(selection.runs if arguments.case else selection.possible)
 
 
 def golden_check_command(arguments: argparse.Namespace) -> int:

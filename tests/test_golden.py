@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance import session
+from configs.registry import BACKENDS
+from conformance import session, upkeep
 from conformance.__main__ import main
 from conformance.cases import Run, runs
 from conformance.checks import CHECKS, Outcome
@@ -347,6 +348,13 @@ def folder(tmp_path: Path) -> Path:
 def test_check_finds_nothing_wrong_with_what_is_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["golden", "check", *CASES, "--golden", str(folder)]) == 0
     assert "goldens recomputed: all as stored" in capsys.readouterr().out
+
+
+def test_goldens_of_runs_that_are_made_only_by_name_are_held_too(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(upkeep, "recompute", lambda found: asked.extend(run.id for run in found) or {})
+    main(["golden", "check", "--golden", str(folder)])
+    assert asked == [run.id for name in BACKENDS for run in runs(backend(name))]
 
 
 def test_check_finds_what_is_missing_stale_damaged_different_and_unused(tmp_path: Path) -> None:
