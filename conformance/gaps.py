@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from configs.registry import BACKENDS
 
+from . import exhibits
 from .cases import Run
-from .constraints import DOCUMENTED, FIELDS, SIDES, UNENFORCED, of_side
+from .constraints import DOCUMENTED, FIELDS, SIDES, UNENFORCED
 from .errors import UsageError
 from .isolation import Raised
 from .ledger import Entry
 from .rows import Row
 from .session import judge_runs
-from .show import section
+from .show import section, sections
 
 
 def kind(row: Row) -> str:
@@ -133,12 +134,9 @@ def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[str]:
 
 def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     """What there is to see of one run: its model, the constraint, what was found, and the ledger."""
-    assert run.variant is not None
-    side, field = about(run.variant.name)
     (judged,) = judge_runs([run], lambda _: None)
     yield run.id
-    yield section("model", run.model.source)
-    yield section("constraint", f"{side}: {of_side(run.claim.dtypes, side)}\n{field}: {DOCUMENTED[field]}")
+    yield from sections(exhibits.setting(run))
     if isinstance(judged, Raised):
         yield section("the suite itself fails", judged.traceback)
         return

@@ -113,6 +113,11 @@ class Judge:
 
     def row(self, run: Run) -> tuple[Row, str]:
         """Judge a run and return its row, `known` still open, and why it could not be held to a golden, if so."""
+        evidence, row = self.judged(run)
+        return row, evidence.unusable
+
+    def judged(self, run: Run) -> tuple[Evidence, Row]:
+        """Judge a run and return its row with the evidence for it."""
         start = time.perf_counter()
         evidence = self.evidence(run)
         outcomes = {name: check(evidence) for name, check in CHECKS.items()}
@@ -134,7 +139,7 @@ class Judge:
             sqnr_db=sqnr_db,
             seconds=round(time.perf_counter() - start, 4),
         )
-        return row, evidence.unusable
+        return evidence, row
 
     @contextmanager
     def _stage(self, evidence: Evidence, name: str) -> Iterator[None]:

@@ -120,6 +120,7 @@ class Conformance:
         self.judged: dict[str, Any] = {}
         self.together: dict[str, list[Any]] = {}
         self.writer: Any = None
+        self.details: Any = None
         self.unexpected: list[Any] = []
         self.unneeded: list[Any] = []
         self.searches: list[Sequence[int]] = []
@@ -233,12 +234,13 @@ class Conformance:
     def _open(self) -> None:
         if self.writer is not None or not self.collected:
             return
-        from .rows import Writer
+        from . import details, rows
 
         try:
-            self.writer = Writer(self.selection.results_path, self.selection.header())
+            self.writer = rows.Writer(self.selection.results_path, self.selection.header())
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
+        self.details = details.Writer()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
@@ -260,6 +262,8 @@ class Conformance:
         row = Row.from_json(attached["row"])
         self.torch_seconds += attached["torch_seconds"]
         self.writer.add(row)
+        if attached["details"] is not None:
+            self.details.add(row.id, attached["details"])
         if report.failed:
             self.unexpected.append(row)
 
@@ -269,9 +273,10 @@ class Conformance:
         if not self.controls:
             self.config.workeroutput["seconds"] = own  # type: ignore[attr-defined]
         elif self.writer is not None:
-            self.writer.finish(
+            digest = self.writer.finish(
                 {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or own, 3)}
             )
+            self.details.finish(self.writer.path, digest)
             if self.selection.whole:
                 from .tolerances import TABLE, unneeded
 
@@ -306,6 +311,17 @@ DRAWN = "drawn"
 """The property of a report that counts the cases that a search tried, those without a certain answer, and those new."""
 
 
+def details_line(run: Any, row: Any, seen: Any, entries: Sequence[Any], isa: str | None) -> str | None:
+    """The line of a run in the file of details, with its reproduction if it deviates; None if there is nothing to see."""
+    from .repro import script
+
+    if seen is None:
+        return None
+    text = script(run, row, entries[0] if entries else None, isa=isa) if row.failed else ""
+    line: str = replace(seen, reproduction=text).line
+    return line
+
+
 @pytest.fixture
 def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
     """The judged run held against the ledger: a pair of row and verdict. The row goes into the rows file."""
@@ -318,7 +334,11 @@ def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
     held = judge(judged.row, conformance.selection.entries, conformance.selection.host)
     row = replace(judged.row, known=held.known)
-    request.node.stash[ROW] = {"row": row.to_json(), "torch_seconds": judged.torch_seconds}
+    request.node.stash[ROW] = {
+        "row": row.to_json(),
+        "torch_seconds": judged.torch_seconds,
+        "details": details_line(run, row, judged.details, held.entries, request.config.getoption("isa")),
+    }
     return row, replace(held, expected=False, message=judged.unusable) if judged.unusable else held
 
 

@@ -1,13 +1,15 @@
 """Rows and their JSON Lines file: a header, a row for every run, and a footer that counts them."""
 
+import hashlib
 import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import UsageError
 
@@ -127,11 +129,18 @@ def contradiction(row: Row) -> str:
 
 @dataclass(frozen=True)
 class RowsFile:
-    """A complete rows file in memory."""
+    """The rows of one invocation in memory: a complete rows file, or a part of a merged one."""
 
     header: Mapping[str, Any]
     rows: tuple[Row, ...]
     footer: Mapping[str, Any]
+    text: str
+    """What stands in the file, word for word."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def counts(rows: Iterable[Row]) -> dict[str, Any]:
@@ -188,8 +197,8 @@ class Writer:
         """How many rows come from an execution."""
         return sum(row.verdict != "unavailable" for row in self.rows.values())
 
-    def finish(self, footer: Mapping[str, Any]) -> None:
-        """Put the rows in order of id, add the footer, and rename the file to its name."""
+    def finish(self, footer: Mapping[str, Any]) -> str:
+        """Put the rows in order of id, add the footer, and rename the file to its name. Returns its SHA-256."""
         rows = [self.rows[key] for key in sorted(self.rows)]
         self._file.close()
         aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -198,29 +207,51 @@ class Writer:
             *(_line("row", r.to_json()) for r in rows),
             _line("footer", {**counts(rows), **footer}),
         ]
-        aside.write_text("".join(lines), encoding="utf-8")
+        text = "".join(lines)
+        aside.write_text(text, encoding="utf-8")
         aside.replace(self.path)
         self.partial.unlink()
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _no_number(constant: str) -> float:
+def refuse_constant(constant: str) -> float:
+    """Raise ValueError for NaN and the infinities, which Python's parser takes for JSON."""
     raise ValueError(f"{constant} is no number")
 
 
+class Line(NamedTuple):
+    """A line of a file: its number, its text, and the JSON in it."""
+
+    number: int
+    text: str
+    values: Any
+
+
 def read(path: Path) -> RowsFile:
-    """Read a complete rows file. Raises UsageError naming the file, and the row if it is one, that is missing, damaged,
-    truncated, too new, or contradicts itself."""
-    lines: list[tuple[int, Any]] = []
+    """Read the complete rows file of one invocation; raises UsageError as `read_all` does, and for a merged file."""
+    parts = read_all(path)
+    if len(parts) > 1:
+        raise UsageError(f"{path}: merged from {len(parts)} rows files, where that of one invocation is wanted")
+    return parts[0]
+
+
+def read_all(path: Path) -> tuple[RowsFile, ...]:
+    """Read a rows file, or several merged into one, each with its header and footer.
+
+    Raises UsageError naming the file, and the row if it is one, that is missing, damaged, truncated, too new, or contradicts
+    itself.
+    """
+    lines: list[Line] = []
     try:
-        for number, line in enumerate(path.open(encoding="utf-8"), 1):
-            lines.append((number, json.loads(line, parse_constant=_no_number)))
+        for number, text in enumerate(path.open(encoding="utf-8"), 1):
+            lines.append(Line(number, text, json.loads(text, parse_constant=refuse_constant)))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path}:{len(lines) + 1}: not a rows file, or damaged: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}:{len(lines) + 1}: not a rows file, or damaged: {error}; run it again") from error
     if not lines:
-        raise UsageError(f"{path}: empty: the invocation that should have written it did not start")
-    return _assemble(path, lines)
+        raise UsageError(f"{path}: empty: the invocation that should have written it did not start; run it again")
+    return tuple(_assemble(path, part) for part in _parts(path, lines))
 
 
 def _row(place: str, values: Mapping[str, Any]) -> Row:
@@ -234,21 +265,39 @@ def _row(place: str, values: Mapping[str, Any]) -> Row:
     return row
 
 
-def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
-    for number, line in lines:
-        if not isinstance(line, dict) or line.get("kind") not in ("header", "row", "footer"):
-            raise UsageError(f"{path}:{number}: not a line of a rows file")
-    header, footer = lines[0][1], lines[-1][1]
-    if header["kind"] != "header":
-        raise UsageError(f"{path}: has no header: not a rows file, or its beginning is lost")
-    if header.get("schema") != SCHEMA_VERSION:
-        raise UsageError(f"{path}: schema {header.get('schema')!r}; this version reads {SCHEMA_VERSION}")
-    if footer["kind"] != "footer":
+def _parts(path: Path, lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines of each invocation: from a header to the footer that follows it."""
+    part: list[Line] = []
+    for line in lines:
+        kind = line.values.get("kind") if isinstance(line.values, dict) else None
+        if kind not in ("header", "row", "footer"):
+            raise UsageError(f"{path}:{line.number}: not a line of a rows file")
+        if kind != "header" and not part:
+            lost = f"{path}: has no header" if line.number == 1 else f"{path}:{line.number}: a {kind} without a header"
+            raise UsageError(f"{lost}: not a rows file, or its beginning is lost")
+        if kind == "header":
+            if part:
+                break
+            _readable(path, line.values)
+        part.append(line)
+        if kind == "footer":
+            yield part
+            part = []
+    if part:
         raise UsageError(f"{path}: truncated: it has no footer, so rows may be missing; run it again")
-    for number, line in lines[1:-1]:
-        if line["kind"] != "row":
-            raise UsageError(f"{path}:{number}: a second {line['kind']}: one file holds one invocation")
-    rows = tuple(_row(f"{path}:{number}", line) for number, line in lines[1:-1])
+
+
+def _readable(path: Path, header: Mapping[str, Any]) -> None:
+    if (schema := header.get("schema")) != SCHEMA_VERSION:
+        raise UsageError(
+            f"{path}: schema {schema!r}; this version reads {SCHEMA_VERSION}: take version {header.get('suite')} of the "
+            "suite, which wrote it, or run it again"
+        )
+
+
+def _assemble(path: Path, lines: Sequence[Line]) -> RowsFile:
+    header, footer = lines[0].values, lines[-1].values
+    rows = tuple(_row(f"{path}:{line.number}", line.values) for line in lines[1:-1])
     repeated = [key for key, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
         raise UsageError(f"{path}: duplicate row {repeated[0]}")
@@ -256,4 +305,4 @@ def _assemble(path: Path, lines: list[tuple[int, Any]]) -> RowsFile:
         if footer.get(name) != count:
             what = "rows" if name == "rows" else f"{name} of rows"
             raise UsageError(f"{path}: damaged: the footer counts {footer.get(name)} {what}, there are {count}")
-    return RowsFile(header, rows, footer)
+    return RowsFile(header, rows, footer, "".join(line.text for line in lines))

@@ -16,9 +16,10 @@ import torch
 
 from configs.registry import BACKENDS, Backend
 
-from . import __version__, enforcement, laws, pipeline
+from . import __version__, enforcement, exhibits, laws, pipeline
 from .cases import CASES, Run, runs, select, usual
 from .claims import BackendClaims, backend, third_party
+from .details import Details
 from .engines import engine
 from .errors import UsageError
 from .generated import Family, families
@@ -204,11 +205,13 @@ def warm_up() -> None:
 
 @dataclass
 class Judged:
-    """A row with the seconds that its run spent in torch; `unusable` says why it could not be held to a golden."""
+    """A row with the seconds that its run spent in torch, and what there is to see of it; `unusable` says why it could not
+    be held to a golden."""
 
     row: Row
     torch_seconds: float = 0.0
     unusable: str = ""
+    details: Details | None = None
 
 
 MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
@@ -222,6 +225,18 @@ def crash(death: Death) -> str:
     if death.reason.startswith((*MEMORY_FAULTS, "hangs")):
         return f"crashes: memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     return f"crashes: {death.reason}"
+
+
+def deviation(run: Run) -> Details:
+    """What there is to see of a run that has left no evidence: one that breaks a property, or dies."""
+    graphs = exhibits.converted(run) if run.profile != "constraints" else {}
+    return Details(run.id, {**exhibits.setting(run), **graphs})
+
+
+def crashed(run: Run) -> Details:
+    """What there is to see of a run that died: how far it comes without running a kernel, which may be where it dies."""
+    (outcome,) = run_isolated([run], deviation)
+    return outcome.value if isinstance(outcome, Done) else Details(run.id, exhibits.setting(run))
 
 
 PROPERTY = {"constraints": enforcement.row, "laws": laws.row}
@@ -259,14 +274,19 @@ def judge_runs(
 
     def work(run: Run) -> Judged:
         before = judge.watch.seconds
-        row, unusable = (PROPERTY[run.profile](judge, run), "") if run.profile in PROPERTY else judge.row(run)
-        return Judged(row, judge.watch.seconds - before, unusable)
+        if run.profile not in PROPERTY:
+            evidence, row = judge.judged(run)
+            seconds = judge.watch.seconds - before
+            return Judged(row, seconds, evidence.unusable, exhibits.details(evidence, row))
+        row = PROPERTY[run.profile](judge, run)
+        return Judged(row, judge.watch.seconds - before, details=deviation(run) if row.failed else None)
 
     for run, outcome in zip(possible, run_isolated(possible, work), strict=True):
         if isinstance(outcome, Done):
             results[run.id] = outcome.value
         elif isinstance(outcome, Death):
-            results[run.id] = Judged(Row(**describe(run), verdict="crashes", detail=crash(outcome)))
+            row = Row(**describe(run), verdict="crashes", detail=crash(outcome))
+            results[run.id] = Judged(row, details=crashed(run))
         else:
             results[run.id] = outcome
     return [results[run.id] for run in batch]

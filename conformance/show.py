@@ -1,21 +1,17 @@
 """Everything about one run as text: sources, graphs, quantization parameters, kernels, numbers, checks, ledger."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
-from torch.fx import GraphModule
 
-from . import forms, laws, pipeline
+from . import exhibits, laws
 from .cases import Run
-from .checks import CHECKS, Evidence, is_observer
+from .checks import CHECKS, Evidence
 from .comparison import compare_outputs
-from .engines import engine
 from .golden import Expected
 from .isolation import Done, Raised, run_isolated
-from .judge import Judge, brief
+from .judge import Judge
 from .ledger import Entry
-from .quantization import dtype_name
 from .session import warm_up
 from .tolerances import tolerance
 from .trace import Output
@@ -35,10 +31,7 @@ def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     the operators covered.
     """
     yield run.id
-    yield section("model", run.model.source)
-    yield section(
-        "quantization", f"qconfig = {run.recipe.qconfig}\nmapping = {run.recipe.mapping}\n{run.backend.source}"
-    )
+    yield from sections(exhibits.setting(run))
     warm_up()
     (outcome,) = run_isolated([run], executed)
     if isinstance(outcome, Done):
@@ -56,98 +49,34 @@ def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     yield section("ledger", "\n\n".join(listed) or "not listed")
 
 
+def sections(texts: Mapping[str, str]) -> list[str]:
+    return [section(title, text) for title, text in texts.items()]
+
+
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and say what came of it."""
     if run.profile == "laws":
         row = laws.row(Judge(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
-        kernels = section("kernels", "\n".join(row.kernels) or "none")
-        return "\n".join([converted(run), kernels, section("checks", "\n".join([*checked, row.detail]))])
+        texts = {
+            **exhibits.converted(run),
+            "kernels": "\n".join(row.kernels) or "none",
+            "checks": "\n".join([*checked, row.detail]),
+        }
+        return "\n".join(sections(texts))
     evidence = Judge().evidence(run)
     outcomes = {name: check(evidence) for name, check in CHECKS.items()}
     execution = evidence.execution
-    parts = [*graphs(evidence)]
-    if execution is not None:
-        marks = (
-            f"{'quantized' if k.quantized else 'float    ' if k.in_float else '         '}  {k.name}"
-            for k in execution.kernels
-        )
-        parts.append(section("kernels in order", "\n".join(marks) or "none"))
-        parts.append(section("conversions inside of kernels", "\n".join(execution.nested) or "none"))
+    parts = sections({**exhibits.graphs(evidence), **(exhibits.executed(execution) if execution is not None else {})})
     parts += numbers(evidence)
-    if evidence.failures:
-        parts.append(section("raised", "\n".join(f"{stage}: {error}" for stage, error in evidence.failures.items())))
+    parts += sections(exhibits.raised(evidence))
     checked = (f"{name:<12}{one.result:<5} {one.detail}".rstrip() for name, one in outcomes.items())
     parts.append(section("checks", "\n".join(checked)))
     return "\n".join(parts)
 
 
 def converted(run: Run) -> str:
-    """Take a run to the lowered model and no further: what there is to see of one that crashes, or that raises on the way."""
-    evidence = Evidence(run)
-    parts = []
-    with engine(run.engine).scope(), pipeline.quiet():
-        try:
-            given = forms.subject(run) if run.profile == "laws" else pipeline.subject(run)
-            evidence.prepared = pipeline.prepare(given, run.backend.config)
-            pipeline.calibrate(evidence.prepared, given)
-            evidence.reference = pipeline.reference(evidence.prepared, run.backend.config)
-            evidence.lowered = engine(run.engine).convert(evidence.prepared, run.backend.config)
-        except Exception as error:  # whatever torch raises is what there is to see
-            parts.append(section("raised", brief(error)))
-    return "\n".join([*graphs(evidence), *parts])
-
-
-def graphs(evidence: Evidence) -> Iterator[str]:
-    """The three models, each with what its graph does not tell: modules and quantization parameters."""
-    for title, graph in (
-        ("observed", evidence.prepared),
-        ("reference", evidence.reference),
-        ("lowered", evidence.lowered),
-    ):
-        if graph is None:
-            yield section(f"{title} model", "none: an earlier stage failed")
-            continue
-        yield section(f"{title} model", "\n".join([str(graph.graph).strip(), *_modules(graph)]))
-        if title == "observed":
-            yield section("observers", "\n".join(_observers(graph)) or "none")
-        if title == "reference":
-            yield section("quantization parameters of the reference model", "\n".join(_qparams(graph)) or "none")
-
-
-def _modules(graph: GraphModule) -> Iterator[str]:
-    for name, module in graph.named_children():
-        if not is_observer(module):
-            yield f"    {name}: {str(module).splitlines()[0]}"
-
-
-def _observers(graph: GraphModule) -> Iterator[str]:
-    for name, module in graph.named_modules():
-        observer: Any = module
-        if is_observer(observer):
-            what = f"{name}: {type(observer).__name__} {dtype_name(observer.dtype)}"
-            what += f" [{getattr(observer, 'quant_min', None)}, {getattr(observer, 'quant_max', None)}]"
-            try:
-                scale, zero_point = observer.calculate_qparams()
-                what += f" scale {_numbers(scale)} zero point {_numbers(zero_point)}"
-            except Exception as error:  # placeholders have none, and say so in several ways
-                what += f" without scale ({type(error).__name__})"
-            yield what
-
-
-def _qparams(graph: GraphModule) -> Iterator[str]:
-    for name, value in graph.named_buffers():
-        if "scale" in name or "zero_point" in name:
-            yield f"{name}: {_numbers(value)}"
-
-
-def _numbers(tensor: Tensor) -> str:
-    values = tensor.flatten().tolist()
-    return (
-        repr(values[0])
-        if len(values) == 1
-        else f"[{', '.join(map(repr, values[:16]))}{', …' if len(values) > 16 else ''}]"
-    )
+    return "\n".join(sections(exhibits.converted(run)))
 
 
 def numbers(evidence: Evidence) -> Iterator[str]:
@@ -162,17 +91,10 @@ def numbers(evidence: Evidence) -> Iterator[str]:
             if execution is None or number >= len(execution.outputs):
                 continue
             got = execution.outputs[number]
-            lines.append(f"{name + ':':<11}{_describe(got)}")
+            lines.append(f"{name + ':':<11}{exhibits.described(got)}")
             if got.values.shape == expected.low.shape:
                 lines += differences(evidence.run, got, expected, evidence.exact(number))
         yield section(f"output {number}", "\n".join(lines))
-
-
-def _describe(output: Output) -> str:
-    q, shape = output.quantized, tuple(output.values.shape)
-    if q is None:
-        return f"{dtype_name(output.values.dtype)} {shape}"
-    return f"{dtype_name(q.dtype)} {shape} scale {q.q_scale()!r} zero point {q.q_zero_point()}"
 
 
 def differences(run: Run, got: Output, expected: Expected, exact: Tensor | None) -> list[str]:
