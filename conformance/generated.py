@@ -42,7 +42,11 @@ FAMILIES = {
 
 def family(claim: Claim) -> str:
     """The family that a claim belongs to."""
-    root = root_of(claim.tree)
+    return family_named(root_of(claim.tree))
+
+
+def family_named(root: str) -> str:
+    """The family of the operator that a pattern begins with."""
     return next(name for name, expression in FAMILIES.items() if re.fullmatch(expression, root))
 
 

@@ -4,7 +4,7 @@ import ast
 import builtins
 import inspect
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 
 from configs.registry import BACKENDS
@@ -176,7 +176,8 @@ TEMPLATES = {
 """Definitions that exist in scripts only, in their order."""
 
 
-def free(text: str) -> set[str]:
+@lru_cache(256)  # nearly all texts are definitions, the same ones for every script
+def free(text: str) -> frozenset[str]:
     """Names that a text refers to and does not bind itself."""
     nodes = [*ast.walk(ast.parse(text))]
     loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
@@ -185,7 +186,7 @@ def free(text: str) -> set[str]:
     stored |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     stored |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
     stored |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-    return loaded - stored - set(vars(builtins))
+    return frozenset(loaded - stored - set(vars(builtins)))
 
 
 def _imported(node: ast.stmt) -> dict[str, str]:
@@ -222,7 +223,7 @@ def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
 
 def needs(body: str) -> tuple[list[str], list[str]]:
     """Import statements and definitions that a script's body needs, what those need included."""
-    wanted, statements = free(body), set()
+    wanted, statements = set(free(body)), set()
     defined: list[str] = []
     for name in reversed(TEMPLATES):
         if name in wanted:
