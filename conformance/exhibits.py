@@ -156,15 +156,19 @@ def offsets(got: Output, expected: Expected) -> Offsets:
     golden, codes = _digest(expected.code, expected.scale, expected.zero_point), ""
     if got.values.shape != expected.low.shape:
         return Offsets(described(got), NO_MATCH, total, total, golden=golden)
-    wanted = expected.values
-    off = (got.values.double() - wanted).flatten()
+    values = got.values.double()
+    if q is not None and q.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        codes = _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
+        # as values are computed for the golden, so that equal codes on equal grids are equal to the bit
+        values = (q.int_repr().double() - q.q_zero_point()) * q.q_scale()
+    off = (values - expected.values).flatten()
     tied = torch.zeros(0, dtype=torch.bool)
     if expected.quantized:
         off = off / expected.scale
+        whole = off.round()
+        off = torch.where((off - whole).abs() < 1e-9, whole, off)
         other = ((expected.low.int() + expected.high.int()) - expected.code.int()).double()
         tied = (other != expected.code.double()).flatten() & (off == (other - expected.code.double()).flatten())
-    if q is not None and q.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        codes = _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
     greatest = torch.finfo(torch.float32).max
     off = off.nan_to_num(greatest, greatest, -greatest).clamp(-greatest, greatest)
     where = off.nonzero().flatten()

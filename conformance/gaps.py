@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from configs.registry import BACKENDS
 
@@ -12,6 +13,7 @@ from .constraints import DOCUMENTED, FIELDS, SIDES, UNENFORCED
 from .errors import UsageError
 from .isolation import Raised
 from .ledger import Entry
+from .markdown import code, escaped, marked
 from .rows import Row
 from .session import judge_runs
 from .show import section, sections
@@ -28,7 +30,7 @@ def kind(row: Row) -> str:
 
 def about(variant: str) -> tuple[str, str]:
     """Side and field that a run is about, by the name of its variant."""
-    side, _, field = variant.partition(".")
+    side, _, field = variant.replace("`", "'").partition(".")  # the table has what it names between backticks
     return side, field
 
 
@@ -77,22 +79,19 @@ def claims(rows: Iterable[Row]) -> str:
     return ", ".join(f"{name} {count[name]}" for name in sorted(count))
 
 
-def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
-    """The lines of the table: a row for every field, side and kind of operator. Raises UsageError if no row is about one."""
+HEAD = ("field", "side", "operators", "claims", "documented", "enforced at prepare", "holds in the converted model")
+
+
+def cells(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[tuple[str, ...]]:
+    """The cells of the table: a row for every field, side and kind of operator."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.profile == "constraints":
             side, field = about(row.variant)
             groups.setdefault((field, side, kind(row)), []).append(row)
-    if not groups:
-        raise UsageError("no row is about a constraint: run conformance/test_constraints.py")
-    yield "| field | side | operators | claims | documented | enforced at prepare | holds in the converted model |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for (field, side, what), found in sorted(
-        groups.items(), key=lambda item: (FIELDS.index(item[0][0]), SIDES.index(item[0][1]), item[0][2])
-    ):
+    for (field, side, what), found in sorted(groups.items(), key=lambda group: _place(*group[0])):
         documented = "not enforced" if field in UNENFORCED else "enforced"
-        cells = (
+        yield (
             f"`{field}`",
             side,
             what,
@@ -101,7 +100,34 @@ def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
             at_prepare(found, entries),
             converted(found, entries),
         )
-        yield f"| {' | '.join(cells)} |"
+
+
+def _place(field: str, side: str, what: str) -> tuple[int, int, str]:
+    """Sorts by field and side in their order; what only another version of the suite knows comes last."""
+    fields, sides = [*FIELDS, field], [*SIDES, side]
+    return fields.index(field), sides.index(side), what
+
+
+def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
+    """The lines of the table. Raises UsageError if no row is about a constraint."""
+    lines = [*cells(rows, entries)]
+    if not lines:
+        raise UsageError("no row is about a constraint: run conformance/test_constraints.py")
+    yield f"| {' | '.join(HEAD)} |"
+    yield f"| {' | '.join(['---'] * len(HEAD))} |"
+    for line in lines:
+        yield f"| {' | '.join(map(marked, line))} |"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A ledger entry that rows show: how many runs of which claims, and the smallest counterexample."""
+
+    entry: Entry
+    row: Row
+    detail: str
+    runs: int
+    claims: str
 
 
 def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
@@ -109,8 +135,8 @@ def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
     return min(rows, key=lambda row: (len(row.failed - entry.check), len(row.detail), row.id))
 
 
-def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[str]:
-    """A paragraph for each ledger entry that the rows show: what torch does, where, and the smallest counterexample."""
+def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Gap]:
+    """A gap for each ledger entry that the rows show."""
     for entry in entries:
         shown = [
             row for row in rows if row.profile == "constraints" and entry.matches(row.id) if entry.check <= row.failed
@@ -121,15 +147,20 @@ def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[str]:
         check = min(entry.check)
         said = re.split(r"(?:^|; )(?:observed|constraints): ", row.detail)
         checks: list[str] = [name for name in ("observed", "constraints") if name in row.failed]
-        detail = said[1 + checks.index(check)]
-        yield f"### `{entry.id}`"
-        yield ""
-        yield f"{entry.reason} Upstream: {entry.upstream}. {len(shown)} runs: {claims(shown)}."
-        yield ""
-        yield f"> {detail}"
-        yield ""
-        yield f"`python -m conformance repro '{row.id}'`"
-        yield ""
+        detail = said[1 + checks.index(check)] if check in checks and len(said) > len(checks) else row.detail
+        yield Gap(entry, row, detail, len(shown), claims(shown))
+
+
+def told(gap: Gap) -> Iterator[str]:
+    """A gap as a paragraph."""
+    yield f"### {code(gap.entry.id)}"
+    yield ""
+    yield f"{gap.entry.reason} Upstream: {gap.entry.upstream}. {gap.runs} runs: {escaped(gap.claims)}."
+    yield ""
+    yield f"> {escaped(gap.detail)}"
+    yield ""
+    yield code(f"python -m conformance repro '{gap.row.id}'")
+    yield ""
 
 
 def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
@@ -174,4 +205,5 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], command: str) -> Ite
     yield ""
     yield "## Gaps"
     yield ""
-    yield from gaps(rows, entries)
+    for gap in gaps(rows, entries):
+        yield from told(gap)

@@ -7,12 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = (
-    "errors", "isa", "memory", "retrials", "scheme", "oracle", "quantization", "operators", "claims", "constraints",
-    "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "details", "tolerances",
-    "comparison", "checks", "ledger", "judge", "isolation", "search", "strategies", "quantizers", "enforcement",
-    "forms", "exhibits", "laws", "generated", "session", "summary", "show", "snippets", "counterexample",
-    "lawbreaking", "repro", "trials", "upkeep", "gaps", "reports", "plugin", "test_conformance", "test_constraints",
-    "test_laws", "test_operators", "__main__",
+    "errors", "isa", "markdown", "memory", "retrials", "scheme", "oracle", "quantization", "operators", "claims",
+    "constraints", "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "details",
+    "tolerances", "comparison", "checks", "ledger", "judge", "isolation", "search", "strategies", "quantizers",
+    "enforcement", "forms", "exhibits", "laws", "generated", "session", "summary", "show", "snippets",
+    "counterexample", "lawbreaking", "repro", "trials", "upkeep", "gaps", "reports", "plugin", "test_conformance",
+    "test_constraints", "test_laws", "test_operators", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
 

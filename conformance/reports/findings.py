@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ledger import Entry
+from ..markdown import code, escaped, fenced
 from .gathered import Column, Gathered, Result
-from .markdown import code, escaped, fenced
 
 AREAS = {
     "matched": "Promised, but it cannot occur or changes nothing",

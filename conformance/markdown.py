@@ -1,5 +1,6 @@
 """Text in markdown that stays text: whatever stands in a row, it makes no markup, link, mention or table cell."""
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -25,14 +26,25 @@ def _visible(one: str) -> str:
 
 def escaped(text: str) -> str:
     """Text as a part of a paragraph or a table cell."""
-    # an entity is inert everywhere; a backslash is not, in table cells for one
-    return ACTIVE.sub(lambda found: f"&#{ord(found[0])};", plain(text))
+    return ACTIVE.sub(lambda found: _inert(found[0]), plain(text))
+
+
+def _inert(one: str) -> str:
+    """A character escaped: with a backslash where that is enough everywhere, else as an entity."""
+    if one in "<>&":
+        return html.escape(one)
+    return f"&#{ord(one)};" if one in "@#:.`" else f"\\{one}"
 
 
 def code(text: str) -> str:
     """Text as a code span, in a paragraph or a table cell."""
     text = plain(text)
     return f"<code>{escaped(text)}</code>" if not text.strip() or "|" in text or "`" in text else f"`{text}`"
+
+
+def marked(text: str) -> str:
+    """Text in which what stands between backticks is code."""
+    return "".join((code if number % 2 else escaped)(piece) for number, piece in enumerate(text.split("`")))
 
 
 def fenced(text: str, language: str) -> Iterator[str]:
