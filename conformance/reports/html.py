@@ -80,7 +80,7 @@ def pages(gathered: Gathered) -> dict[str, str]:
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
     jinja.globals |= {"pages": PAGES, "symbols": SYMBOLS, "words": WORDS, "command": findings.command, "bar": bar}
     contexts: dict[str, dict[str, Any]] = {
-        "index": {"checks": FAILURES, "verdicts": VERDICTS},
+        "index": {"textures": {"deviates": "stripes", "crashes": "dots"}},
         "findings": {"areas": findings.areas(gathered)},
         "constraints": _constraints(gathered),
         "environments": {"goldens": goldens()},

@@ -283,19 +283,6 @@ const conformance = (() => {
       yield make("ul", { className: "outcomes" }, ...Object.entries(seen.checks).map(([name, result]) =>
         make("li", { className: look[result], textContent: `${sign[result]} ${name}: ${result}` })));
     }
-    const others = [];
-    for (let other = 0; other < count; other++) {
-      if (other !== run && runs.pattern[other] === runs.pattern[run] &&
-        ["dtype", "flow", "variant", "profile"].every((name) => runs[name][other] === runs[name][run])) others.push(other);
-    }
-    if (others.length) {
-      yield make("h3", { textContent: "The same case elsewhere" });
-      yield make("ul", { className: "runs" }, ...others.map((other) => {
-        const button = make("button", { type: "button" }, badge(other), make("span", { textContent: columnName(runs.column[other]) }));
-        button.addEventListener("click", () => openRun(other));
-        return make("li", {}, button);
-      }));
-    }
     const figures = Object.entries(seen.numbers).filter(([, value]) => value !== null);
     yield make("h3", { textContent: "Figures" });
     yield make("dl", { className: "terms" }, ...figures.flatMap(([name, value]) =>
@@ -305,6 +292,19 @@ const conformance = (() => {
     if (seen.outputs.length) {
       yield make("h3", { textContent: "Error against the golden" });
       for (const [number, output] of seen.outputs.entries()) yield* errors(number, output);
+    }
+    const others = [];
+    for (let other = 0; other < count; other++) {
+      if (other !== run && runs.pattern[other] === runs.pattern[run] &&
+        ["dtype", "flow", "variant", "profile"].every((name) => runs[name][other] === runs[name][run])) others.push(other);
+    }
+    if (others.length) {
+      yield make("h3", { textContent: "The same case elsewhere" });
+      yield make("ul", { className: "runs elsewhere" }, ...others.map((other) => {
+        const button = make("button", { type: "button" }, badge(other), make("span", { textContent: columnName(runs.column[other]) }));
+        button.addEventListener("click", () => openRun(other));
+        return make("li", {}, button);
+      }));
     }
     for (const [name, text] of Object.entries(seen.sections || {})) {
       yield make("details", {}, make("summary", { textContent: name }), make("pre", { tabIndex: 0 }, make("code", { textContent: text })));
@@ -388,11 +388,11 @@ const conformance = (() => {
     render();
     if (values.size && !values.has("run")) document.getElementById("map-title").scrollIntoView();
     if (values.has("run")) {
-      let found = -1;
-      for (let run = 0; run < count; run++) {
-        if (id(run) === values.get("run") && (found < 0 || data.columns[runs.column[run]].platform === values.get("on"))) found = run;
-      }
+      const same = [...runs.column.keys()].filter((run) => id(run) === values.get("run"));
+      const there = same.find((run) => data.columns[runs.column[run]].platform === values.get("on"));
+      const found = there ?? same.find((run) => runs.flags[run] & SEEN) ?? same[0] ?? -1;
       if (found >= 0) openRun(found);
+      else show(values.get("run"), make("p", { textContent: "There is no such run in this report." }));
     }
   }
 
