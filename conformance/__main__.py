@@ -1,4 +1,4 @@
-"""The command line: `python -m conformance claims | show | repro | constraints | golden`.
+"""The command line: `python -m conformance claims | show | repro | golden | report | merge | diff | …`.
 
 torch takes a second to load, and an instruction set limit has to be set before, so nothing here imports it at the top.
 """
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import UsageError
 from .isa import ISA_LIMITS, limit_isa
+from .markdown import plain
 
 if TYPE_CHECKING:
     from .cases import Run
     from .claims import BackendClaims
     from .golden import Store
     from .ledger import Entry
+    from .reports.gathered import Gathered
     from .upkeep import Made
 
 LISTED = 10
@@ -70,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of known deviations (default conformance/known); repeatable",
     )
+    _add_reports(commands)
     golden = commands.add_parser("golden", help="check, update or compare the stored goldens")
     actions = golden.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, command, text in (
@@ -89,6 +92,51 @@ def parser() -> argparse.ArgumentParser:
     diff.add_argument("new", metavar="NEW", nargs="?", help="likewise (default: golden/ as it is)")
     diff.add_argument("--case", action="append", default=[], metavar="GLOB", help="only these goldens; repeatable")
     return top
+
+
+def _add_reports(commands: "argparse._SubParsersAction[Any]") -> None:
+    """The commands that show rows files."""
+    ledgers = argparse.ArgumentParser(add_help=False)
+    ledgers.add_argument("rows", metavar="ROWS", nargs="+", help="rows files, merged or not")
+    ledgers.add_argument(
+        "--ledger",
+        action="append",
+        metavar="DIR",
+        help="folder of known deviations (default conformance/known); repeatable: each file is held to the one it names",
+    )
+    text = "render rows files as a folder of HTML that opens from disk"
+    report = commands.add_parser("report", help=text, description=text, parents=[ledgers])
+    report.set_defaults(command=report_command)
+    report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder")
+    text = "what deviates, grouped by cause, as markdown for an upstream report or a release note"
+    findings = commands.add_parser("findings", help=text, description=text, parents=[ledgers])
+    findings.set_defaults(command=findings_command)
+    ci = commands.add_parser("ci", help="what continuous integration shows of rows files")
+    actions = ci.add_subparsers(title="actions", required=True, metavar="ACTION")
+    for name, command, text in (
+        ("summary", ci_summary_command, "a job summary in markdown, cut to what GitHub takes"),
+        ("annotations", ci_annotations_command, "workflow commands that mark what is new"),
+        ("badge", ci_badge_command, "JSON for an endpoint badge of shields.io"),
+    ):
+        one = actions.add_parser(name, help=text, description=text, parents=[ledgers])
+        one.set_defaults(command=command)
+    text = "join rows files of different hosts, engines, limits and versions into one"
+    merge = commands.add_parser("merge", help=text, description=text)
+    merge.set_defaults(command=merge_command)
+    merge.add_argument("rows", metavar="ROWS", nargs="+", help="rows files, merged or not")
+    merge.add_argument("-o", dest="out", metavar="OUT", required=True, help="the rows file to write")
+    text = "what changed between two rows files; the exit status is 1 if anything got worse"
+    diff = commands.add_parser("diff", help=text, description=text)
+    diff.set_defaults(command=diff_command)
+    diff.add_argument("before", metavar="A", help="a rows file, merged or not")
+    diff.add_argument("after", metavar="B", help="likewise")
+    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    text = "print the JSON Schema of a line of rows files, or of the details beside them"
+    schema = commands.add_parser("schema", help=text, description=text)
+    schema.set_defaults(command=schema_command)
+    schema.add_argument(
+        "of", metavar="OF", nargs="?", choices=("rows", "details"), default="rows", help="rows or details"
+    )
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
@@ -240,13 +288,90 @@ def constraints_command(arguments: argparse.Namespace) -> int:
 
     from .gaps import document
     from .ledger import KNOWN, load
-    from .rows import read
+    from .rows import read_all
 
     entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
-    rows = [row for path in arguments.rows for row in read(Path(path)).rows]
+    rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
     given = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
     for line in document(rows, entries, f"python -m conformance constraints {given}"):
         print(line)
+    return 0
+
+
+def _gathered(arguments: argparse.Namespace) -> "Gathered":
+    """The rows files that are asked for, with the ledger."""
+    from pathlib import Path
+
+    from .ledger import KNOWN
+    from .reports.gathered import Gathered
+
+    return Gathered([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .reports.html import write
+
+    print(write(_gathered(arguments), Path(arguments.out)))
+    return 0
+
+
+def findings_command(arguments: argparse.Namespace) -> int:
+    from .reports.findings import document
+
+    for line in document(_gathered(arguments)):
+        print(line)
+    return 0
+
+
+def ci_summary_command(arguments: argparse.Namespace) -> int:
+    from .reports.ci import summary
+
+    print(summary(_gathered(arguments)), end="")
+    return 0
+
+
+def ci_annotations_command(arguments: argparse.Namespace) -> int:
+    from .reports.ci import annotations
+
+    for line in annotations(_gathered(arguments)):
+        print(line)
+    return 0
+
+
+def ci_badge_command(arguments: argparse.Namespace) -> int:
+    from .reports.ci import badge
+
+    print(json.dumps(badge(_gathered(arguments)), indent=1))
+    return 0
+
+
+def merge_command(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .reports.merging import merge
+
+    parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
+    print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
+    return 0
+
+
+def diff_command(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .reports.difference import FORMATS, compare
+
+    found = compare(Path(arguments.before), Path(arguments.after))
+    for line in FORMATS[arguments.format](found):
+        print(line)
+    return 1 if found.worse else 0
+
+
+def schema_command(arguments: argparse.Namespace) -> int:
+    from . import details, rows
+
+    print(json.dumps((details if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -305,7 +430,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.command(arguments)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"conformance: error: {error}", file=sys.stderr)
+        print(f"conformance: error: {plain(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # whoever read has had enough; what Python would still flush at exit goes nowhere

@@ -120,6 +120,11 @@ def _check(values: Mapping[str, Any], of: type) -> None:
             raise UsageError(f"{one.name} is {str(values[one.name])[:80]!r}")
 
 
+def schema() -> dict[str, Any]:
+    """The JSON Schema of one line of a file of details."""
+    return json.loads((Path(__file__).parent / "details.schema.json").read_text())  # type: ignore[no-any-return]
+
+
 def path_beside(rows: Path) -> Path:
     """Where the details of a rows file are."""
     return rows.with_name(rows.name.removesuffix(".jsonl") + SUFFIX)

@@ -135,7 +135,7 @@ class RowsFile:
     rows: tuple[Row, ...]
     footer: Mapping[str, Any]
     text: str
-    """What stands in the file, word for word."""
+    """What stands in the file, word for word, with an end to its last line."""
 
     @cached_property
     def digest(self) -> str:
@@ -305,4 +305,4 @@ def _assemble(path: Path, lines: Sequence[Line]) -> RowsFile:
         if footer.get(name) != count:
             what = "rows" if name == "rows" else f"{name} of rows"
             raise UsageError(f"{path}: damaged: the footer counts {footer.get(name)} {what}, there are {count}")
-    return RowsFile(header, rows, footer, "".join(line.text for line in lines))
+    return RowsFile(header, rows, footer, "".join(line.text for line in lines).removesuffix("\n") + "\n")
