@@ -53,6 +53,6 @@ def fenced(text: str, language: str) -> Iterator[str]:
     fence = "`" * max(3, longest + 1)
     yield fence + language
     for line in text.split("\n"):
-        # what indents stays; a single line of a script has no other control characters
-        yield plain(line)
+        # no line is a command of the workflow that prints it, which it is after spaces too
+        yield re.sub(r"^(\s*):(?=:)", r"\1\\u003a", plain(line))
     yield fence

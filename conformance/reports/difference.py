@@ -149,9 +149,9 @@ def _compared(was: Sequence[Part], now: Sequence[Part], where: str) -> tuple[lis
         for row in lone:
             what = ("run", row.id) if _claim(row) in kept else ("claim", _claim(row))
             verdicts.setdefault(what, Counter())[row.verdict] += 1
-        for (what, name), counter in verdicts.items():
+        for (unit, name), counter in verdicts.items():
             said = ", ".join(f"{number} {verdict}" for verdict, number in counter.items())
-            kind, sides = (f"gone {what}", (said, "")) if went else (f"new {what}", ("", said))
+            kind, sides = (f"gone {unit}", (said, "")) if went else (f"new {unit}", ("", said))
             changes.append(Change(kind, name, where, went, *sides))
     both = [run_id for run_id in old if run_id in new]
     for run_id in both:

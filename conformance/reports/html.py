@@ -10,7 +10,6 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +73,7 @@ def pages(gathered: Gathered) -> dict[str, str]:
         loader=PackageLoader(__package__, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -99,9 +99,15 @@ def codes(text: str) -> Markup:
     )
 
 
-def visible(text: str) -> str:
-    """Text of several lines with control characters made visible."""
-    return "\n".join(map(plain, text.split("\n")))
+def visible(value: Any) -> Any:
+    """A value with the control characters of its texts made visible, but for the ends of lines."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else "\n".join(map(plain, value.split("\n")))
+    if isinstance(value, Mapping):
+        return {visible(key): visible(one) for key, one in value.items()}
+    return [visible(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
@@ -220,14 +226,14 @@ def _data(gathered: Gathered, folder: Path) -> None:
     }
     _script(folder / "index.js", "index", index)
     for pattern, found in chunks.items():
-        text = json.dumps(found, separators=(",", ":"))
+        text = json.dumps(visible(found), separators=(",", ":"))
         packed = gzip.compress(text.encode(), 6, mtime=0)
         _script(folder / f"{pattern}.js", "chunk", pattern, base64.b64encode(packed).decode())
 
 
 def _script(path: Path, call: str, *arguments: Any) -> None:
     """A script that hands over values. All that is not ASCII is escaped, so that nothing ends a line or the script."""
-    packed = ",".join(map(partial(json.dumps, separators=(",", ":")), arguments))
+    packed = ",".join(json.dumps(visible(one), separators=(",", ":")) for one in arguments)
     path.write_text(f"conformance.{call}({packed});\n", encoding="ascii")
 
 

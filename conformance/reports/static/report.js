@@ -2,7 +2,7 @@
 // The conformance map, its filters, and what there is to see of a run. All text goes in as text, never as markup.
 
 const NEW = 1, DIFFERS = 2, SEEN = 4;
-const FIRST_ROWS = 60;
+const FIRST_ROWS = 40;
 const WORST_FIRST = ["crashes", "deviates", "conforms", "unavailable"];
 
 const conformance = (() => {
@@ -79,19 +79,20 @@ const conformance = (() => {
     return total;
   }
 
-  function count_() {
+  function tally() {
     // of every pattern and column: runs, those that fail, those that crash, those not executed, those that are new
     const width = data.columns.length;
+    const [deviates, crashes, unavailable] = ["deviates", "crashes", "unavailable"].map((name) => data.verdicts.indexOf(name));
+    const { pattern, column, verdict, flags } = runs;
     pivot.fill(0);
     for (let run = 0; run < count; run++) {
       if (!matching[run]) continue;
-      const at = 5 * (runs.pattern[run] * width + runs.column[run]);
-      const verdict = verdictOf(run);
+      const at = 5 * (pattern[run] * width + column[run]);
       pivot[at]++;
-      if (verdict === "deviates" || verdict === "crashes") pivot[at + 1]++;
-      if (verdict === "crashes") pivot[at + 2]++;
-      if (verdict === "unavailable") pivot[at + 3]++;
-      if (runs.flags[run] & NEW) pivot[at + 4]++;
+      if (verdict[run] === deviates || verdict[run] === crashes) pivot[at + 1]++;
+      if (verdict[run] === crashes) pivot[at + 2]++;
+      if (verdict[run] === unavailable) pivot[at + 3]++;
+      if (flags[run] & NEW) pivot[at + 4]++;
     }
   }
 
@@ -124,7 +125,7 @@ const conformance = (() => {
   function render() {
     clearTimeout(pending);
     const total = filter();
-    count_();
+    tally();
     const width = data.columns.length;
     const has = (pattern, column) => pivot[5 * (pattern * width + column)] > 0;
     const all = [...data.columns.keys()];
@@ -398,7 +399,7 @@ const conformance = (() => {
 
   function index(given) {
     data = given;
-    runs = data.runs;
+    runs = Object.fromEntries(Object.entries(data.runs).map(([name, values]) => [name, Int32Array.from(values)]));
     count = runs.column.length;
     matching = new Uint8Array(count);
     pivot = new Uint32Array(5 * data.patterns.length * data.columns.length);
@@ -414,8 +415,8 @@ const conformance = (() => {
     options("verdict", data.verdicts, data.verdicts);
     let typing = 0;
     form.addEventListener("input", () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => { render(); save(); }, 30);
+      cancelAnimationFrame(typing);
+      typing = requestAnimationFrame(() => { render(); save(); });
     });
     form.addEventListener("reset", () => setTimeout(() => { render(); save(); }));
     form.addEventListener("submit", (event) => event.preventDefault());
@@ -434,6 +435,7 @@ const conformance = (() => {
     });
     addEventListener("hashchange", restore);
     restore();
+    setTimeout(searched, 50);  // before somebody types
   }
 
   return { index, chunk };
