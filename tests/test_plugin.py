@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from conformance.rows import Row, RowsFile, read
+from conformance import details
+from conformance.rows import Row, RowsFile, read, read_all
 
 ROOT = Path(__file__).parent.parent
 SUITE = "conformance/test_conformance.py"
@@ -99,6 +101,26 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
 def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
     folder = tmp_path_factory.mktemp("distributed")
     return invoke(folder, "--backend", "qnnpack", "-n", "2", *cases(*SELECTED), ledger=LEDGER)
+
+
+def test_what_is_seen_stands_beside_the_rows_whatever_the_workers(serial: Invocation, distributed: Invocation) -> None:
+    for one in (serial, distributed):
+        (seen,) = details.read(one.results, read_all(one.results))
+        deviating = {row.id for row in one.file.rows if row.failed}
+        assert deviating
+        assert deviating <= set(seen)
+        for run_id in deviating:
+            assert "model" in seen[run_id].sections
+            assert "DEVIATES" in seen[run_id].reproduction
+        assert all(not seen[run_id].reproduction for run_id in set(seen) - deviating)
+
+
+def test_junit_xml_names_runs_and_their_verdicts(tmp_path: Path) -> None:
+    made = invoke(tmp_path / "one", "--backend", "qnnpack", "--junit-xml", str(tmp_path / "junit.xml"), *cases(LISTED))
+    found = ElementTree.parse(tmp_path / "junit.xml").findall(".//testcase")
+    said = {case.get("name"): {p.get("name"): p.get("value") for p in case.iter("property")} for case in found}
+    assert said[f"test_run[{LISTED}]"]["verdict"] == made.rows[LISTED].verdict == "deviates"
+    assert set((said[f"test_run[{LISTED}]"]["failed"] or "").split(", ")) == made.rows[LISTED].failed
 
 
 def test_every_run_has_its_row_between_header_and_footer(serial: Invocation) -> None:
