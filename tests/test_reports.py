@@ -96,6 +96,10 @@ BAD: dict[str, tuple[Callable[[str], str], str]] = {
     "empty": (lambda text: "", "empty.*run it again"),
     "of a later schema": (lambda text: text.replace('"schema": 1', '"schema": 7'), "schema 7; this version reads 1.*run it"),
     "without a torch": (lambda text: text.replace('"torch": "2.13.0", ', ""), "torch of its header is None"),
+    "with a text for its engines": (
+        lambda text: text.replace('"engines": {"fbgemm": "av', '"engines": "all", "more": {"fbgemm": "av'),
+        "engines of its header is 'all'",
+    ),
     "with a row twice": (
         lambda text: "".join(2 * line if '"row"' in line else line for line in text.splitlines(True)), "duplicate row",
     ),

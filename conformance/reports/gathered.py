@@ -19,6 +19,10 @@ DISTINCT = ("torch", "cpu", "os", "python")
 """Fields of an environment that its label has only where they tell it from another one, the most telling first."""
 
 
+LISTS = {"engines": dict, "backends": list, "selection": list, "cpu_flags": list}
+"""Fields of a header that hold several values, which are shown one by one."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """Where an invocation ran: the fields of its header that a run's outcome may depend on."""
@@ -46,6 +50,9 @@ def environment(path: Path, header: Mapping[str, Any]) -> Environment:
     for name, value in values.items():
         if not isinstance(value, str):
             raise UsageError(f"{path}: damaged: {name} of its header is {value!r}; run it again")
+    for name, kind in LISTS.items():
+        if not isinstance(header.get(name, kind()), kind):
+            raise UsageError(f"{path}: damaged: {name} of its header is {header[name]!r}; run it again")
     return Environment(**values)  # type: ignore[arg-type]
 
 
