@@ -14,6 +14,7 @@ import conformance
 from configs.registry import BACKENDS
 from conformance import pipeline, session
 from conformance.cases import Run, runs, usual
+from conformance.checks import Evidence
 from conformance.claims import backend
 from conformance.engines import engine as real_engine
 from conformance.errors import UsageError
@@ -250,7 +251,7 @@ def conforming(one: Run) -> Row:
 
 
 def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judge, "row", lambda self, one: (conforming(one), ""))
+    monkeypatch.setattr(Judge, "judged", lambda self, one: (Evidence(one), conforming(one)))
     batch = [run(RELU), run(RELU.replace("@fbgemm", "@x86")), run(SIGMOID)]
     rows = rows_of(judge_runs(batch, {"x86": "not built"}.get))
     assert [(row.id, row.verdict, row.detail) for row in rows] == [
@@ -261,7 +262,7 @@ def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkey
 
 
 def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def row(self: Judge, one: Run) -> tuple[Row, str]:
+    def judged(self: Judge, one: Run) -> tuple[Evidence, Row]:
         import faulthandler
 
         faulthandler.disable()
@@ -269,9 +270,9 @@ def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(m
             os.kill(os.getpid(), signal.SIGSEGV)
         if one.id == SIGMOID:
             raise LookupError("a bug of the suite")
-        return conforming(one), ""
+        return Evidence(one), conforming(one)
 
-    monkeypatch.setattr(Judge, "row", row)
+    monkeypatch.setattr(Judge, "judged", judged)
     conforms, crashes, raised = judge_runs([run(LINEAR), run(RELU), run(SIGMOID)], lambda name: None)
     assert isinstance(conforms, Judged)
     assert conforms.row.verdict == "conforms"
