@@ -17,11 +17,12 @@ from .isa import ISA_LIMITS, limit_isa
 from .markdown import plain
 
 if TYPE_CHECKING:
+    from reports.gathered import Gathered
+
     from .cases import Run
     from .claims import BackendClaims
     from .golden import Store
     from .ledger import Entry
-    from .reports.gathered import Gathered
     from .upkeep import Made
 
 LISTED = 10
@@ -302,8 +303,9 @@ def _gathered(arguments: argparse.Namespace) -> "Gathered":
     """The rows files that are asked for, with the ledger."""
     from pathlib import Path
 
+    from reports.gathered import Gathered
+
     from .ledger import KNOWN
-    from .reports.gathered import Gathered
 
     return Gathered([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
 
@@ -311,14 +313,14 @@ def _gathered(arguments: argparse.Namespace) -> "Gathered":
 def report_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .reports.html import write
+    from reports.html import write
 
     print(write(_gathered(arguments), Path(arguments.out)))
     return 0
 
 
 def findings_command(arguments: argparse.Namespace) -> int:
-    from .reports.findings import document
+    from reports.findings import document
 
     for line in document(_gathered(arguments)):
         print(line)
@@ -326,14 +328,14 @@ def findings_command(arguments: argparse.Namespace) -> int:
 
 
 def ci_summary_command(arguments: argparse.Namespace) -> int:
-    from .reports.ci import summary
+    from reports.ci import summary
 
     print(summary(_gathered(arguments)), end="")
     return 0
 
 
 def ci_annotations_command(arguments: argparse.Namespace) -> int:
-    from .reports.ci import annotations
+    from reports.ci import annotations
 
     for line in annotations(_gathered(arguments)):
         print(line)
@@ -341,7 +343,7 @@ def ci_annotations_command(arguments: argparse.Namespace) -> int:
 
 
 def ci_badge_command(arguments: argparse.Namespace) -> int:
-    from .reports.ci import badge
+    from reports.ci import badge
 
     print(json.dumps(badge(_gathered(arguments)), indent=1))
     return 0
@@ -350,7 +352,7 @@ def ci_badge_command(arguments: argparse.Namespace) -> int:
 def merge_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .reports.merging import merge
+    from reports.merging import merge
 
     parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
     print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
@@ -360,7 +362,7 @@ def merge_command(arguments: argparse.Namespace) -> int:
 def diff_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .reports.difference import FORMATS, compare
+    from reports.difference import FORMATS, compare
 
     found = compare(Path(arguments.before), Path(arguments.after))
     for line in FORMATS[arguments.format](found):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from invocation import HOSTILE, offsets, row, seen, write
 
-from conformance.reports.gathered import Gathered
-from conformance.reports.html import PAGES
-from conformance.reports.html import write as write_report
+from reports.gathered import Gathered
+from reports.html import PAGES
+from reports.html import write as write_report
 
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")

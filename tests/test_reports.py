@@ -15,9 +15,9 @@ from conformance import details, rows
 from conformance.__main__ import main
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, fenced, plain
-from conformance.reports import ci, difference, findings, html
-from conformance.reports.gathered import Gathered, family, labels
-from conformance.reports.merging import merge
+from reports import ci, difference, findings, html
+from reports.gathered import Gathered, family, labels
+from reports.merging import merge
 
 CONFORMS, WRONG, DIES = row("nn.ReLU"), row("nn.Linear", fails=["numerics"]), row("nn.GRU", verdict="crashes")
 LEDGER = """

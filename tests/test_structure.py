@@ -11,7 +11,7 @@ ORDER = (
     "constraints", "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "details",
     "tolerances", "comparison", "checks", "ledger", "judge", "isolation", "search", "strategies", "quantizers",
     "enforcement", "forms", "exhibits", "laws", "generated", "session", "summary", "show", "snippets",
-    "counterexample", "lawbreaking", "repro", "trials", "upkeep", "gaps", "reports", "plugin", "test_conformance",
+    "counterexample", "lawbreaking", "repro", "trials", "upkeep", "gaps", "plugin", "test_conformance",
     "test_constraints", "test_laws", "test_operators", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
@@ -34,9 +34,20 @@ def imported(path: Path) -> set[str]:
             within = path.parent == ROOT / "conformance"
             if node.level == (1 if within else 2):
                 names |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+            elif node.module == "conformance":
+                names |= {alias.name for alias in node.names}
             elif node.module and node.module.startswith("conformance."):
                 names.add(node.module.split(".")[1])
     return names - {"__version__"}
+
+
+def test_reports_come_after_everything_but_the_command_line() -> None:
+    """Everything shown is rendered from files: what makes rows knows nothing of it."""
+    for name, path in modules():
+        assert name == "__main__" or "from reports" not in path.read_text(), f"{path.name} imports reports"
+    late = {"plugin", "__main__", *(name for name in ORDER if name.startswith("test_"))}
+    for path in sorted((ROOT / "reports").rglob("*.py")):
+        assert not imported(path) & late, f"{path.relative_to(ROOT)} imports {', '.join(sorted(imported(path) & late))}"
 
 
 def modules() -> list[tuple[str, Path]]:

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..details import Details, Offsets
-from ..errors import UsageError
-from ..markdown import code, escaped, plain
-from ..rows import Row
+from conformance.details import Details, Offsets
+from conformance.errors import UsageError
+from conformance.markdown import code, escaped, plain
+from conformance.rows import Row
+
 from .findings import count
 from .gathered import Environment, Part, labels, parts_of
 

@@ -16,12 +16,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from .. import gaps
-from ..constraints import DOCUMENTED
-from ..errors import UsageError
-from ..golden import GOLDEN
-from ..markdown import plain
-from ..rows import CHECKS, VERDICTS, Row
+from conformance import gaps
+from conformance.constraints import DOCUMENTED
+from conformance.errors import UsageError
+from conformance.golden import GOLDEN
+from conformance.markdown import plain
+from conformance.rows import CHECKS, VERDICTS, Row
+
 from . import findings
 from .gathered import Gathered, Result, family
 

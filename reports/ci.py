@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ..markdown import code, escaped, plain
+from conformance.markdown import code, escaped, plain
+
 from .findings import command, count, first, new_runs, standings
 from .gathered import Gathered, Result
 

@@ -4,8 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import details
-from ..errors import UsageError
+from conformance import details
+from conformance.errors import UsageError
+
 from .gathered import Part, parts_of
 
 

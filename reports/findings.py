@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..ledger import Entry
-from ..markdown import code, escaped, fenced
+from conformance.ledger import Entry
+from conformance.markdown import code, escaped, fenced
+
 from .gathered import Column, Gathered, Result
 
 AREAS = {

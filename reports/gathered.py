@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import details
-from ..details import Details
-from ..errors import UsageError
-from ..generated import family_named
-from ..ledger import KNOWN, Entry, Host, Verdict, judge, load, speaking
-from ..rows import CHECKS, VERDICTS, Row, RowsFile, read_all
+from conformance import details
+from conformance.details import Details
+from conformance.errors import UsageError
+from conformance.generated import family_named
+from conformance.ledger import KNOWN, Entry, Host, Verdict, judge, load, speaking
+from conformance.rows import CHECKS, VERDICTS, Row, RowsFile, read_all
 
 DISTINCT = ("torch", "cpu", "os", "python")
 """Fields of an environment that its label has only where they tell it from another one, the most telling first."""
