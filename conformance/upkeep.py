@@ -26,6 +26,7 @@ from .golden import (
     name_of,
 )
 from .oracle import NotCovered
+from .progress import progress
 
 SHOWN = 10
 """Elements shown of a golden that has changed."""
@@ -40,9 +41,8 @@ def recompute(runs: Iterable[Run]) -> Made:
     Raises UsageError if two runs compute different things under one name, or if the oracle does not cover one.
     """
     made: Made = {}
-    for run in runs:
-        if run.variant is None or run.profile != "exact":
-            continue
+    stored = [run for run in runs if run.variant is not None and run.profile == "exact"]
+    for run in progress(stored, "goldens"):
         with pipeline.quiet():
             try:
                 given = pipeline.subject(run)

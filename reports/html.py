@@ -21,6 +21,7 @@ from conformance.constraints import DOCUMENTED
 from conformance.errors import UsageError
 from conformance.golden import GOLDEN
 from conformance.markdown import plain
+from conformance.progress import progress
 from conformance.rows import CHECKS, VERDICTS, Row
 
 from . import findings
@@ -183,7 +184,7 @@ def _data(gathered: Gathered, folder: Path) -> None:
     differs = differing(gathered.results)
     runs: dict[str, list[int]] = {name: [] for name in FIELDS}
     chunks: dict[int, list[dict[str, Any]]] = {}
-    for number, result in enumerate(gathered.results):
+    for number, result in enumerate(progress(gathered.results, "runs")):
         row = result.row
         pattern = patterns(row.pattern)
         seen = result.details is not None

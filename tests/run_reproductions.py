@@ -23,6 +23,7 @@ from conformance.cases import runs
 from conformance.claims import backend
 from conformance.errors import UsageError
 from conformance.ledger import Entry, load
+from conformance.progress import progress
 from conformance.repro import script
 from conformance.rows import Row, read
 
@@ -101,7 +102,8 @@ def reproduced(
     for row, path in zip(rows, paths, strict=True):
         path.write_text(texts[row.id], encoding="utf-8")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(lambda row, path: reproduce(row, path, python), rows, paths)
+        done = pool.map(lambda row, path: reproduce(row, path, python), rows, paths)
+        yield from progress(done, stem, len(rows))
 
 
 def words(checks: frozenset[str] | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = (
-    "errors", "isa", "markdown", "memory", "retrials", "scheme", "oracle", "quantization", "operators", "claims",
+    "errors", "isa", "markdown", "memory", "progress", "retrials", "scheme", "oracle", "quantization", "operators", "claims",
     "constraints", "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "details",
     "tolerances", "comparison", "checks", "ledger", "judge", "isolation", "search", "strategies", "quantizers",
     "enforcement", "forms", "exhibits", "laws", "generated", "session", "summary", "show", "snippets",
