@@ -23,6 +23,8 @@ CHECKS_OF = {
 """The checks that a run of each profile goes through."""
 OUTCOMES = ("pass", "fail", "skip")
 VERDICTS = ("conforms", "deviates", "crashes", "unavailable")
+WORST_FIRST = ("crashes", "deviates", "conforms", "unavailable")
+"""What was not executed counts only if nothing was."""
 SCHEMA_VERSION = 1
 
 
@@ -233,6 +235,11 @@ def read(path: Path) -> RowsFile:
     if len(parts) > 1:
         raise UsageError(f"{path}: merged from {len(parts)} rows files, where that of one invocation is wanted")
     return parts[0]
+
+
+def worst(rows: Iterable[Row]) -> str:
+    """The verdict on several runs together."""
+    return min((row.verdict for row in rows), key=WORST_FIRST.index)
 
 
 def read_all(path: Path) -> tuple[RowsFile, ...]:

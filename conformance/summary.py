@@ -1,9 +1,10 @@
 """The lines that close an invocation, from its rows."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from .rows import VERDICTS, Row, Writer
+from .rows import VERDICTS, Row, Writer, worst
 from .tolerances import Tolerance
 
 SHOWN = 20
@@ -24,23 +25,29 @@ def elements(rows: Iterable[Row]) -> Iterator[str]:
         yield f"{engine} {profile}: {total} elements compared outside the ledger: {shares}"
 
 
+def counted(verdicts: Iterable[str]) -> str:
+    """How many there are of each verdict."""
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
 def lines(
     writer: Writer,
     unexpected: Sequence[Row],
     unneeded: Sequence[Tolerance] = (),
     not_asked_for: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Yield runs by verdict and elements for every engine, then how many more runs an engine has if asked, what is new with
+    """Yield claims and runs by verdict and elements for every engine, then how many more runs an engine has if asked, what is new with
     the command that reproduces it, and the tolerances that nothing needs."""
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
-        claims = {(row.backend, row.pattern, row.dtype_config) for row in mine}
-        verdicts = ", ".join(
-            f"{sum(r.verdict == v for r in mine)} {v}" for v in VERDICTS if any(r.verdict == v for r in mine)
-        )
+        claims: dict[tuple[str, ...], list[Row]] = {}
+        for row in mine:
+            claims.setdefault((row.backend, row.pattern, row.dtype_config), []).append(row)
         known = sum(row.known is not None for row in mine)
-        yield f"{engine}: {len(claims)} claims, {len(mine)} runs: {verdicts}; {known} in the ledger"
+        yield f"{engine}: {len(claims)} claims: {counted(map(worst, claims.values()))}"
+        yield f"{engine}: {len(mine)} runs: {counted(row.verdict for row in mine)}; {known} in the ledger"
     for engine, count in not_asked_for.items():
         yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"
     yield from elements(rows)

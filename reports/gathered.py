@@ -13,7 +13,7 @@ from conformance.details import Details
 from conformance.errors import UsageError
 from conformance.generated import family_named
 from conformance.ledger import KNOWN, Entry, Host, Verdict, judge, load, speaking
-from conformance.rows import CHECKS, VERDICTS, Row, RowsFile, read_all
+from conformance.rows import CHECKS, VERDICTS, Row, RowsFile, read_all, worst
 
 DISTINCT = ("torch", "cpu", "os", "python")
 """Fields of an environment that its label has only where they tell it from another one, the most telling first."""
@@ -214,19 +214,12 @@ class Standing:
         return sum(self.verdicts.values())
 
 
-WORST_FIRST = ("crashes", "deviates", "conforms", "unavailable")
-
-
-def worst(results: Iterable[Result]) -> str:
-    """The verdict on several runs together: what was not executed counts only if nothing was."""
-    return min((result.row.verdict for result in results), key=WORST_FIRST.index)
-
-
 def standing(claims: Iterable[Sequence[Result]]) -> Standing:
     """Count claims, each given by its runs."""
     claims = list(claims)
-    verdicts = Counter(worst(runs) for runs in claims)
-    deviating = [runs for runs in claims if worst(runs) == "deviates"]
+    of = [worst(result.row for result in runs) for runs in claims]
+    verdicts = Counter(of)
+    deviating = [runs for runs, verdict in zip(claims, of, strict=True) if verdict == "deviates"]
     checks = Counter(check for runs in deviating for check in frozenset().union(*(one.row.failed for one in runs)))
     return Standing(
         {verdict: verdicts[verdict] for verdict in VERDICTS},
