@@ -37,8 +37,9 @@ def lines(
     unneeded: Sequence[Tolerance] = (),
     not_asked_for: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Yield claims and runs by verdict and elements for every engine, then how many more runs an engine has if asked, what is new with
-    the command that reproduces it, and the tolerances that nothing needs."""
+    """Yield claims and runs by verdict and elements for every engine, how many more runs an engine has if asked, what is new
+    with the command that reproduces it, and the tolerances that nothing needs.
+    """
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
