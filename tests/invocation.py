@@ -31,6 +31,17 @@ HOSTILE = (
 """A text that tries to be a script, a terminal's command, a workflow command, markdown, and a template."""
 
 
+LEDGER = """
+[[deviation]]
+id = "linear-is-off"
+match = "fbgemm/nn.Linear/*@fbgemm"
+check = "numerics"
+reason = "The kernel is off."
+upstream = "pytorch/pytorch#1"
+"""
+"""An entry for a linear layer that is off in numerics."""
+
+
 def row(name: str = "nn.ReLU", *, fails: Iterable[str] = (), variant: str = "default", **changes: Any) -> Row:
     """A row that conforms, or deviates in some checks."""
     fails = set(fails)

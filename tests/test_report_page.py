@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invocation import HOSTILE, offsets, row, seen, write
+from invocation import HOSTILE, LEDGER, offsets, row, seen, write
 
 from reports.gathered import Gathered
 from reports.html import PAGES
@@ -25,14 +25,6 @@ WIDTHS = {"wide": 1400, "phone": 390, "at 200% zoom": 640}
 MANY = 50_000
 
 LINEAR = row("nn.Linear", fails=["numerics"], known="linear-is-off")
-LEDGER = """
-[[deviation]]
-id = "linear-is-off"
-match = "fbgemm/nn.Linear/*@fbgemm"
-check = "numerics"
-reason = "The kernel is off."
-upstream = "pytorch/pytorch#1"
-"""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from invocation import HOSTILE, offsets, row, seen, write
+from invocation import HOSTILE, LEDGER, offsets, row, seen, write
 
 from conformance import details, rows
 from conformance.__main__ import main
@@ -20,14 +20,6 @@ from reports.gathered import Gathered, family, labels
 from reports.merging import merge
 
 CONFORMS, WRONG, DIES = row("nn.ReLU"), row("nn.Linear", fails=["numerics"]), row("nn.GRU", verdict="crashes")
-LEDGER = """
-[[deviation]]
-id = "linear-is-off"
-match = "fbgemm/nn.Linear/*@fbgemm"
-check = "numerics"
-reason = "The kernel is off."
-upstream = "pytorch/pytorch#1"
-"""
 
 
 @pytest.fixture
