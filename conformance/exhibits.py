@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from . import forms, pipeline
@@ -100,7 +100,15 @@ def raised(evidence: Evidence) -> dict[str, str]:
 def _modules(graph: GraphModule) -> Iterator[str]:
     for name, module in graph.named_children():
         if not is_observer(module):
-            yield f"    {name}: {str(module).splitlines()[0]}"
+            yield f"    {name}: {_described(module)}"
+
+
+def _described(module: nn.Module) -> str:
+    """A module as it describes itself. Some unpack their weights for that, which not every engine can."""
+    try:
+        return str(module).splitlines()[0]
+    except Exception as error:  # whatever the engine raises
+        return f"{type(module).__name__}, which cannot describe itself: {brief(error)}"
 
 
 def _observers(graph: GraphModule) -> Iterator[str]:

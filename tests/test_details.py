@@ -9,9 +9,15 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import torch
 from invocation import offsets, row, seen, write
+from torch import nn
+from torch.fx import symbolic_trace
 
+from conformance.cases import runs
+from conformance.checks import Evidence
+from conformance.claims import backend
 from conformance.details import MOST_POSITIONS, NO_MATCH, Offsets, path_beside, read, schema
 from conformance.errors import UsageError
+from conformance.exhibits import graphs
 from conformance.exhibits import offsets as measured
 from conformance.golden import Expected
 from conformance.rows import read_all
@@ -105,6 +111,20 @@ def quantized(codes: list[int], scale: float = 0.5, zero_point: int = 3) -> Outp
 def golden(low: list[int], high: list[int] | None = None, scale: float = 0.5) -> Expected:
     first, last = (torch.tensor(codes, dtype=torch.uint8) for codes in (low, high or low))
     return Expected(first, last, scale, 3, "quint8")
+
+
+class Mute(nn.Identity):
+    """A module that has to ask its engine to describe itself."""
+
+    def extra_repr(self) -> str:
+        raise RuntimeError("only supports conv2d_unpack right now")
+
+
+def test_a_module_that_cannot_describe_itself_is_named() -> None:
+    run = next(run for run in runs(backend("fbgemm")) if run.claim.pattern == "nn.Linear")
+    lowered = symbolic_trace(nn.Sequential(Mute()))
+    seen = graphs(Evidence(run, lowered=lowered))["lowered model"]
+    assert "0: Mute, which cannot describe itself: RuntimeError: only supports conv2d_unpack right now" in seen
 
 
 def test_offsets_are_in_steps_and_know_ties() -> None:
