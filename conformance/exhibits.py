@@ -20,6 +20,7 @@ from .quantization import dtype_name
 from .rows import Row
 from .trace import Execution, Output
 
+PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 BINS = 41
 """Bins of a histogram of float values."""
 
@@ -145,6 +146,8 @@ def described(output: Output) -> str:
     q, shape = output.quantized, tuple(output.values.shape)
     if q is None:
         return f"{dtype_name(output.values.dtype)} {shape}"
+    if q.qscheme() not in PER_TENSOR:
+        return f"{dtype_name(q.dtype)} {shape} {str(q.qscheme()).removeprefix('torch.')}"
     return f"{dtype_name(q.dtype)} {shape} scale {q.q_scale()!r} zero point {q.q_zero_point()}"
 
 
@@ -165,7 +168,7 @@ def offsets(got: Output, expected: Expected) -> Offsets:
     if got.values.shape != expected.low.shape:
         return Offsets(described(got), NO_MATCH, total, total, golden=golden)
     values = got.values.double()
-    if q is not None and q.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+    if q is not None and q.qscheme() in PER_TENSOR:
         codes = _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
         # as values are computed for the golden, so that equal codes on equal grids are equal to the bit
         values = (q.int_repr().double() - q.q_zero_point()) * q.q_scale()

@@ -10,14 +10,14 @@ import pytest
 import torch
 from invocation import offsets, row, seen, write
 from torch import nn
-from torch.fx import symbolic_trace
+from torch.fx import Graph, GraphModule
 
 from conformance.cases import runs
 from conformance.checks import Evidence
 from conformance.claims import backend
 from conformance.details import MOST_POSITIONS, NO_MATCH, Offsets, path_beside, read, schema
 from conformance.errors import UsageError
-from conformance.exhibits import graphs
+from conformance.exhibits import described, graphs
 from conformance.exhibits import offsets as measured
 from conformance.golden import Expected
 from conformance.rows import read_all
@@ -122,9 +122,15 @@ class Mute(nn.Identity):
 
 def test_a_module_that_cannot_describe_itself_is_named() -> None:
     run = next(run for run in runs(backend("fbgemm")) if run.claim.pattern == "nn.Linear")
-    lowered = symbolic_trace(nn.Sequential(Mute()))
-    seen = graphs(Evidence(run, lowered=lowered))["lowered model"]
-    assert "0: Mute, which cannot describe itself: RuntimeError: only supports conv2d_unpack right now" in seen
+    graph = Graph()
+    graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
+    seen = graphs(Evidence(run, lowered=GraphModule(nn.ModuleDict({"layer": Mute()}), graph)))["lowered model"]
+    assert "layer: Mute, which cannot describe itself: RuntimeError: only supports conv2d_unpack right now" in seen
+
+
+def test_an_output_that_is_quantized_per_channel_is_described() -> None:
+    made = torch.quantize_per_channel(torch.ones(2, 3), torch.tensor([0.5, 1.0]), torch.tensor([0, 1]), 0, torch.qint8)
+    assert described(Output(made.dequantize(), made)) == "qint8 (2, 3) per_channel_affine"
 
 
 def test_offsets_are_in_steps_and_know_ties() -> None:
