@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -352,7 +352,12 @@ def test_check_finds_nothing_wrong_with_what_is_right(folder: Path, capsys: pyte
 
 def test_goldens_of_runs_that_are_made_only_by_name_are_held_too(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(upkeep, "recompute", lambda found: asked.extend(run.id for run in found) or {})
+
+    def recomputed(found: Iterable[Run]) -> upkeep.Made:
+        asked.extend(run.id for run in found)
+        return {}
+
+    monkeypatch.setattr(upkeep, "recompute", recomputed)
     main(["golden", "check", "--golden", str(folder)])
     assert asked == [run.id for name in BACKENDS for run in runs(backend(name))]
 
