@@ -14,7 +14,7 @@ from .errors import UsageError
 from .isolation import Raised
 from .ledger import Entry
 from .markdown import code, escaped, marked
-from .rows import Row
+from .rows import Row, repro_command
 from .session import judge_runs
 from .show import section, sections
 
@@ -159,7 +159,7 @@ def told(gap: Gap) -> Iterator[str]:
     yield ""
     yield f"> {escaped(gap.detail)}"
     yield ""
-    yield code(f"python -m conformance repro '{gap.row.id}'")
+    yield code(repro_command(gap.row.id))
     yield ""
 
 

@@ -60,6 +60,11 @@ class Row:
         failed = {name for name, outcome in self.checks.items() if outcome == "fail"}
         return frozenset(failed | ({"crashes"} if self.verdict == "crashes" else set()))
 
+    @property
+    def claim(self) -> str:
+        """The id of the claim that the run is of."""
+        return f"{self.backend}/{self.pattern}/{self.dtype_config}"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -235,6 +240,12 @@ def read(path: Path) -> RowsFile:
     if len(parts) > 1:
         raise UsageError(f"{path}: merged from {len(parts)} rows files, where that of one invocation is wanted")
     return parts[0]
+
+
+def repro_command(run_id: str) -> str:
+    """The command that prints the reproduction of a run."""
+    quoted = run_id.replace("'", "'\\''")
+    return f"python -m conformance repro '{quoted}'"
 
 
 def worst(rows: Iterable[Row]) -> str:

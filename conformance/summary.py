@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from .rows import VERDICTS, Row, Writer, worst
+from .rows import VERDICTS, Row, Writer, repro_command, worst
 from .tolerances import Tolerance
 
 SHOWN = 20
@@ -43,9 +43,9 @@ def lines(
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         mine = [row for row in rows if row.engine == engine]
-        claims: dict[tuple[str, ...], list[Row]] = {}
+        claims: dict[str, list[Row]] = {}
         for row in mine:
-            claims.setdefault((row.backend, row.pattern, row.dtype_config), []).append(row)
+            claims.setdefault(row.claim, []).append(row)
         known = sum(row.known is not None for row in mine)
         yield f"{engine}: {len(claims)} claims: {counted(map(worst, claims.values()))}"
         yield f"{engine}: {len(mine)} runs: {counted(row.verdict for row in mine)}; {known} in the ledger"
@@ -56,7 +56,7 @@ def lines(
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:
         yield f"new: {row.id}"
-        yield f"     python -m conformance repro '{row.id}'"
+        yield f"     {repro_command(row.id)}"
     if len(unexpected) > SHOWN:
         yield f"… and {len(unexpected) - SHOWN} more in the rows file"
     if rows and all(row.verdict == "unavailable" for row in rows):

@@ -11,7 +11,7 @@ from configs.registry import Backend
 
 from .cases import CASES
 from .ledger import Entry, Verdict
-from .rows import Row
+from .rows import Row, repro_command
 
 PROFILES = CASES
 """Profiles of the runs that this module takes."""
@@ -22,9 +22,7 @@ def hold(row: Row, held: Verdict) -> None:
     if row.verdict == "unavailable":
         pytest.skip(row.detail)
     if not held.expected:
-        pytest.fail(
-            f"{row.id}: {held.message or row.detail}. Reproduce: python -m conformance repro '{row.id}'", pytrace=False
-        )
+        pytest.fail(f"{row.id}: {held.message or row.detail}. Reproduce: {repro_command(row.id)}", pytrace=False)
     if held.entries:
         pytest.xfail(f"{held.known}: {held.entries[0].reason}")
 

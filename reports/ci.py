@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.markdown import code, escaped, plain
+from conformance.rows import repro_command
 
-from .findings import command, count, first, new_runs, standings
+from .findings import count, first, new_runs, standings
 from .gathered import Gathered, Result
 
 SUMMARY_BYTES = 1024 * 1024
@@ -34,7 +35,7 @@ def _reproducible(gathered: Gathered, new: list[Result]) -> Iterator[str]:
     for line, result in zip(new_runs(gathered, new), new, strict=True):
         yield line
         if result.row.failed:
-            yield f"  {code(command(result.row.id))}"
+            yield f"  {code(repro_command(result.row.id))}"
 
 
 def _known(gathered: Gathered) -> Iterator[str]:
@@ -61,7 +62,7 @@ def annotations(gathered: Gathered) -> Iterator[str]:
     """Workflow commands that show what is new beside a run of GitHub Actions."""
     for result in gathered.new[:ANNOTATIONS]:
         where = gathered.labels[result.column.environment]
-        said = f"{result.held.message or result.row.detail} ({where}). Reproduce: {command(result.row.id)}"
+        said = f"{result.held.message or result.row.detail} ({where}). Reproduce: {repro_command(result.row.id)}"
         yield f"::error title={_property(result.row.id)}::{_data(said)}"
     if len(gathered.new) > ANNOTATIONS:
         yield f"::notice::and {len(gathered.new) - ANNOTATIONS} more: the job summary has all"

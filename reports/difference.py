@@ -134,7 +134,7 @@ def _selects(parts: Sequence[Part], row: Row) -> bool:
 
 
 def _claim(row: Row) -> str:
-    return f"{row.backend}/{row.pattern}/{row.dtype_config}@{row.engine}"
+    return f"{row.claim}@{row.engine}"
 
 
 def _compared(was: Sequence[Part], now: Sequence[Part], where: str) -> tuple[list[Change], int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from conformance.ledger import Entry
 from conformance.markdown import code, escaped, fenced
+from conformance.rows import repro_command
 
 from .gathered import Column, Gathered, Result
 
@@ -109,7 +110,8 @@ def document(gathered: Gathered) -> Iterator[str]:
     yield from standings(gathered)
     yield ""
     yield from _new(gathered)
-    for area in areas(gathered):
+    every = areas(gathered)
+    for area in every:
         if not area.runs:
             continue
         yield f"## {area.title}"
@@ -117,7 +119,7 @@ def document(gathered: Gathered) -> Iterator[str]:
         for cause in area.causes:
             if cause.runs:
                 yield from _cause(gathered, cause)
-    unseen = [f.entry.id for area in areas(gathered) for cause in area.causes for f in cause.findings if not f.results]
+    unseen = [f.entry.id for area in every for cause in area.causes for f in cause.findings if not f.results]
     if unseen:
         yield "## In the ledger, not in these rows"
         yield ""
@@ -174,14 +176,8 @@ def _cause(gathered: Gathered, cause: Cause) -> Iterator[str]:
         yield ""
         yield "</details>"
     else:
-        yield from fenced(command(example.row.id), "sh")
+        yield from fenced(repro_command(example.row.id), "sh")
     yield ""
-
-
-def command(run_id: str) -> str:
-    """The command that prints the reproduction of a run."""
-    quoted = run_id.replace("'", "'\\''")
-    return f"python -m conformance repro '{quoted}'"
 
 
 def _where(gathered: Gathered, finding: Finding) -> str:

@@ -115,10 +115,6 @@ class Result:
         """Whether it is not as the ledger says."""
         return not self.held.expected
 
-    @property
-    def claim(self) -> tuple[str, str, str]:
-        return self.row.backend, self.row.pattern, self.row.dtype_config
-
 
 def parts_of(paths: Sequence[Path]) -> list[Part]:
     """Read rows files, merged or not, with their details.
@@ -193,9 +189,9 @@ class Gathered:
     @cached_property
     def standings(self) -> "dict[Column, Standing]":
         """How the claims of every column stand."""
-        by_column: dict[Column, dict[tuple[str, ...], list[Result]]] = {column: {} for column in self.columns}
+        by_column: dict[Column, dict[str, list[Result]]] = {column: {} for column in self.columns}
         for result in self.results:
-            by_column[result.column].setdefault(result.claim, []).append(result)
+            by_column[result.column].setdefault(result.row.claim, []).append(result)
         return {column: standing(claims.values()) for column, claims in by_column.items()}
 
 

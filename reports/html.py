@@ -22,7 +22,7 @@ from conformance.errors import UsageError
 from conformance.golden import GOLDEN
 from conformance.markdown import plain
 from conformance.progress import progress
-from conformance.rows import CHECKS, VERDICTS, Row
+from conformance.rows import CHECKS, VERDICTS, Row, repro_command
 
 from . import findings
 from .gathered import Gathered, Result, family
@@ -80,7 +80,7 @@ def pages(gathered: Gathered) -> dict[str, str]:
         lstrip_blocks=True,
     )
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
-    jinja.globals |= {"pages": PAGES, "symbols": SYMBOLS, "words": WORDS, "command": findings.command, "bar": bar}
+    jinja.globals |= {"pages": PAGES, "symbols": SYMBOLS, "words": WORDS, "command": repro_command, "bar": bar}
     contexts: dict[str, dict[str, Any]] = {
         "index": {"textures": {"deviates": "stripes", "crashes": "dots"}},
         "findings": {"areas": findings.areas(gathered)},

@@ -8,28 +8,13 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+from invocation import HEADER
 
 from conformance import laws
 from conformance.cases import CASES, PROPERTIES
 from conformance.errors import UsageError
 from conformance.rows import CHECKS, CHECKS_OF, VERDICTS, Row, Writer, counts, read, schema
 from conformance.session import Selection
-
-HEADER = {
-    "suite": "1.0",
-    "torch": "2.13.0",
-    "python": "3.12.1",
-    "os": "Linux",
-    "arch": "x86_64",
-    "cpu": "a CPU",
-    "cpu_flags": ["avx2"],
-    "isa_limit": None,
-    "isa": "avx2",
-    "engines": {"fbgemm": "available", "qnnpack": "not built"},
-    "git": None,
-    "backends": ["fbgemm"],
-    "selection": [],
-}
 
 
 def row(name: str = "nn.ReLU", verdict: str = "conforms", engine: str = "fbgemm", **changes: Any) -> Row:

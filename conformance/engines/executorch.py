@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from .. import pipeline
 from ..bridge import with_integer_weights
@@ -131,13 +132,7 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
 def grids(model: GraphModule) -> list[Grid | None]:
     """The grids of a decomposed model's outputs, in order; None for one that no dequantize gives."""
     (output,) = (node for node in model.graph.nodes if node.op == "output")
-    return [_grid(node) for node in _flat(output.args[0])]
-
-
-def _flat(outputs: Any) -> list[Any]:
-    if isinstance(outputs, tuple | list):
-        return [node for part in outputs for node in _flat(part)]
-    return [outputs]
+    return [_grid(node) for node in tree_leaves(output.args[0])]
 
 
 def _grid(node: Any) -> Grid | None:
