@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from conformance.engines import engine
 from conformance.engines import executorch as module
 from conformance.engines.executorch import Grid, Refused
+from conformance.engines.shortcuts import shortcuts
 from conformance.isolation import Done, run_isolated
 
 QUANTIZED = torch.ops.quantized_decomposed
@@ -53,6 +54,15 @@ class Between(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.quantized(self.function(self.quantized(x)))
+
+
+class Floating(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
 
 
 def alone(work: Callable[[], Any]) -> Any:
@@ -119,12 +129,88 @@ def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
     assert "xnn_status_invalid_parameter" in words
 
 
+def cat_of_more_than_five(x: Tensor) -> Tensor:
+    return torch.cat([x] * 6)
+
+
+def normalized(x: Tensor) -> Tensor:
+    """Convolution, batch norm, activation and a view: what several passes change."""
+    image = nn.functional.conv2d(x.reshape(1, 2, 16, 1), torch.ones(2, 2, 1, 1))
+    return nn.functional.batch_norm(image, torch.zeros(2), torch.ones(2)).relu().mean((2, 3)).t() + 1
+
+
 @installed
 @pytest.mark.parametrize(
-    "model", [Between(torch.relu), Between(nn.functional.elu), nn.Linear(16, 3), nn.Embedding(8, 4)]
+    "model",
+    [
+        Between(torch.relu),
+        Between(nn.functional.elu),
+        Between(cat_of_more_than_five),
+        Between(normalized),
+        nn.Linear(16, 3),
+        nn.Embedding(8, 4),
+    ],
 )
 def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.tensor([1, 5]) if isinstance(model, nn.Embedding) else X
     short = module.lowered(model.eval(), (x,))
     monkeypatch.setattr(module, "shortcuts", nullcontext)
     assert module.lowered(model, (x,)) == short
+
+
+@installed
+def test_a_graph_is_traced_anew_for_a_pass_that_changes_it_and_for_no_other() -> None:
+    from executorch.exir import to_edge
+    from executorch.exir.pass_base import ExportPass
+
+    class Second(ExportPass):  # type: ignore[misc]
+        """Gives an operator another second argument."""
+
+        def __init__(self, argument: object) -> None:
+            super().__init__()
+            self.argument = argument
+
+        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+            return super().call_operator(op, (args[0], self.argument, *args[2:]), kwargs, meta)
+
+    class Inputs(ExportPass):  # type: ignore[misc]
+        """Has a hook for what is no operator."""
+
+        def placeholder(self, name: str, arg: Any, meta: Any) -> Any:
+            return super().placeholder(name, arg, meta)
+
+    exported = torch.export.export(Floating(lambda x: torch.clamp(x, 1)), (X,))
+    before = to_edge(exported).exported_program().graph_module
+    with shortcuts():
+        traced = ExportPass()(before).graph_module
+        assert traced is not before
+        assert ExportPass()(traced).graph_module is traced
+        assert Second(1)(traced).graph_module is traced
+        assert Inputs()(traced).graph_module is not traced
+        for argument in (2, True, 1.0):
+            (clamp,) = (
+                node for node in Second(argument)(traced).graph_module.graph.nodes if node.op == "call_function"
+            )
+            assert clamp.args[1] == argument
+            assert type(clamp.args[1]) is type(argument)
+        (clamp,) = (node for node in traced.graph.nodes if node.op == "call_function")
+        clamp.update_arg(1, 2)
+        assert ExportPass()(traced).graph_module is not traced, "somebody changed it"
+    assert ExportPass()(traced).graph_module is not traced, "out of the scope"
+
+
+@installed
+def test_a_program_is_decomposed_again_if_there_is_something_to_decompose() -> None:
+    exported = torch.export.export(Floating(nn.functional.silu), (X,))
+    with shortcuts():
+        functional = exported.run_decompositions({})
+        assert functional is not exported
+        assert functional.run_decompositions({}) is functional
+        decomposed = functional.run_decompositions()
+        assert decomposed.run_decompositions() is decomposed
+    assert [str(node.target) for node in functional.graph.nodes if node.op == "call_function"] == ["aten.silu.default"]
+    assert [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"] == [
+        "aten.sigmoid.default",
+        "aten.mul.Tensor",
+    ]
+    assert decomposed.run_decompositions() is not decomposed, "out of the scope"
