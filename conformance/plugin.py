@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -295,7 +296,8 @@ class Conformance:
         if self.writer is not None or self.searches:
             terminalreporter.section("conformance")
         if self.writer is not None:
-            for line in lines(self.writer, self.unexpected, self.unneeded, self.selection.not_asked_for):
+            left = Counter(run.engine for run in self.selection.not_asked_for)
+            for line in lines(self.writer, self.unexpected, self.unneeded, left):
                 terminalreporter.line(line)
         if self.searches and self.controls:
             terminalreporter.line(drawn(self.searches))

@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,9 +91,9 @@ class Selection:
         return select(self.possible, self.globs)
 
     @property
-    def not_asked_for(self) -> Counter[str]:
-        """How many runs of each engine are made only if they are asked for by name, and were not."""
-        return Counter() if self.globs else Counter(run.engine for run in self.possible if not usual(run))
+    def not_asked_for(self) -> list[Run]:
+        """The runs that are made only if they are asked for by name, and were not."""
+        return [] if self.globs else [run for run in self.possible if not usual(run)]
 
     @property
     def families(self) -> list[Family]:
@@ -162,6 +161,7 @@ class Selection:
             "git": _revision(),
             "backends": [one.name for one in self.claims],
             "selection": list(self.globs),
+            "not_asked_for": [run.id for run in self.not_asked_for],
         }
 
     @cached_property

@@ -119,7 +119,7 @@ def _paired(
 
 
 def _selects(parts: Sequence[Part], row: Row) -> bool:
-    """Whether invocations would have made a row, had there been such a run."""
+    """Whether invocations would have made a row, had there been such a run. Some runs are made only if asked for by name."""
     for part in parts:
         header = part.file.header
         globs = header.get("selection") or ["*"]
@@ -127,6 +127,7 @@ def _selects(parts: Sequence[Part], row: Row) -> bool:
             row.backend in header.get("backends", ())
             and row.engine in header.get("engines", ())
             and any(fnmatch.fnmatchcase(row.id, glob) for glob in globs)
+            and row.id not in header.get("not_asked_for", ())
             and any(row.profile == other.profile for other in part.file.rows)
         ):
             return True

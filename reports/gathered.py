@@ -19,7 +19,7 @@ DISTINCT = ("torch", "cpu", "os", "python")
 """Fields of an environment that its label has only where they tell it from another one, the most telling first."""
 
 
-LISTS = {"engines": dict, "backends": list, "selection": list, "cpu_flags": list}
+LISTS = {"engines": dict, "backends": list, "selection": list, "not_asked_for": list, "cpu_flags": list}
 """Fields of a header that hold several values, which are shown one by one."""
 
 

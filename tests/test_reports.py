@@ -213,6 +213,8 @@ def test_claims_that_come_and_go_are_told_and_those_not_selected_are_not(tmp_pat
     ]
     selected = changed(tmp_path, [row("nn.ReLU"), row("nn.GRU")], [row("nn.ReLU")], selection=["*/nn.ReLU/*"])
     assert selected.changes == ()
+    unasked = changed(tmp_path, [row("nn.ReLU"), row("nn.GRU")], [row("nn.ReLU")], not_asked_for=[row("nn.GRU").id])
+    assert unasked.changes == ()
 
 
 def test_environments_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:

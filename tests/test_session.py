@@ -4,6 +4,7 @@ import faulthandler
 import os
 import platform
 import signal
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -37,8 +38,10 @@ def test_runs_that_nobody_asked_for_are_counted() -> None:
     selection = Selection(backends=["qnnpack", "executorch"])
     left = len(selection.possible) - len(selection.runs)
     assert left > 1000
-    assert selection.not_asked_for == {"executorch": left}
-    assert Selection(backends=["executorch"], globs=["executorch/nn.ReLU/*"]).not_asked_for == {}
+    assert Counter(run.engine for run in selection.not_asked_for) == {"executorch": left}
+    assert Selection(backends=["executorch"], globs=["executorch/nn.ReLU/*"]).not_asked_for == []
+    selection.__dict__["unavailable"] = {}
+    assert {*selection.header()["not_asked_for"]} == {run.id for run in {*selection.possible} - {*selection.runs}}
 
 
 def test_backends_engines_and_globs_narrow_the_selection() -> None:
@@ -104,9 +107,10 @@ def test_the_header_says_what_ran_with_what_and_where() -> None:
     assert (header["isa_limit"], header["isa"]) == ("avx2", "avx2")
     assert header["engines"] == {"fbgemm": "available", "x86": "not built"}
     assert (header["backends"], header["selection"]) == (["fbgemm"], ["fbgemm/nn.ReLU/*"])
+    assert header["not_asked_for"] == []
     assert set(header) == {
         *("suite", "torch", "python", "os", "arch", "cpu", "cpu_flags", "isa_limit", "isa", "engines", "git"),
-        *("backends", "selection"),
+        *("backends", "selection", "not_asked_for"),
     }
 
 
