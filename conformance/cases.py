@@ -32,8 +32,8 @@ CASES = ("exact", "typical")
 GENERATED = "generated"
 """Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
 AHEAD_OF_TIME = frozenset({"executorch"})
-"""Engines that lower a model ahead of time, which takes half a second each. They run the core variants of a claim, and the
-others and the laws where one asks for them (`--case`)."""
+"""Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
+the others and the laws where one asks for them (`--case`)."""
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
 PROPERTIES = ("constraints", "laws")
