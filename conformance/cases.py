@@ -13,6 +13,7 @@ from .errors import UsageError
 from .models import (
     Model,
     build,
+    deployed,
     flows,
     is_qat_module,
     large,
@@ -22,7 +23,7 @@ from .models import (
     target_source,
     variants,
 )
-from .operators import Operand, Variant
+from .operators import EXTENTS, Operand, Variant
 from .probes import bounds
 from .quantization import Recipe, recipe, typical_recipe
 from .scheme import ALWAYS
@@ -34,6 +35,10 @@ GENERATED = "generated"
 AHEAD_OF_TIME = frozenset({"executorch"})
 """Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
 the others and the laws where one asks for them (`--case`)."""
+BENCH = "bench"
+"""Profile of runs that are timed. They are exact ones, on the shapes of layers of networks, without a stored golden."""
+ON_THE_SPOT = (GENERATED, BENCH)
+"""Profiles whose goldens are computed where they are needed."""
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
 PROPERTIES = ("constraints", "laws")
@@ -123,6 +128,16 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
         if main is not None:
             for engine in engines:
                 yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)
+
+
+def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Iterable[str] = EXTENTS) -> Iterator[Run]:
+    """Yield every run of a backend that is timed, with layers of these extents: of QAT only what exists nowhere else."""
+    wanted = frozenset(extents)
+    for claim in backend.claims:
+        flow = flows(claim, backend.entries)[0]
+        for extent, variant in [] if missing_operators(claim) else deployed(claim):
+            for engine in (tuple(engines) or backend.engines) if extent in wanted else ():
+                yield Run(backend, claim, flow, variant, BENCH, engine)
 
 
 def usual(run: Run) -> bool:

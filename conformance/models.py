@@ -14,6 +14,7 @@ from .claims import Claim
 from .errors import UsageError
 from .operators import OPERATORS, Operand, Variant
 from .operators.large import enlarged
+from .operators.networks import layers
 from .quantization import QUANTIZED
 
 FOLLOWERS: dict[str, tuple[str, str]] = {
@@ -110,6 +111,15 @@ def large(claim: Claim) -> Variant:
     root = root_of(claim.tree)
     variant, *_ = continuing(claim.tree, [enlarged(root, OPERATORS[root][0])])
     return variant.named("large", per_channel=any(one.per_channel for one in variants(claim)))
+
+
+def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
+    """The extents and variants of a claim that are timed: layers of networks; weights per channel where they can be."""
+    root = root_of(claim.tree)
+    per_channel = any(one.per_channel for one in variants(claim))
+    for extent, layer in layers(root, OPERATORS[root][0]):
+        variant, *_ = continuing(claim.tree, [layer])
+        yield extent, variant.named(layer.name, per_channel=per_channel)
 
 
 @cache

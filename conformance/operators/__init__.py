@@ -2,6 +2,7 @@
 
 from .elementwise import ELEMENTWISE
 from .layers import LAYERS
+from .networks import EXTENTS
 from .shape import SHAPES
 from .variant import Operand, Shape, Variant
 from .weighted import WEIGHTED
@@ -9,4 +10,4 @@ from .weighted import WEIGHTED
 OPERATORS: dict[str, list[Variant]] = {**WEIGHTED, **ELEMENTWISE, **SHAPES, **LAYERS}
 """Variants by the operator's name, as claims name it; the first one is the default."""
 
-__all__ = ["LAYERS", "OPERATORS", "WEIGHTED", "Operand", "Shape", "Variant"]
+__all__ = ["EXTENTS", "LAYERS", "OPERATORS", "WEIGHTED", "Operand", "Shape", "Variant"]

@@ -80,7 +80,11 @@ SIZES = (
 
 def enlarged(operator: str, default: Variant) -> Variant:
     """The default variant of an operator on the shapes that the laws are tried on."""
-    size = next(one for one in SIZES if re.fullmatch(one.operators, operator))
+    return resized(default, next(one for one in SIZES if re.fullmatch(one.operators, operator))).named("large")
+
+
+def resized(default: Variant, size: Size) -> Variant:
+    """The default variant of an operator in another size."""
     init, call = default.init, default.call
     for old, new in size.rewrites.items():
         init, call = init.replace(old, new), call.replace(old, new)
@@ -89,4 +93,5 @@ def enlarged(operator: str, default: Variant) -> Variant:
         for (name, spec), shape in zip(default.operands.items(), size.shapes, strict=False)
     }
     output = size.shapes[0] if size.output is None else size.output
-    return default.named("large", init=init, call=call, operands=operands, parameters=size.parameters, output=output)
+    parameters = size.parameters
+    return replace(default, init=init, call=call, operands=operands, parameters=parameters, output=output)
