@@ -16,7 +16,7 @@ from torch import Tensor
 from configs.registry import BACKENDS
 
 from . import pipeline
-from .cases import GENERATED, Run
+from .cases import ON_THE_SPOT, Run
 from .checks import CHECKS, Evidence, signature
 from .engines import engine
 from .golden import Golden, GoldenError, Store, compute, golden_of, qparams_by_name
@@ -180,7 +180,7 @@ class Judge:
 
         evidence.exact = exact
         try:
-            if run.profile == GENERATED and not answer().certain:
+            if run.profile in ON_THE_SPOT and not answer().certain:
                 evidence.unusable = f"{run.id}: the oracle's answer is not certain"
                 return
             evidence.golden = self._stored(given) if chosen is None else None
@@ -191,9 +191,9 @@ class Judge:
             evidence.unusable = f"{run.id}: the oracle does not cover it: {error}"
 
     def _stored(self, given: Subject) -> Golden | None:
-        """The stored golden of a run, or None where it is computed instead: for drawn cases and for configs that are not
-        registered, if none is stored or it is stale."""
-        if given.run.profile == GENERATED:
+        """The stored golden of a run, or None where it is computed instead: for drawn and timed cases, and for configs that
+        are not registered if none is stored or it is stale."""
+        if given.run.profile in ON_THE_SPOT:
             return None
         try:
             return self.store.find(given)

@@ -137,12 +137,18 @@ def subject(run: Run) -> Subject:
     return Subject(run, qconfig, mapping, model, calibration, inputs)
 
 
-def float_outputs(given: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
-    """Run the unfused float model in eval mode and float64, on its own inputs or on others."""
+def floating(given: Subject) -> nn.Module:
+    """A copy of the unfused float model in eval mode, without what a QAT module rounds."""
     model = copy.deepcopy(given.model).eval()
     for module in model.modules():
         if hasattr(module, "weight_fake_quant"):
             module.weight_fake_quant = nn.Identity()
+    return model
+
+
+def float_outputs(given: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    """Run the unfused float model in eval mode and float64, on its own inputs or on others."""
+    model = floating(given)
     data = given.fresh_inputs() if inputs is None else inputs
     usual = torch.get_default_dtype()
     # for float64 torch does not end the last bag at the last offset

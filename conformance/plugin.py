@@ -1,6 +1,7 @@
 """pytest options and hooks; what they decide stands in session.py, ledger.py and rows.py."""
 
 import os
+import platform
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,6 +50,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="M",
         help="search each family of operators for so long instead of trying a fixed number of drawn cases",
     )
+    group.addoption("--bench", choices=("quick", "full"), help="time what conforms: the least layers, or all of them")
+    group.addoption("--passes", type=int, default=5, metavar="N", help="pass over what is timed so often (default 5)")
+    group.addoption(
+        "--against", metavar="PYTHON", help="time the builds of another interpreter in turns with this one's"
+    )
+    group.addoption(
+        "--timings", type=Path, metavar="PATH", help="file of timings (default reports/out/bench-<arch>.jsonl)"
+    )
     group.addoption(
         "--found",
         type=Path,
@@ -75,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if not {"run", "family", "ledger_entry", "config_of"} & set(metafunc.fixturenames):
+    if not {"run", "family", "ledger_entry", "config_of", "item"} & set(metafunc.fixturenames):
         return
     conformance = metafunc.config.stash[Conformance.KEY]
     try:
@@ -84,6 +93,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in mine])
         elif "family" in metafunc.fixturenames:
             metafunc.parametrize("family", [pytest.param(one, id=one.id) for one in conformance.selection.families])
+        elif "item" in metafunc.fixturenames:
+            metafunc.parametrize("item", [pytest.param(one, id=one.id) for one in conformance.items])
         elif "config_of" in metafunc.fixturenames:
             metafunc.parametrize("config_of", [pytest.param(one, id=one.name) for one in conformance.selection.whole])
         else:
@@ -100,7 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 EMPTY = tuple(
-    f"{name}[NOTSET]" for name in ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs")
+    f"{name}[NOTSET]"
+    for name in ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
 )
 
 
@@ -148,10 +160,57 @@ class Conformance:
             option("golden") or GOLDEN,
         )
 
+    @cached_property
+    def items(self) -> Sequence[Any]:
+        """What is timed: nothing where nobody asks for it."""
+        from .benchmarks import EXTENTS_OF, THREADS_OF, items
+
+        option = self.config.getoption
+        if option("bench") is None:
+            return []
+        timed = [(run, extent) for extent in EXTENTS_OF[option("bench")] for run in self.selection.timed(extent)]
+        cases = [(run, extent, threads) for run, extent in timed for threads in THREADS_OF[option("bench")]]
+        return [*items(cases, option("passes"))]
+
+    @cached_property
+    def bench(self) -> Any:
+        """What times the items. Raises UsageError if the file of timings cannot be written or continued."""
+        from .benchmarks import Bench, header, hello
+        from .timings import Writer
+
+        option = self.config.getoption
+        base = hello(option("against")) if option("against") else None
+        writer = Writer(
+            option("timings") or Path("reports/out") / f"bench-{platform.machine()}.jsonl",
+            header(self.selection.header(), option("bench"), option("passes"), base),
+        )
+        return Bench(writer, option("against"), option("backend_config"))
+
+    def pytest_report_collectionfinish(self) -> str | None:
+        """Say how long it will take, by the first of it."""
+        if not self.items or self.config.getoption("collectonly"):
+            return None
+        try:
+            return str(self.bench.estimate(self.items))
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
+        """Leave in pytest-benchmark's JSON what a file of timings says of the machine."""
+        if "bench" in vars(self):
+            from .timings import HEADER
+
+            machine_info[HEADER] = self.bench.writer.header
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Refuse options that make no sense before anything is collected or a worker started."""
         option = self.config.getoption
+        if option("bench") and option("numprocesses", None):
+            raise pytest.UsageError("--bench: what runs side by side cannot be timed: leave -n out")
+        if option("bench") and not self.config.pluginmanager.hasplugin("benchmark"):
+            raise pytest.UsageError("--bench: pytest-benchmark is not there: `tox -e bench` has it")
         if self.controls and any(option(name) for name in ("backend", "engine", "case", "backend_config", "ledger")):
             try:
                 _ = self.selection.runs, self.selection.entries
@@ -285,6 +344,9 @@ class Conformance:
             if exitstatus == pytest.ExitCode.OK and (not self.writer.executed or self.unneeded):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+        if "bench" in vars(self):
+            self.bench.close(self.items)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Sum up what the xdist workers took in all."""
@@ -298,6 +360,10 @@ class Conformance:
         if self.writer is not None:
             left = Counter(run.engine for run in self.selection.not_asked_for)
             for line in lines(self.writer, self.unexpected, self.unneeded, left):
+                terminalreporter.line(line)
+        if "bench" in vars(self):
+            terminalreporter.section("latency")
+            for line in self.bench.summary(self.items):
                 terminalreporter.line(line)
         if self.searches and self.controls:
             terminalreporter.line(drawn(self.searches))
@@ -345,6 +411,12 @@ def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
         "details": details_line(run, row, judged.details, held.entries, request.config.getoption("isa")),
     }
     return row, replace(held, expected=False, message=judged.unusable) if judged.unusable else held
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> Any:
+    """What times the items of this invocation."""
+    return request.config.stash[Conformance.KEY].bench
 
 
 @pytest.fixture

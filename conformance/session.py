@@ -16,7 +16,7 @@ import torch
 from configs.registry import BACKENDS, Backend
 
 from . import __version__, enforcement, exhibits, laws, pipeline
-from .cases import CASES, Run, runs, select, usual
+from .cases import CASES, Run, benchmarks, runs, select, usual
 from .claims import BackendClaims, backend, third_party
 from .details import Details
 from .engines import engine
@@ -89,6 +89,10 @@ class Selection:
     @cached_property
     def runs(self) -> list[Run]:
         return select(self.possible, self.globs)
+
+    def timed(self, extent: str) -> list[Run]:
+        """The runs that are timed, with layers of an extent. Raises UsageError for a glob that matches none."""
+        return select([run for one in self.claims for run in benchmarks(one, self.engines, [extent])], self.globs)
 
     @property
     def not_asked_for(self) -> list[Run]:

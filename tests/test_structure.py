@@ -10,9 +10,10 @@ ORDER = (
     "errors", "isa", "markdown", "memory", "progress", "retrials", "scheme", "oracle", "quantization", "operators", "claims",
     "constraints", "models", "probes", "cases", "pipeline", "trace", "bridge", "engines", "golden", "rows", "details",
     "tolerances", "comparison", "checks", "ledger", "judge", "isolation", "search", "strategies", "quantizers",
-    "enforcement", "forms", "exhibits", "laws", "generated", "session", "summary", "show", "snippets",
+    "enforcement", "forms", "exhibits", "laws", "instructions", "latency", "timings", "benchmarks", "measuring",
+    "generated", "session", "summary", "show", "snippets",
     "counterexample", "lawbreaking", "repro", "trials", "upkeep", "gaps", "plugin", "test_conformance",
-    "test_constraints", "test_laws", "test_operators", "__main__",
+    "test_constraints", "test_laws", "test_operators", "test_benchmarks", "__main__",
 )  # fmt: skip
 """Modules and packages of `conformance`, each of which may import the ones before it."""
 

@@ -45,6 +45,9 @@ class Engine(Protocol):
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
         """Run a program once more. Returns the outputs and the conversions to float that kernels made inside."""
 
+    def weight_bytes(self, program: Program) -> int:
+        """Return how many bytes a program's weights take where they are saved."""
+
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
         """Return another program with what `program` holds, saved and loaded; `blank` is prepared, with other weights."""
 

@@ -241,6 +241,11 @@ class ExecuTorchEngine:
         """XNNPACK's graph says what is float in it, so that there is nothing more to see of what kernels do inside."""
         return pipeline.tensors(program(*inputs)), ()
 
+    def weight_bytes(self, program: Program) -> int:
+        """The whole program's: where its weights stand in it is XNNPACK's own affair."""
+        assert isinstance(program, LoadedProgram)
+        return len(program.serialized)
+
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
         """A program is saved as it is: all that there is to load it into is the runtime."""
         assert isinstance(program, LoadedProgram)

@@ -1,0 +1,76 @@
+"""Timings for tests."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conformance.latency import Counts
+from conformance.timings import Builds, NotTimed, Timing, Writer
+
+HEADER: Mapping[str, Any] = {
+    "suite": "0.1.0",
+    "torch": "2.13.0",
+    "python": "3.11.7",
+    "os": "Linux",
+    "arch": "x86_64",
+    "cpu": "A CPU",
+    "isa": "avx2",
+    "isa_limit": None,
+    "git": "0123456789ab",
+    "backends": ["fbgemm"],
+    "selection": [],
+    "cores": 2,
+    "form": "quick",
+    "passes": 5,
+    "against": None,
+}
+COUNTS = Counts(("quantized.linear",), 1, 1, 600_000, None)
+FLOAT_SECONDS = 0.002
+
+
+def timing(
+    number: int = 0,
+    name: str = "nn.Linear",
+    ratio: float = 0.5,
+    base: float | None = None,
+    counts: Counts = COUNTS,
+    threads: str = "1",
+) -> Timing:
+    """A pass whose rounds have a ratio to float, and that of another build if there is one."""
+    return Timing(
+        f"fbgemm/{name}/static-quint8/ptq/bert_projection_16/bench@x86",
+        threads,
+        number,
+        "small",
+        rounds(ratio),
+        None if base is None else rounds(base),
+        counts,
+        0,
+    )
+
+
+def rounds(ratio: float) -> Builds:
+    floating = tuple(FLOAT_SECONDS * (1 + 0.01 * math.sin(number)) for number in range(8))
+    return Builds(tuple(ratio * one for one in floating), floating)
+
+
+def write(
+    path: Path,
+    timings: Iterable[Timing],
+    not_timed: Iterable[NotTimed] = (),
+    header: Mapping[str, Any] = HEADER,
+    finished: str = "2026-01-01T00:00:00+00:00",
+) -> Path:
+    writer = Writer(path, header)
+    for timing in timings:
+        writer.add(timing)
+    for one in not_timed:
+        writer.add(one)
+    writer.finish(finished)
+    return path
+
+
+def passes(name: str, ratios: Sequence[float], **others: Any) -> list[Timing]:
+    """A pass for each ratio."""
+    return [timing(number, name, ratio, **others) for number, ratio in enumerate(ratios)]
