@@ -1,0 +1,211 @@
+"""Timings of many nights: a Parquet file for each file of timings, queried with DuckDB, and where a case changed for good.
+
+Change points are Apache Otava's (Hunt: Fleming et al. 2023; E-divisive means, Matteson and James 2014): it looks at a whole
+series, so that one noisy night is none.
+"""
+
+import math
+import re
+import statistics
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from otava.analysis import compute_change_points
+
+from conformance.errors import UsageError
+from conformance.markdown import code, plain
+from conformance.timings import Timing, TimingsFile
+
+from .regression import MARGIN
+
+WINDOW = 30
+"""Nights that are looked at around each."""
+P_VALUE = 0.001
+SUSTAINED = 3
+"""Nights after a change before it is told."""
+COLUMNS = {
+    "case_name": "VARCHAR",
+    "finished": "TIMESTAMP",
+    "revision": "VARCHAR",
+    "torch": "VARCHAR",
+    "arch": "VARCHAR",
+    "cpu": "VARCHAR",
+    "isa": "VARCHAR",
+    "cores": "INTEGER",
+    "ratio": "DOUBLE",
+    "low": "DOUBLE",
+    "high": "DOUBLE",
+    "quantized_seconds": "DOUBLE",
+    "float_seconds": "DOUBLE",
+    "weight_bytes": "BIGINT",
+    "kernels": "VARCHAR",
+}
+"""Of the Parquet files: a row for each case. `ratio` is the quantized to the float model's latency, the median over passes,
+`low` and `high` the least and the greatest of them."""
+PLATFORM = ("arch", "cpu", "isa", "cores")
+
+
+@dataclass(frozen=True)
+class Night:
+    """One point of a series."""
+
+    finished: str
+    revision: str
+    torch: str
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """The history of one case on one platform, in order of time."""
+
+    case: str
+    platform: str
+    nights: tuple[Night, ...]
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """Where a series changed for good: `index` is the first night after it."""
+
+    series: Series
+    index: int
+    change: float
+    p: float
+
+    @property
+    def before(self) -> Night:
+        return self.series.nights[self.index - 1]
+
+    @property
+    def after(self) -> Night:
+        return self.series.nights[self.index]
+
+
+def _values(case: str, passes: Sequence[Timing], file: TimingsFile) -> list[Any]:
+    made = [math.exp(one.new.log_ratio) for one in passes]
+    quantized, floating = (
+        statistics.median(min(getattr(one.new, name)) for one in passes) for name in ("quantized", "floating")
+    )
+    head, counts = file.header, passes[0].counts
+    where = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
+    figures = [statistics.median(made), min(made), max(made), quantized, floating]
+    return [case, file.finished, *where, *figures, counts.weight_bytes, " ".join(counts.kernels)]
+
+
+def store(file: TimingsFile, folder: Path) -> Path:
+    """Add a file of timings to a history and return what was written. Raises UsageError if it is there already."""
+    head = file.header
+    words = [file.finished, head["git"] or "no-revision", head["arch"], head["isa"], head["torch"], head["form"]]
+    path = folder / ("-".join(re.sub(r"[^\w.+]", "", word) for word in words) + ".parquet")
+    if path.exists():
+        raise UsageError(f"{path}: {file.path} is in this history already")
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".partial")
+    with duckdb.connect() as database:
+        database.execute(f"CREATE TABLE nights ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})")
+        rows = [_values(case, passes, file) for case, passes in file.cases.items()]
+        if rows:
+            database.executemany(f"INSERT INTO nights VALUES ({', '.join('?' * len(COLUMNS))})", rows)
+        database.execute(f"COPY nights TO {_quoted(aside)} (FORMAT parquet)")
+    aside.replace(path)
+    return path
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def load(folder: Path, glob: str = "*") -> list[Series]:
+    """The series of every case that matches a glob, on each platform. Raises UsageError if there is none."""
+    if not [*folder.glob("*.parquet")]:
+        raise UsageError(
+            f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
+        )
+    where = ", ".join(PLATFORM)
+    with duckdb.connect() as database:
+        try:
+            rows = database.execute(
+                f"SELECT case_name, {where}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
+                f"FROM read_parquet({_quoted(folder / '*.parquet')}) WHERE case_name GLOB ? "
+                f"ORDER BY case_name, {where}, finished",
+                [glob],
+            ).fetchall()
+        except duckdb.Error as error:
+            raise UsageError(f"{folder}: damaged, or no history: {str(error).splitlines()[0]}") from error
+    found: dict[tuple[str, str], list[Night]] = {}
+    for case, arch, cpu, isa, cores, *night in rows:
+        found.setdefault((case, f"{arch} {isa}, {cpu}, {cores} cores"), []).append(Night(*night))
+    if not found:
+        raise UsageError(f"{folder}: no case {glob!r}: `--case '*'` shows which there are")
+    return [Series(*key, tuple(nights)) for key, nights in found.items()]
+
+
+def change_points(series: Series) -> list[ChangePoint]:
+    """Where a series changed for good by more than the margin."""
+    logarithms = [math.log(night.ratio) for night in series.nights]
+    found, _ = compute_change_points(logarithms, window_len=WINDOW, max_pvalue=P_VALUE)
+    made = []
+    for point in found:
+        change = math.expm1(float(point.stats.mean_2) - float(point.stats.mean_1))
+        if abs(change) > MARGIN:
+            made.append(ChangePoint(series, int(point.index), change, float(point.stats.pvalue)))
+    return made
+
+
+def commits(before: str, after: str, repository: Path) -> list[str]:
+    """The commits after one revision up to another, as lines; empty if the repository does not have them."""
+    if not before or not after or before == after:
+        return []
+    command = ["git", "-C", str(repository), "log", "--oneline", "--no-decorate"]
+    command.append(f"{before.removesuffix('-dirty')}..{after.removesuffix('-dirty')}")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+
+
+def told(point: ChangePoint, repository: Path) -> Iterator[str]:
+    """Yield lines that say when a case changed, by how much, and what was new then."""
+    old, new = point.before, point.after
+    way = "slower" if point.change > 0 else "faster"
+    yield f"{point.change:+.1%} {way} since {new.finished}: {plain(point.series.case)} ({plain(point.series.platform)})"
+    if old.torch != new.torch:
+        yield f"    torch {plain(old.torch)} → {plain(new.torch)}"
+    if old.revision != new.revision:
+        yield f"    {plain(old.revision)} → {plain(new.revision)}"
+    yield from (f"    {plain(line)}" for line in commits(old.revision, new.revision, repository))
+
+
+def lines(every: Iterable[Series], points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
+    """Yield lines: each series night by night, with what is known of its changes where they stand."""
+    for series in every:
+        yield f"{plain(series.case)} ({plain(series.platform)})"
+        at = {point.index: point for point in points if point.series is series}
+        for number, night in enumerate(series.nights):
+            yield f"  {night.finished}  {night.ratio:8.3f} ({night.low:.3f} to {night.high:.3f})  {plain(night.revision)}"
+            if number in at:
+                yield from (f"    {line}" for line in told(at[number], repository))
+
+
+def alerts(every: Iterable[Series]) -> list[ChangePoint]:
+    """Changes within the window before the last night that have stood for several nights, the greatest first."""
+    found = [point for series in every for point in change_points(series)]
+    recent = [point for point in found if SUSTAINED <= len(point.series.nights) - point.index < WINDOW]
+    return sorted(recent, key=lambda point: -abs(point.change))
+
+
+def as_markdown(points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
+    """Yield lines of a job summary about changes that last."""
+    yield f"## Latency that changed for good: {len(points)}"
+    for point in points:
+        first, *rest = told(point, repository)
+        yield ""
+        yield f"- {code(first)}"
+        yield from (f"  - {code(line.strip())}" for line in rest)
