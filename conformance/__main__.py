@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
         help="folder of known deviations (default conformance/known); repeatable",
     )
     _add_reports(commands)
+    _bench(commands)
     golden = commands.add_parser("golden", help="check, update or compare the stored goldens")
     actions = golden.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, command, text in (
@@ -138,6 +139,13 @@ def _add_reports(commands: "argparse._SubParsersAction[Any]") -> None:
     schema.add_argument(
         "of", metavar="OF", nargs="?", choices=("rows", "details"), default="rows", help="rows or details"
     )
+
+
+def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
+    """The commands that show timings, which reports have."""
+    from reports.bench import add
+
+    add(commands)
 
 
 def claims_command(arguments: argparse.Namespace) -> int:

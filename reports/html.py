@@ -69,9 +69,9 @@ def write(gathered: Gathered, folder: Path) -> Path:
     return folder / "index.html"
 
 
-def pages(gathered: Gathered) -> dict[str, str]:
-    """The pages by name."""
-    jinja = Environment(
+def templates() -> Environment:
+    """What renders templates: all values are escaped, and a name that is missing is an error."""
+    return Environment(
         loader=PackageLoader(__package__, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -79,6 +79,11 @@ def pages(gathered: Gathered) -> dict[str, str]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def pages(gathered: Gathered) -> dict[str, str]:
+    """The pages by name."""
+    jinja = templates()
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
     jinja.globals |= {"pages": PAGES, "symbols": SYMBOLS, "words": WORDS, "command": repro_command, "bar": bar}
     contexts: dict[str, dict[str, Any]] = {

@@ -1,27 +1,18 @@
-"""The report in a browser, from disk: it filters, opens runs, copies, asks for nothing elsewhere, and is accessible.
+"""The report in a browser, from disk: it filters, opens runs, copies, asks for nothing elsewhere, and is accessible."""
 
-Chromium, or Chrome, is the system's own (`apt-get install chromium`). Without playwright these tests are skipped, for
-`tox -e page` has it; without a browser they fail.
-"""
-
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDTHS, opened, serious
 from invocation import HOSTILE, LEDGER, offsets, row, seen, write
 
 from reports.gathered import Gathered
 from reports.html import PAGES
 from reports.html import write as write_report
 
-playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-WIDTHS = {"wide": 1400, "phone": 390, "at 200% zoom": 640}
+pytest_plugins = ["browsing"]
 MANY = 50_000
 
 LINEAR = row("nn.Linear", fails=["numerics"], known="linear-is-off")
@@ -47,38 +38,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     one = write(folder / "one.jsonl", of, found=found)
     other = write(folder / "other.jsonl", [row("nn.ReLU", fails=["stable"]), row("nn.ELU")], {"arch": "aarch64"})
     return write_report(Gathered([one, other], [folder]), folder / "out").as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    assert CHROMIUM, "there is no Chromium: apt-get install chromium"
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that must neither say anything on the console nor ask for anything that is not on disk."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    made, said = context.new_page(), []
-    made.on("console", lambda message: said.append(message.text))
-    made.on("pageerror", lambda error: said.append(str(error)))
-    made.on(
-        "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else 0
-    )
-    yield made
-    context.close()
-    assert said == []
-
-
-def opened(page: Any, address: str, part: str = "") -> Any:
-    page.goto("about:blank")
-    page.goto(address + part)
-    page.wait_for_selector("html[data-rendered]")
-    return page
 
 
 def cells(page: Any) -> list[str]:
@@ -180,11 +139,7 @@ def test_axe_finds_nothing_serious(width: str, scheme: str, browser: Any, report
         page.goto(report + f"#run={LINEAR.id}" if name == "run" else report.replace("index.html", f"{name}.html"))
         if name == "run":
             page.wait_for_selector("#run-body canvas")
-        found = axe.Axe().run(page).response["violations"]
-        serious = [
-            (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], name
+        assert serious(page) == [], name
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls sideways"
     context.close()
 

@@ -1,0 +1,154 @@
+"""The command line for timings: `python -m conformance bench compare | report | store | history | alerts | …`.
+
+Statistics, storage and templates take a second to load, so nothing here imports them at the top.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conformance.errors import UsageError
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def with_packages(command: Command) -> Command:
+    """Say of a package that is missing where it is had."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"{error.name} is not installed: `tox -q -e bench-report -- …` has it, or `pip install '.[bench]'`"
+            ) from error
+
+    return run
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """The commands that show timings."""
+    bench = commands.add_parser("bench", help="compare, keep and show timings")
+    actions = bench.add_subparsers(title="actions", required=True, metavar="ACTION")
+
+    def action(name: str, command: Command, text: str) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        one.set_defaults(command=with_packages(command))
+        return one
+
+    compare = action("compare", compare_command, "what got slower or faster; exit status 1 if anything got slower")
+    compare.add_argument("base", metavar="BASE", help="a file of timings; alone, its builds are compared (--against)")
+    compare.add_argument("new", metavar="NEW", nargs="?", help="a later one")
+    compare.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    compare.add_argument(
+        "--other-machines", action="store_true", help="compare timings of different machines all the same"
+    )
+    compare.add_argument("-o", dest="out", metavar="DIR", help="write a page of HTML into this folder too")
+    report = action("report", report_command, "render timings as a page of HTML that opens from disk")
+    report.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
+    report.add_argument("--base", metavar="BASE", help="earlier timings to compare the first with")
+    report.add_argument("--history", metavar="DIR", help="folder of the history")
+    report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder")
+    speed = action("speed", speed_command, "how much faster than in float every operator is, as markdown")
+    speed.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
+    store = action("store", store_command, "add timings to a history")
+    store.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
+    history = action("history", history_command, "how a case went night by night, and what was new when it changed")
+    history.add_argument("case", metavar="CASE", help="a case, or a glob")
+    history.add_argument("-o", dest="out", metavar="DIR", help="plot it as a page of HTML in this folder")
+    alerts = action("alerts", alerts_command, "which cases changed for good of late, as markdown; the exit status is 0")
+    for one in (store, history, alerts):
+        one.add_argument("--history", dest="folder", metavar="DIR", required=True, help="folder of the history")
+    text = "write timings as pytest-benchmark's JSON"
+    export = action("export", export_command, text)
+    export.add_argument("timings", metavar="TIMINGS", help="a file of timings")
+    take = action("import", import_command, "write the timings that a JSON of pytest-benchmark was made from")
+    take.add_argument("json", metavar="JSON", help="what --benchmark-json or `bench export` saved")
+    for one in (export, take):
+        one.add_argument("-o", dest="out", metavar="FILE", required=True, help="the file to write")
+
+
+def compare_command(arguments: argparse.Namespace) -> int:
+    from conformance.timings import read
+
+    from .latency_page import write
+    from .regression import FORMATS, compare
+
+    files = [read(Path(path)) for path in (arguments.base, arguments.new) if path]
+    made = compare(*files, other_machines=arguments.other_machines)
+    print(FORMATS[arguments.format](made))
+    if arguments.out:
+        write(files[-1:], Path(arguments.out), made)
+    return int(made.worse)
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    from conformance.timings import read
+
+    from .history import alerts, load
+    from .latency_page import write
+    from .regression import compare
+
+    files = [read(Path(path)) for path in arguments.timings]
+    made = compare(read(Path(arguments.base)), files[0]) if arguments.base else None
+    series = load(Path(arguments.history)) if arguments.history else []
+    print(write(files, Path(arguments.out), made, series, alerts(series)))
+    return 0
+
+
+def speed_command(arguments: argparse.Namespace) -> int:
+    from conformance.timings import read
+
+    from .speed import table
+
+    for line in table([read(Path(path)) for path in arguments.timings]):
+        print(line)
+    return 0
+
+
+def store_command(arguments: argparse.Namespace) -> int:
+    from conformance.timings import read
+
+    from .history import store
+
+    for path in arguments.timings:
+        print(store(read(Path(path)), Path(arguments.folder)))
+    return 0
+
+
+def history_command(arguments: argparse.Namespace) -> int:
+    from .history import change_points, lines, load
+    from .latency_page import write
+
+    found = load(Path(arguments.folder), arguments.case)
+    points = [point for series in found for point in change_points(series)]
+    for line in lines(found, points, Path()):
+        print(line)
+    if arguments.out:
+        print(write([], Path(arguments.out), None, found, points))
+    return 0
+
+
+def alerts_command(arguments: argparse.Namespace) -> int:
+    from .history import alerts, as_markdown, load
+
+    for line in as_markdown(alerts(load(Path(arguments.folder))), Path()):
+        print(line)
+    return 0
+
+
+def export_command(arguments: argparse.Namespace) -> int:
+    from conformance.timings import read
+
+    from .exchange import save
+
+    save(read(Path(arguments.timings)), Path(arguments.out))
+    return 0
+
+
+def import_command(arguments: argparse.Namespace) -> int:
+    from .exchange import imported
+
+    imported(Path(arguments.json), Path(arguments.out))
+    return 0
