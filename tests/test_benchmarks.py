@@ -163,8 +163,8 @@ def test_the_estimate_is_from_what_was_timed(tmp_path: Path, workers: type[FakeW
     times = iter([0.0, 300.0, 300.0, 360.0])
     every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
     said = bench(tmp_path).estimate(every, clock=lambda: next(times))
-    # twenty seconds for each later pass over one of the three, of which 18 are left
-    assert said == "latency: 3 cases, 24 passes over one: about 6 minutes"
+    # thirty seconds for each later pass over one of the three, as two took, and 18 are left
+    assert said == "latency: 3 cases, 24 passes over one: about 9 minutes"
 
 
 def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -> None:
