@@ -8,7 +8,8 @@ import base64
 import gzip
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,22 +52,29 @@ def write(gathered: Gathered, folder: Path) -> Path:
 
     Raises UsageError for a folder that holds something else.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not (folder / MARK).exists():
-            raise UsageError(f"-o {folder}: not empty, and no report: name another folder")
-        for name in ("assets", "data"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / MARK).write_text("what is here may be replaced\n")
-        shutil.copytree(HERE / "static", folder / "assets")
-        shutil.copytree(HERE / "vendor", folder / "assets" / "vendor")
+    with taken(folder):
+        shutil.rmtree(folder / "data", ignore_errors=True)
         (folder / "data").mkdir()
         _data(gathered, folder / "data")
         for name, text in pages(gathered).items():
             (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return folder / "index.html"
+
+
+@contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """A folder for pages, with what they all load. Raises UsageError if it holds something else or cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / MARK).exists():
+            raise UsageError(f"-o {folder}: not empty, and no report: name another folder")
+        (folder / MARK).write_text("what is here may be replaced\n")
+        shutil.rmtree(folder / "assets", ignore_errors=True)
+        shutil.copytree(HERE / "static", folder / "assets")
+        shutil.copytree(HERE / "vendor", folder / "assets" / "vendor")
+        yield
     except OSError as error:
         raise UsageError(f"-o {folder}: {error.strerror}: name a folder that can be written") from error
-    return folder / "index.html"
 
 
 def templates() -> Environment:

@@ -2,17 +2,15 @@
 
 import json
 import math
-import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.errors import UsageError
 from conformance.timings import TimingsFile
 
-from .html import HERE, MARK, templates, visible
+from .html import taken, templates, visible
 from .regression import VERDICTS, Regression, counted, stated
 from .speed import Speed, speeds
 
@@ -34,20 +32,11 @@ def write(
 
     Raises UsageError for a folder that holds something else.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not (folder / MARK).exists():
-            raise UsageError(f"-o {folder}: not empty, and no report: name another folder")
-        (folder / MARK).write_text("what is here may be replaced\n")
-        shutil.rmtree(folder / "assets", ignore_errors=True)
-        shutil.copytree(HERE / "static", folder / "assets")
-        shutil.copytree(HERE / "vendor", folder / "assets" / "vendor")
+    with taken(folder):
         data = json.dumps(visible(_data(regression, history, points)), separators=(",", ":"))
         (folder / "latency.js").write_text(f"latency.show({data});\n", encoding="ascii")
         page = folder / "latency.html"
         page.write_text(_page(files, regression, history, points), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o {folder}: {error.strerror}: name a folder that can be written") from error
     return page
 
 
