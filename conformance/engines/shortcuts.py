@@ -127,7 +127,8 @@ def trace_of_changes(trace: Callable[[Any, GraphModule], PassResult]) -> Callabl
 
     def call(self: Any, graph_module: GraphModule) -> PassResult:
         graph = graph_module.graph
-        if getattr(graph, TRACED, None) == _content(graph) and all(_leaves(self, node) for node in graph.nodes):
+        unchanged = getattr(graph, TRACED, None) == _content(graph)
+        if unchanged and _asks_operators(type(self)) and all(_leaves(self, node) for node in graph.nodes):
             return PassResult(graph_module, True)
         result = trace(self, graph_module)
         traced = result.graph_module.graph
@@ -160,8 +161,6 @@ def _leaves(one_pass: Any, node: Node) -> bool:
     from executorch.exir.dialects.edge._ops import EdgeOpOverload
     from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
 
-    if any(getattr(type(one_pass), hook) is not getattr(ExportPass, hook) for hook in _hooks()):
-        return False
     if type(one_pass).call_operator is ExportPass.call_operator or node.op in ("placeholder", "output"):
         return True
     if node.op != "call_function":
@@ -190,13 +189,13 @@ def _leaves(one_pass: Any, node: Node) -> bool:
     return asked == [True]
 
 
-@cache
-def _hooks() -> tuple[str, ...]:
-    """What of a pass decides what a trace comes to, but for `call_operator`."""
+def _asks_operators(kind: type) -> bool:
+    """Whether of what passes of a kind do while they trace, `call_operator` alone is their own."""
     from executorch.exir.pass_base import ExportPass
 
     own = {"call_operator", "call", "requires", "ensures"}
-    return tuple(name for name in dir(ExportPass) if not name.startswith(("__", "_abc")) and name not in own)
+    hooks = (name for name in dir(ExportPass) if not name.startswith(("__", "_abc")) and name not in own)
+    return all(getattr(kind, hook) is getattr(ExportPass, hook) for hook in hooks)
 
 
 @contextmanager
