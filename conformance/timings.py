@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,6 +75,12 @@ class NotTimed:
     @property
     def case(self) -> str:
         return case_name(self.id, self.threads)
+
+
+def case_seconds(passes: Sequence[Timing]) -> tuple[float, float]:
+    """Seconds of the lowered and of the float model: the median, over the passes over a case, of the fastest rounds."""
+    quantized = statistics.median(min(one.new.quantized) for one in passes)
+    return quantized, statistics.median(min(one.new.floating) for one in passes)
 
 
 def case_name(run_id: str, threads: str) -> str:

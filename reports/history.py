@@ -18,7 +18,7 @@ from otava.analysis import compute_change_points
 
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
-from conformance.timings import Timing, TimingsFile
+from conformance.timings import Timing, TimingsFile, case_seconds
 
 from .regression import MARGIN
 
@@ -90,12 +90,9 @@ class ChangePoint:
 
 def _values(case: str, passes: Sequence[Timing], file: TimingsFile) -> list[Any]:
     made = [math.exp(one.new.log_ratio) for one in passes]
-    quantized, floating = (
-        statistics.median(min(getattr(one.new, name)) for one in passes) for name in ("quantized", "floating")
-    )
     head, counts = file.header, passes[0].counts
     where = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
-    figures = [statistics.median(made), min(made), max(made), quantized, floating]
+    figures = [statistics.median(made), min(made), max(made), *case_seconds(passes)]
     return [case, file.finished, *where, *figures, counts.weight_bytes, " ".join(counts.kernels)]
 
 

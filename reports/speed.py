@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from conformance.markdown import code, escaped
-from conformance.timings import Timing, TimingsFile
+from conformance.timings import Timing, TimingsFile, case_seconds
 
 from .gathered import family
 
@@ -37,9 +37,6 @@ def speed(case: str, passes: Sequence[Timing]) -> Speed:
     first = passes[0]
     run, _, engine = first.id.rpartition("@")
     _, pattern, dtype, _, layer, _ = run.split("/")
-    quantized, floating = (
-        statistics.median(min(getattr(one.new, name)) for one in passes) for name in ("quantized", "floating")
-    )
     return Speed(
         case,
         pattern,
@@ -51,8 +48,7 @@ def speed(case: str, passes: Sequence[Timing]) -> Speed:
         statistics.median(made),
         min(made),
         max(made),
-        quantized,
-        floating,
+        *case_seconds(passes),
         first.counts.weight_bytes,
         first.counts.kernels,
     )
