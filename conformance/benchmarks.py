@@ -234,10 +234,9 @@ class Bench:
         self._workers = {}
 
 
-def header(of_rows: Mapping[str, Any], form: str, passes: int, base: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The header of a file of timings, from that of a rows file. `base` has the versions of the other interpreter."""
-    names = ("suite", "torch", "python", "os", "arch", "cpu", "isa", "isa_limit", "git", "backends", "selection")
-    kept = {name: of_rows[name] for name in names}
+def header(circumstances: Mapping[str, Any], form: str, passes: int, base: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The header of a file of timings. `base` has the versions of the other interpreter."""
+    kept = {name: value for name, value in circumstances.items() if name != "cpu_flags"}
     return {**kept, "cores": os.cpu_count(), "form": form, "passes": passes, "against": base}
 
 

@@ -1,6 +1,7 @@
 """How long a lowered model takes beside its float model: both are called in turn, in many short rounds.
 
-What is judged later is the ratio of the two in the same rounds: a machine that is slower for a while is so for both.
+What is judged later is the ratio of the two. A machine that something else slows does not slow both by the same factor, so
+that rounds in which it does are left out.
 """
 
 import gc

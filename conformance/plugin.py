@@ -168,7 +168,7 @@ class Conformance:
         option = self.config.getoption
         if option("bench") is None:
             return []
-        timed = [(run, extent) for extent in EXTENTS_OF[option("bench")] for run in self.selection.timed(extent)]
+        timed = self.selection.timed(EXTENTS_OF[option("bench")])
         cases = [(run, extent, threads) for run, extent in timed for threads in THREADS_OF[option("bench")]]
         return [*items(cases, option("passes"))]
 
@@ -182,7 +182,7 @@ class Conformance:
         base = hello(option("against")) if option("against") else None
         writer = Writer(
             option("timings") or Path("reports/out") / f"bench-{platform.machine()}.jsonl",
-            header(self.selection.header(), option("bench"), option("passes"), base),
+            header(self.selection.circumstances(), option("bench"), option("passes"), base),
         )
         return Bench(writer, option("against"), option("backend_config"))
 
@@ -213,7 +213,7 @@ class Conformance:
             raise pytest.UsageError("--bench: pytest-benchmark is not there: `tox -e bench` has it")
         if self.controls and any(option(name) for name in ("backend", "engine", "case", "backend_config", "ledger")):
             try:
-                _ = self.selection.runs, self.selection.entries
+                _ = self.items if option("bench") else self.selection.runs, self.selection.entries
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
 

@@ -90,9 +90,12 @@ class Selection:
     def runs(self) -> list[Run]:
         return select(self.possible, self.globs)
 
-    def timed(self, extent: str) -> list[Run]:
-        """The runs that are timed, with layers of an extent. Raises UsageError for a glob that matches none."""
-        return select([run for one in self.claims for run in benchmarks(one, self.engines, [extent])], self.globs)
+    def timed(self, extents: Sequence[str]) -> list[tuple[Run, str]]:
+        """The runs that are timed, with the extent of their layers. Raises UsageError for a glob that matches none."""
+        extent_of = {
+            run: extent for extent in extents for one in self.claims for run in benchmarks(one, self.engines, [extent])
+        }
+        return [(run, extent_of[run]) for run in select(extent_of, self.globs)]
 
     @property
     def not_asked_for(self) -> list[Run]:
@@ -150,6 +153,14 @@ class Selection:
 
     def header(self) -> dict[str, Any]:
         """The header of the rows file."""
+        return {
+            **self.circumstances(),
+            "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
+            "not_asked_for": [run.id for run in self.not_asked_for],
+        }
+
+    def circumstances(self) -> dict[str, Any]:
+        """What a header says of the host, the versions and what was selected, for which no engine has to be probed."""
         model, flags = cpu()
         return {
             "suite": __version__,
@@ -161,11 +172,9 @@ class Selection:
             "cpu_flags": list(flags),
             "isa_limit": self.isa_limit,
             "isa": self.host.isa,
-            "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
             "git": _revision(),
             "backends": [one.name for one in self.claims],
             "selection": list(self.globs),
-            "not_asked_for": [run.id for run in self.not_asked_for],
         }
 
     @cached_property

@@ -17,6 +17,7 @@ from conformance.cases import benchmarks as timed_runs
 from conformance.claims import backend
 from conformance.errors import UsageError
 from conformance.latency import ROUNDS
+from conformance.session import Selection
 from conformance.timings import NotTimed, Timing, Writer, read
 
 pytest_plugins = ["pytester"]
@@ -274,3 +275,25 @@ def test_side_by_side_is_refused(pytester: pytest.Pytester) -> None:
     done = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
+
+
+def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> None:
+    extents = ("small", "medium", "large")
+    recurrent = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/dynamic-quint8/*"]).timed(extents)
+    assert [(run.variant.name, extent) for run, extent in recurrent if run.variant] == [
+        ("speech_320", "small"),
+        ("speech_640", "large"),
+    ]
+    streamed = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/*/speech_640/*"]).timed(extents)
+    assert {extent for _, extent in streamed} == {"large"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
+def test_a_selection_of_nothing_that_is_timed_is_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])
