@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig
 
-from configs import dtypes, families
+from . import dtypes, families
 
 BINARY_OPS = (operator.add, torch.add, operator.sub, torch.sub, operator.mul, torch.mul)
 

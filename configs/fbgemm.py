@@ -2,7 +2,7 @@
 
 from torch.ao.quantization.backend_config import BackendConfig
 
-from configs import dtypes, families
+from . import dtypes, families
 
 
 def get_fbgemm_backend_config() -> BackendConfig:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, DTypeConfig, DTypeWithConstraints
 
-from configs import families
+from . import families
 
 QUANT_MIN = {"quant_min_lower_bound": -64}
 QUANT_MAX = {"quant_max_upper_bound": 63}

@@ -15,8 +15,8 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 from torch.ao.quantization.utils import MatchAllNode
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from configs import dtypes, families
-from configs.families import DTypes, Entries, Module
+from . import dtypes, families
+from .families import DTypes, Entries, Module
 
 
 @dataclass(frozen=True)

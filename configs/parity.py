@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 
-from configs.names import config_pattern, pattern_name
+from .names import config_pattern, pattern_name
 
 Difference = tuple[str, Any, Any]  # what differs, ours, torch's
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from torch.ao.quantization.backend_config import BackendConfig
 
-from configs.executorch import get_executorch_backend_config
-from configs.fbgemm import get_fbgemm_backend_config
-from configs.onednn import get_onednn_backend_config
-from configs.qnnpack import get_qnnpack_backend_config
+from .engines import ENGINES
+from .executorch import get_executorch_backend_config
+from .fbgemm import get_fbgemm_backend_config
+from .onednn import get_onednn_backend_config
+from .qnnpack import get_qnnpack_backend_config
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,10 @@ class Backend:
     engines: tuple[str, ...]
 
 
-BACKENDS = {
-    backend.name: backend
-    for backend in (
-        Backend("qnnpack", get_qnnpack_backend_config, ("qnnpack",)),
-        # x86 picks fbgemm's or oneDNN's kernels at run time and has no config of its own here.
-        Backend("fbgemm", get_fbgemm_backend_config, ("fbgemm", "x86")),
-        Backend("onednn", get_onednn_backend_config, ("onednn",)),
-        Backend("executorch", get_executorch_backend_config, ("executorch",)),
-    )
+FACTORIES: dict[str, Callable[[], BackendConfig]] = {
+    "qnnpack": get_qnnpack_backend_config,
+    "fbgemm": get_fbgemm_backend_config,
+    "onednn": get_onednn_backend_config,
+    "executorch": get_executorch_backend_config,
 }
+BACKENDS = {name: Backend(name, FACTORIES[name], engines) for name, engines in ENGINES.items()}

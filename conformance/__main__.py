@@ -12,18 +12,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import UsageError
-from .isa import ISA_LIMITS, limit_isa
-from .markdown import plain
+from conformance.errors import UsageError
+from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.markdown import plain
 
 if TYPE_CHECKING:
-    from reports.gathered import Gathered
-
-    from .cases import Run
-    from .claims import BackendClaims
-    from .golden import Store
-    from .ledger import Entry
-    from .upkeep import Made
+    from conformance.cases.claims import BackendClaims
+    from conformance.cases.runs import Run
+    from conformance.goldens.regenerate import Made
+    from conformance.goldens.store import Store
+    from conformance.reports.gathered import Gathered
+    from conformance.results.ledger import Entry
 
 LISTED = 10
 """Ids listed where a glob matches several runs."""
@@ -143,15 +142,14 @@ def _add_reports(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
     """The commands that show timings, which reports have."""
-    from reports.bench import add
+    from conformance.reports.bench import add
 
     add(commands)
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
-    from configs.registry import BACKENDS
-
-    from .claims import backend, third_party
+    from conformance.cases.claims import backend, third_party
+    from conformance.configs.registry import BACKENDS
 
     if arguments.backend_config:
         backends = [third_party(arguments.backend_config)]
@@ -172,8 +170,8 @@ def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
 
     A claim that the operator tables do not cover has runs all the same: they are what says so in the rows.
     """
-    from .cases import runs
-    from .models import missing_operators
+    from conformance.cases.runs import runs
+    from conformance.cases.sources import missing_operators
 
     count = Counter(run.claim.id for run in runs(backend))
     return {
@@ -196,11 +194,10 @@ def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
 
 def candidates(run_id: str, backend_config: str | None) -> "Iterator[Run]":
     """Yield the runs that an id or glob can mean: those of its backend, on its engine where it names one."""
-    from configs.registry import BACKENDS
-
-    from .cases import runs
-    from .claims import backend, third_party
-    from .engines import engine
+    from conformance.cases.claims import backend, third_party
+    from conformance.cases.runs import runs
+    from conformance.configs.registry import BACKENDS
+    from conformance.engines.registry import engine
 
     _, _, on = run_id.rpartition("@")
     engines = [] if on == run_id or any(character in on for character in "*?[") else [on]
@@ -238,7 +235,7 @@ def find(run_id: str, backend_config: str | None = None) -> "Run":
 
 def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
     """The ledger's entries that speak of a run on this host."""
-    from .session import Selection
+    from conformance.selection import Selection
 
     selection = Selection(isa_limit=isa_limit)
     return [entry for entry in selection.entries if entry.applies(selection.host) and entry.matches(run.id)]
@@ -249,11 +246,11 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     if arguments.isa:
         limit_isa(arguments.isa)
     run = find(arguments.run, arguments.backend_config)
-    from .session import probe
+    from conformance.engines.availability import probe
 
     reason: str | None
     if run.variant is None:
-        reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/operators/"
+        reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
     elif run.profile == "constraints":  # which torch enforces, whatever the engine
         reason = None
     else:
@@ -267,8 +264,7 @@ def show_command(arguments: argparse.Namespace) -> int:
     if reason:
         print(reason)
         return 1
-    from .gaps import shown
-    from .show import show
+    from conformance.show import show, shown
 
     for part in shown(run, entries) if run.profile == "constraints" else show(run, entries):
         print(part, flush=True)
@@ -280,9 +276,9 @@ def repro_command(arguments: argparse.Namespace) -> int:
     if reason:
         print(reason, file=sys.stderr)
         return 1
-    from .isolation import Raised
-    from .repro import script
-    from .session import judge_runs
+    from conformance.execution.batch import judge_runs
+    from conformance.host.isolation import Raised
+    from conformance.repro.script import script
 
     (judged,) = judge_runs([run], lambda _: None)
     if isinstance(judged, Raised):
@@ -295,9 +291,10 @@ def repro_command(arguments: argparse.Namespace) -> int:
 def constraints_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .gaps import document
-    from .ledger import KNOWN, load
-    from .rows import read_all
+    from conformance.paths import KNOWN
+    from conformance.reports.constraints import document
+    from conformance.results.ledger import load
+    from conformance.results.rows import read_all
 
     entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
     rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
@@ -311,9 +308,8 @@ def _gathered(arguments: argparse.Namespace) -> "Gathered":
     """The rows files that are asked for, with the ledger."""
     from pathlib import Path
 
-    from reports.gathered import Gathered
-
-    from .ledger import KNOWN
+    from conformance.paths import KNOWN
+    from conformance.reports.gathered import Gathered
 
     return Gathered([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
 
@@ -321,14 +317,14 @@ def _gathered(arguments: argparse.Namespace) -> "Gathered":
 def report_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from reports.html import write
+    from conformance.reports.html import write
 
     print(write(_gathered(arguments), Path(arguments.out)))
     return 0
 
 
 def findings_command(arguments: argparse.Namespace) -> int:
-    from reports.findings import document
+    from conformance.reports.findings import document
 
     for line in document(_gathered(arguments)):
         print(line)
@@ -336,14 +332,14 @@ def findings_command(arguments: argparse.Namespace) -> int:
 
 
 def ci_summary_command(arguments: argparse.Namespace) -> int:
-    from reports.ci import summary
+    from conformance.reports.ci import summary
 
     print(summary(_gathered(arguments)), end="")
     return 0
 
 
 def ci_annotations_command(arguments: argparse.Namespace) -> int:
-    from reports.ci import annotations
+    from conformance.reports.ci import annotations
 
     for line in annotations(_gathered(arguments)):
         print(line)
@@ -351,7 +347,7 @@ def ci_annotations_command(arguments: argparse.Namespace) -> int:
 
 
 def ci_badge_command(arguments: argparse.Namespace) -> int:
-    from reports.ci import badge
+    from conformance.reports.ci import badge
 
     print(json.dumps(badge(_gathered(arguments)), indent=1))
     return 0
@@ -360,7 +356,7 @@ def ci_badge_command(arguments: argparse.Namespace) -> int:
 def merge_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from reports.merging import merge
+    from conformance.reports.merging import merge
 
     parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
     print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
@@ -370,7 +366,7 @@ def merge_command(arguments: argparse.Namespace) -> int:
 def diff_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from reports.difference import FORMATS, compare
+    from conformance.reports.difference import FORMATS, compare
 
     found = compare(Path(arguments.before), Path(arguments.after))
     for line in FORMATS[arguments.format](found):
@@ -379,9 +375,9 @@ def diff_command(arguments: argparse.Namespace) -> int:
 
 
 def schema_command(arguments: argparse.Namespace) -> int:
-    from . import details, rows
+    from conformance.results import diagnostics, rows
 
-    print(json.dumps((details if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
+    print(json.dumps((diagnostics if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -392,9 +388,10 @@ def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
 
     import torch
 
-    from .golden import GOLDEN, Store
-    from .session import Selection
-    from .upkeep import recompute
+    from conformance.goldens.regenerate import recompute
+    from conformance.goldens.store import Store
+    from conformance.paths import GOLDEN
+    from conformance.selection import Selection
 
     torch.set_num_threads(1)  # for models this small a second thread costs more than it does
     selection = Selection(globs=arguments.case)
@@ -402,7 +399,7 @@ def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
 
 
 def golden_check_command(arguments: argparse.Namespace) -> int:
-    from .upkeep import check
+    from conformance.goldens.regenerate import check
 
     store, made = _recomputed(arguments)
     found = [*check(store, made, whole=not arguments.case)]
@@ -415,7 +412,7 @@ def golden_check_command(arguments: argparse.Namespace) -> int:
 
 
 def golden_update_command(arguments: argparse.Namespace) -> int:
-    from .upkeep import update
+    from conformance.goldens.regenerate import update
 
     store, made = _recomputed(arguments)
     for line in update(store, made, whole=not arguments.case):
@@ -424,8 +421,8 @@ def golden_update_command(arguments: argparse.Namespace) -> int:
 
 
 def golden_diff_command(arguments: argparse.Namespace) -> int:
-    from .golden import GOLDEN
-    from .upkeep import compare, version
+    from conformance.goldens.regenerate import compare, version
+    from conformance.paths import GOLDEN
 
     with version(arguments.old) as old, version(arguments.new or str(GOLDEN)) as new:
         for line in compare(old, new, arguments.case):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from .errors import UsageError
-from .isa import limit_isa
+from conformance.errors import UsageError
+from conformance.host.isa import limit_isa
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from error
     # two runs side by side that try two threads each are more than two cores: threads that wait must not spin
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from . import search  # noqa: F401  # its profiles are there when hypothesis' plugin, which comes later, chooses one
+    from conformance.properties import search  # noqa: F401  # its profiles are there when hypothesis' plugin, which comes later, chooses one
 
     config.stash[Conformance.KEY] = made = Conformance(config)
     config.pluginmanager.register(made, "conformance-session")
@@ -142,9 +142,8 @@ class Conformance:
     def selection(self) -> Any:
         import torch
 
-        from .golden import GOLDEN
-        from .ledger import KNOWN
-        from .session import Selection
+        from conformance.paths import GOLDEN, KNOWN
+        from conformance.selection import Selection
 
         # before a config is loaded: a pool of threads that its module starts would be missing in the children
         torch.set_num_threads(1)
@@ -163,7 +162,7 @@ class Conformance:
     @cached_property
     def items(self) -> Sequence[Any]:
         """What is timed: nothing where nobody asks for it."""
-        from .benchmarks import EXTENTS_OF, THREADS_OF, items
+        from conformance.bench.schedule import EXTENTS_OF, THREADS_OF, items
 
         option = self.config.getoption
         if option("bench") is None:
@@ -175,8 +174,8 @@ class Conformance:
     @cached_property
     def bench(self) -> Any:
         """What times the items. Raises UsageError if the file of timings cannot be written or continued."""
-        from .benchmarks import Bench, header, hello
-        from .timings import Writer
+        from conformance.bench.results import Writer
+        from conformance.bench.schedule import Bench, header, hello
 
         option = self.config.getoption
         base = hello(option("against")) if option("against") else None
@@ -199,7 +198,7 @@ class Conformance:
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
         """Leave in pytest-benchmark's JSON what a file of timings says of the machine."""
         if "bench" in vars(self):
-            from .timings import HEADER
+            from conformance.bench.results import HEADER
 
             machine_info[HEADER] = self.bench.writer.header
 
@@ -226,7 +225,7 @@ class Conformance:
     def batches(self) -> dict[str, str]:
         """The batch of every collected run, by id, in the order of collection; runs that are known to crash are alone in
         theirs."""
-        from .session import BATCH
+        from conformance.execution.batch import BATCH
 
         entries, host = self.selection.entries, self.selection.host
         crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
@@ -242,7 +241,7 @@ class Conformance:
 
     def judge(self, item: pytest.Item, run: Any) -> Any:
         """Return the judged run; the first of a batch has the whole batch judged in one child."""
-        from .session import judge_runs
+        from conformance.execution.batch import judge_runs
 
         if run.id not in self.judged:
             if not self.together:
@@ -294,13 +293,13 @@ class Conformance:
     def _open(self) -> None:
         if self.writer is not None or not self.collected:
             return
-        from . import details, rows
+        from conformance.results import diagnostics, rows
 
         try:
             self.writer = rows.Writer(self.selection.results_path, self.selection.header())
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
-        self.details = details.Writer()
+        self.details = diagnostics.Writer()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
@@ -317,7 +316,7 @@ class Conformance:
         attached = getattr(report, "conformance", None)
         if attached is None or self.writer is None:
             return
-        from .rows import Row
+        from conformance.results.rows import Row
 
         row = Row.from_json(attached["row"])
         self.torch_seconds += attached["torch_seconds"]
@@ -338,7 +337,7 @@ class Conformance:
             )
             self.details.finish(self.writer.path, digest)
             if self.selection.whole:
-                from .tolerances import TABLE, unneeded
+                from conformance.checks.tolerances import TABLE, unneeded
 
                 self.unneeded = unneeded(self.writer.rows.values(), self.selection.runs, TABLE)
             if exitstatus == pytest.ExitCode.OK and (not self.writer.executed or self.unneeded):
@@ -353,7 +352,7 @@ class Conformance:
         self.worker_seconds += getattr(node, "workeroutput", {}).get("seconds", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        from .summary import drawn, lines
+        from conformance.terminal import drawn, lines
 
         if self.writer is not None or self.searches:
             terminalreporter.section("conformance")
@@ -381,7 +380,7 @@ DRAWN = "drawn"
 
 def details_line(run: Any, row: Any, seen: Any, entries: Sequence[Any], isa: str | None) -> str | None:
     """The line of a run in the file of details, with its reproduction if it deviates; None if there is nothing to see."""
-    from .repro import script
+    from conformance.repro.script import script
 
     if seen is None:
         return None
@@ -393,8 +392,8 @@ def details_line(run: Any, row: Any, seen: Any, entries: Sequence[Any], isa: str
 @pytest.fixture
 def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
     """The judged run held against the ledger: a pair of row and verdict. The row goes into the rows file."""
-    from .isolation import Raised
-    from .ledger import judge
+    from conformance.host.isolation import Raised
+    from conformance.results.ledger import judge
 
     conformance = request.config.stash[Conformance.KEY]
     judged = conformance.judge(request.node, run)

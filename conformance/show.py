@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
-from . import exhibits, laws
-from .cases import Run
-from .checks import CHECKS, Evidence
-from .comparison import compare_outputs
-from .golden import Expected
-from .isolation import Done, Raised, run_isolated
-from .judge import Judge
-from .ledger import Entry
-from .session import warm_up
-from .tolerances import tolerance
-from .trace import Output
+from conformance.cases.runs import Run
+from conformance.checks.comparison import compare_outputs
+from conformance.checks.evidence import Evidence
+from conformance.checks.judge import CHECKS, Judge
+from conformance.checks.tolerances import tolerance
+from conformance.engines.trace import Output
+from conformance.execution import diagnose
+from conformance.execution.batch import judge_runs, warm_up
+from conformance.goldens.golden import Expected
+from conformance.host.isolation import Done, Raised, run_isolated
+from conformance.properties.metamorphic import relations
+from conformance.results.ledger import Entry
 
 SHOWN = 10
 """Mismatching elements shown of each output."""
@@ -31,7 +32,7 @@ def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     the operators covered.
     """
     yield run.id
-    yield from sections(exhibits.setting(run))
+    yield from sections(diagnose.setting(run))
     warm_up()
     (outcome,) = run_isolated([run], executed)
     if isinstance(outcome, Done):
@@ -56,10 +57,10 @@ def sections(texts: Mapping[str, str]) -> list[str]:
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and say what came of it."""
     if run.profile == "laws":
-        row = laws.row(Judge(), run)
+        row = relations.row(Judge(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
         texts = {
-            **exhibits.converted(run),
+            **diagnose.converted(run),
             "kernels": "\n".join(row.kernels) or "none",
             "checks": "\n".join([*checked, row.detail]),
         }
@@ -67,16 +68,16 @@ def executed(run: Run) -> str:
     evidence = Judge().evidence(run)
     outcomes = {name: check(evidence) for name, check in CHECKS.items()}
     execution = evidence.execution
-    parts = sections({**exhibits.graphs(evidence), **(exhibits.executed(execution) if execution is not None else {})})
+    parts = sections({**diagnose.graphs(evidence), **(diagnose.executed(execution) if execution is not None else {})})
     parts += numbers(evidence)
-    parts += sections(exhibits.raised(evidence))
+    parts += sections(diagnose.raised(evidence))
     checked = (f"{name:<12}{one.result:<5} {one.detail}".rstrip() for name, one in outcomes.items())
     parts.append(section("checks", "\n".join(checked)))
     return "\n".join(parts)
 
 
 def converted(run: Run) -> str:
-    return "\n".join(sections(exhibits.converted(run)))
+    return "\n".join(sections(diagnose.converted(run)))
 
 
 def numbers(evidence: Evidence) -> Iterator[str]:
@@ -91,7 +92,7 @@ def numbers(evidence: Evidence) -> Iterator[str]:
             if execution is None or number >= len(execution.outputs):
                 continue
             got = execution.outputs[number]
-            lines.append(f"{name + ':':<11}{exhibits.described(got)}")
+            lines.append(f"{name + ':':<11}{diagnose.described(got)}")
             if got.values.shape == expected.low.shape:
                 lines += differences(evidence.run, got, expected, evidence.exact(number))
         yield section(f"output {number}", "\n".join(lines))
@@ -119,3 +120,17 @@ def differences(run: Run, got: Output, expected: Expected, exact: Tensor | None)
         index = tuple(row)
         table.append(f"{index!s:<20}{values[index]:>14.7g}{wanted[index]:>14.7g}{exact[index]:>16.9g}")
     return table
+
+
+def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
+    """What there is to see of one run: its model, the constraint, what was found, and the ledger."""
+    (judged,) = judge_runs([run], lambda _: None)
+    yield run.id
+    yield from sections(diagnose.setting(run))
+    if isinstance(judged, Raised):
+        yield section("the suite itself fails", judged.traceback)
+        return
+    checked = "\n".join(f"{name:<12}{result}" for name, result in judged.row.checks.items())
+    yield section("checks", f"{checked}\n{judged.row.detail}")
+    listed = [f"{e.id} ({e.source}): {', '.join(sorted(e.check))}\n{e.reason}\nupstream: {e.upstream}" for e in entries]
+    yield section("ledger", "\n\n".join(listed) or "not listed")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from .benchmarks import Bench, Item
-from .timings import NotTimed
+from conformance.bench.results import NotTimed
+from conformance.bench.schedule import Bench, Item
 
 
 class Replay:

@@ -6,12 +6,11 @@ import pytest
 import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
 from torch.ao.quantization import backend_config as torch_configs
 
-from configs.parity import drift
-from configs.registry import Backend
-
-from .cases import CASES
-from .ledger import Entry, Verdict
-from .rows import Row, repro_command
+from conformance.configs.parity import drift
+from conformance.configs.registry import Backend
+from conformance.results.ledger import Entry, Verdict
+from conformance.results.profiles import CASES
+from conformance.results.rows import Row, repro_command
 
 PROFILES = CASES
 """Profiles of the runs that this module takes."""

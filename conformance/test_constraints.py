@@ -1,8 +1,8 @@
 """Whether constraints are enforced: every field that a dtype config sets, held against the ledger."""
 
-from .ledger import Verdict
-from .rows import Row
-from .test_conformance import hold
+from conformance.results.ledger import Verdict
+from conformance.results.rows import Row
+from conformance.test_conformance import hold
 
 PROFILES = ("constraints",)
 

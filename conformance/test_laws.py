@@ -1,8 +1,8 @@
 """The laws of engines on every claim, held against the ledger."""
 
-from .ledger import Verdict
-from .rows import Row
-from .test_conformance import hold
+from conformance.results.ledger import Verdict
+from conformance.results.rows import Row
+from conformance.test_conformance import hold
 
 PROFILES = ("laws",)
 

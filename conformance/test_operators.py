@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from .generated import Family
-from .plugin import DRAWN
-from .session import probe
-from .trials import Trials, keep, reproduction
+from conformance.engines.availability import probe
+from conformance.fuzz.campaign import Trials, keep, reproduction
+from conformance.fuzz.strategies import Family
+from conformance.plugin import DRAWN
 
 
 def test_drawn_cases(family: Family, selection: Any, request: pytest.FixtureRequest) -> None:

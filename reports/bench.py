@@ -70,7 +70,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def compare_command(arguments: argparse.Namespace) -> int:
-    from conformance.timings import read
+    from conformance.bench.results import read
 
     from .latency_page import write
     from .regression import FORMATS, compare
@@ -84,7 +84,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
 
 
 def report_command(arguments: argparse.Namespace) -> int:
-    from conformance.timings import read
+    from conformance.bench.results import read
 
     from .history import alerts, load
     from .latency_page import write
@@ -98,7 +98,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 
 def speed_command(arguments: argparse.Namespace) -> int:
-    from conformance.timings import read
+    from conformance.bench.results import read
 
     from .speed import table
 
@@ -108,7 +108,7 @@ def speed_command(arguments: argparse.Namespace) -> int:
 
 
 def store_command(arguments: argparse.Namespace) -> int:
-    from conformance.timings import read
+    from conformance.bench.results import read
 
     from .history import store
 
@@ -139,7 +139,7 @@ def alerts_command(arguments: argparse.Namespace) -> int:
 
 
 def export_command(arguments: argparse.Namespace) -> int:
-    from conformance.timings import read
+    from conformance.bench.results import read
 
     from .exchange import save
 

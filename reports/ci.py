@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.markdown import code, escaped, plain
-from conformance.rows import repro_command
+from conformance.results.rows import repro_command
 
 from .findings import count, first, new_runs, standings
 from .gathered import Gathered, Result

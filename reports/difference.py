@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.details import Details, Offsets
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, plain
-from conformance.rows import Row
+from conformance.results.diagnostics import Details, Offsets
+from conformance.results.rows import Row
 
 from .findings import count
 from .gathered import Environment, Part, labels, parts_of

@@ -10,8 +10,8 @@ from typing import Any
 from pytest_benchmark import __version__
 from pytest_benchmark.stats import Stats
 
+from conformance.bench.results import HEADER, Timing, TimingsFile, Writer, timing_of
 from conformance.errors import UsageError
-from conformance.timings import HEADER, Timing, TimingsFile, Writer, timing_of
 
 
 def exported(file: TimingsFile) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from conformance.ledger import Entry
 from conformance.markdown import code, escaped, fenced
-from conformance.rows import repro_command
+from conformance.results.ledger import Entry
+from conformance.results.rows import repro_command
 
 from .gathered import Column, Gathered, Result
 

@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from conformance import details
-from conformance.details import Details
 from conformance.errors import UsageError
-from conformance.generated import family_named
-from conformance.ledger import KNOWN, Entry, Host, Verdict, judge, load, speaking
-from conformance.rows import CHECKS, VERDICTS, Row, RowsFile, read_all, worst
+from conformance.paths import KNOWN
+from conformance.results import diagnostics
+from conformance.results.diagnostics import Details
+from conformance.results.families import family_named
+from conformance.results.ledger import Entry, Host, Verdict, judge, load, speaking
+from conformance.results.profiles import CHECKS
+from conformance.results.rows import VERDICTS, Row, RowsFile, read_all, worst
 
 DISTINCT = ("torch", "cpu", "os", "python")
 """Fields of an environment that its label has only where they tell it from another one, the most telling first."""
@@ -125,7 +127,7 @@ def parts_of(paths: Sequence[Path]) -> list[Part]:
     seen: dict[tuple[str, Environment], Path] = {}
     for path in paths:
         files = read_all(path)
-        for file, found in zip(files, details.read(path, files), strict=True):
+        for file, found in zip(files, diagnostics.read(path, files), strict=True):
             where = environment(path, file.header)
             for row in file.rows:
                 if (former := seen.get((row.id, where))) is not None:

@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 from otava.analysis import compute_change_points
 
+from conformance.bench.results import Timing, TimingsFile, case_seconds
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
-from conformance.timings import Timing, TimingsFile, case_seconds
 
 from .regression import MARGIN
 

@@ -17,13 +17,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from conformance import gaps
-from conformance.constraints import DOCUMENTED
 from conformance.errors import UsageError
-from conformance.golden import GOLDEN
 from conformance.markdown import plain
+from conformance.paths import GOLDEN
 from conformance.progress import progress
-from conformance.rows import CHECKS, VERDICTS, Row, repro_command
+from conformance.reports import constraints
+from conformance.results.constraints import DOCUMENTED
+from conformance.results.profiles import CHECKS
+from conformance.results.rows import VERDICTS, Row, repro_command
 
 from . import findings
 from .gathered import Gathered, Result, family
@@ -140,9 +141,9 @@ def _constraints(gathered: Gathered) -> dict[str, Any]:
     rows = [result.row for result in gathered.results if result.row.profile == "constraints"]
     return {
         "documented": DOCUMENTED,
-        "head": gaps.HEAD,
-        "cells": [*gaps.cells(rows, gathered.entries)],
-        "gaps": [*gaps.gaps(rows, gathered.entries)],
+        "head": constraints.HEAD,
+        "cells": [*constraints.cells(rows, gathered.entries)],
+        "gaps": [*constraints.gaps(rows, gathered.entries)],
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.timings import TimingsFile
+from conformance.bench.results import TimingsFile
 
 from .html import taken, templates, visible
 from .regression import VERDICTS, Regression, counted, stated

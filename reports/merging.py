@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from conformance import details
 from conformance.errors import UsageError
+from conformance.results import diagnostics
 
 from .gathered import Part, parts_of
 
@@ -22,10 +22,10 @@ def merge(paths: Sequence[Path], out: Path) -> list[Part]:
         out.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text("".join(part.file.text for part in parts), encoding="utf-8")
         # an earlier file of details would be taken for that of the new rows until theirs is written
-        details.path_beside(out).unlink(missing_ok=True)
+        diagnostics.path_beside(out).unlink(missing_ok=True)
         aside.replace(out)
         if seen:
-            details.write(out, [(part.file.digest, seen.get(part.file.digest, [])) for part in parts])
+            diagnostics.write(out, [(part.file.digest, seen.get(part.file.digest, [])) for part in parts])
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise UsageError(f"-o {out}: {error.strerror}: name a file that can be written") from error
@@ -33,5 +33,5 @@ def merge(paths: Sequence[Path], out: Path) -> list[Part]:
 
 
 def _details(path: Path) -> dict[str, list[str]]:
-    beside = details.path_beside(path)
-    return details.lines_of(beside) if beside.exists() else {}
+    beside = diagnostics.path_beside(path)
+    return diagnostics.lines_of(beside) if beside.exists() else {}

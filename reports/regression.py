@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from conformance.bench.results import Timing, TimingsFile
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
-from conformance.timings import Timing, TimingsFile
 
 MARGIN = 0.03
 """Changes up to this share are of no interest: where memory lies makes as much."""

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from conformance.bench.results import Timing, TimingsFile, case_seconds
 from conformance.markdown import code, escaped
-from conformance.timings import Timing, TimingsFile, case_seconds
 
 from .gathered import family
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from conformance import details, rows
-from conformance.details import Details, Offsets
-from conformance.rows import CHECKS, Row
+from conformance.results import diagnostics, rows
+from conformance.results.diagnostics import Details, Offsets
+from conformance.results.profiles import CHECKS
+from conformance.results.rows import Row
 
 HEADER = {
     "suite": "1.0",
@@ -102,7 +103,7 @@ def write(
         writer.add(one)
     digest = writer.finish({"seconds": 1.5, "torch_seconds": 1.0})
     if found is not None:
-        beside = details.Writer()
+        beside = diagnostics.Writer()
         for one_seen in found:
             beside.add(one_seen.id, one_seen.line)
         beside.finish(path, digest)

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from conformance.rows import Row, read
+from conformance.results.rows import Row, read
 
 ROOT = Path(__file__).parent.parent
 WORKERS = ("2", "1", "3", "0", "4")

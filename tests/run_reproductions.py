@@ -19,13 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from conformance.cases import runs
-from conformance.claims import backend
+from conformance.cases.claims import backend
+from conformance.cases.runs import runs
 from conformance.errors import UsageError
-from conformance.ledger import Entry, load
 from conformance.progress import progress
-from conformance.repro import script
-from conformance.rows import Row, read
+from conformance.repro.script import script
+from conformance.results.ledger import Entry, load
+from conformance.results.rows import Row, read
 
 TIMEOUT = 120.0
 """Seconds for one script; most of its few are torch's import."""

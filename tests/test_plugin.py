@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conformance import details
-from conformance.rows import Row, RowsFile, read, read_all
+from conformance.results import diagnostics
+from conformance.results.rows import Row, RowsFile, read, read_all
 
 ROOT = Path(__file__).parent.parent
 SUITE = "conformance/test_conformance.py"
@@ -105,7 +105,7 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
 
 def test_what_is_seen_stands_beside_the_rows_whatever_the_workers(serial: Invocation, distributed: Invocation) -> None:
     for one in (serial, distributed):
-        (seen,) = details.read(one.results, read_all(one.results))
+        (seen,) = diagnostics.read(one.results, read_all(one.results))
         deviating = {row.id for row in one.file.rows if row.failed}
         assert deviating
         assert deviating <= set(seen)
@@ -320,7 +320,7 @@ def config():
 
 
 TOLERANT = """
-from conformance import tolerances
+from conformance.checks import tolerances
 row = tolerances.Tolerance("nn.Linear", "*", "a reason", "a script", steps=1)
 tolerances.TABLE = (row, tolerances.Tolerance("nn.Linear", "fbgemm", "a reason", "a script", steps=1))
 """
@@ -403,7 +403,7 @@ def test_an_operator_that_the_tables_lack_is_named_with_what_to_do(others: dict[
         ("mine/nn.ReLU/static-quint8/ptq/default/exact@x86", "conforms"),
     ]
     assert "nn.Fold" in rows[0].detail
-    assert "conformance/operators/" in rows[0].detail
+    assert "conformance/cases/operators/" in rows[0].detail
     assert others["uncovered"].status == pytest.ExitCode.OK
 
 
@@ -451,7 +451,7 @@ def test_a_config_that_computes_as_it_is_loaded_leaves_no_threads_that_children_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "computing.py").write_text(
-        "import torch\nfrom configs.qnnpack import get_qnnpack_backend_config\n"
+        "import torch\nfrom conformance.configs.qnnpack import get_qnnpack_backend_config\n"
         "torch.quantize_per_tensor(torch.rand(10**6), 0.1, 0, torch.quint8)\n"
         "def config():\n    return get_qnnpack_backend_config().set_name('computing')\n"
     )

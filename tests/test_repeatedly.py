@@ -9,7 +9,8 @@ import pytest
 import run_repeatedly
 from run_repeatedly import WORKERS, command, differences
 
-from conformance.rows import CHECKS, Row, Writer
+from conformance.results.profiles import CHECKS
+from conformance.results.rows import Row, Writer
 
 ROW = Row("a/b/c/ptq/d/exact@x86", "a", "b", "c", "ptq", "d", "exact", "x86", "conforms", dict.fromkeys(CHECKS, "pass"))
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance.latency import Counts
-from conformance.timings import Builds, NotTimed, Timing, Writer
+from conformance.bench.results import Builds, Counts, NotTimed, Timing, Writer
 
 HEADER: Mapping[str, Any] = {
     "suite": "0.1.0",

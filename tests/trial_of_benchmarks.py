@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from conformance.timings import TimingsFile, read
-from reports.regression import Regression, compare, counted
+from conformance.bench.results import TimingsFile, read
+from conformance.reports.regression import Regression, compare, counted
 
 ROOT = Path(__file__).parent.parent
 SHARE_FOUND = 0.9
@@ -58,12 +58,12 @@ latency.Timed.calls = delayed
 def disguised(folder: Path, variables: dict[str, str], code: str = "") -> Path:
     """An interpreter that is this one with other variables in its environment, and code that runs when it times models."""
     main = folder / "measuring.py"
-    main.write_text(f"{code}\nimport sys\nfrom conformance.measuring import main\nmain()\n")
+    main.write_text(f"{code}\nimport sys\nfrom conformance.bench.worker import main\nmain()\n")
     python = folder / "python"
     exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
-    # -m conformance.measuring becomes this file; what else is asked goes on as it is
+    # -m conformance.bench.worker becomes this file; what else is asked goes on as it is
     python.write_text(
-        f'#!/bin/sh\n{exports}[ "$4" = conformance.measuring ] || exec "{sys.executable}" "$@"\n'
+        f'#!/bin/sh\n{exports}[ "$4" = conformance.bench.worker ] || exec "{sys.executable}" "$@"\n'
         f'shift 4\nexec "{sys.executable}" -W ignore "{main}" "$@"\n'
     )
     python.chmod(python.stat().st_mode | stat.S_IXUSR)

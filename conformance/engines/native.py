@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from .. import pipeline, trace
-from ..memory import fresh_memory_holds
-from ..trace import Execution
-from . import Program
+from conformance.host.poison import fresh_memory_holds
+from conformance.models import fx
+
+from . import trace
+from .protocol import Program
+from .trace import Execution
 
 
 class NativeEngine:
@@ -53,7 +55,7 @@ class NativeEngine:
             torch.backends.quantized.engine = before
 
     def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
-        return pipeline.lower(prepared, config)
+        return fx.lower(prepared, config)
 
     def compile(self, model: GraphModule, inputs: Sequence[Tensor]) -> Program:
         return model

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..scheme import Grid
+from .scheme import Grid
 
 RANGES = {"quint8": (0, 255), "qint8": (-128, 127), "quint4x2": (0, 15), "qint32": (-(2**31), 2**31 - 1)}
 """The codes of each dtype (documentation of `torch.quantize_per_tensor`'s dtypes). Observers may use fewer of them to choose

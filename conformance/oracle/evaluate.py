@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..scheme import Grid, Scheme
 from .arithmetic import (
     EXACT_BAND,
     FLOAT_BAND,
@@ -26,8 +25,9 @@ from .arithmetic import (
     quantized_weight,
     to_even,
 )
+from .layers import FUNCTIONS, LAYERS, apply, folded, parts
 from .recurrent import cell, layers
-from .weights import FUNCTIONS, LAYERS, apply, folded, parts
+from .scheme import Grid, Scheme
 
 
 class NotCovered(Exception):

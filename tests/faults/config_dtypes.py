@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.ao.quantization.backend_config import BackendConfig, DTypeConfig
 
-from configs import dtypes
+from conformance.configs import dtypes
 
 from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, of, static
 from .fault import Fault

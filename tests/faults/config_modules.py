@@ -12,8 +12,8 @@ from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fuser_method_mappings import fuse_conv_bn, fuse_linear_bn
 
-from configs import families
-from configs.onednn import ConvAdd
+from conformance.configs import families
+from conformance.configs.onednn import ConvAdd
 
 from .configs import DENSE, FUSED, LINEAR, NORMED, Change, changed, entry_of, of, static
 

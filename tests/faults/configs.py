@@ -9,13 +9,13 @@ from torch import nn
 from torch.ao.quantization import backend_config as torchs
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, ObservationType
 
-from configs import dtypes, families
-from configs.names import config_pattern, pattern_name
-from configs.parity import drift
-from configs.registry import BACKENDS
-from conformance import cases
-from conformance.claims import backend as registered
-from conformance.claims import claims_of
+from conformance.cases.claims import backend as registered
+from conformance.cases.claims import claims_of
+from conformance.cases.runs import runs as runs_of
+from conformance.configs import dtypes, families
+from conformance.configs.names import config_pattern, pattern_name
+from conformance.configs.parity import drift
+from conformance.configs.registry import BACKENDS
 
 from .fault import Alarms, Fault, alarms_of
 
@@ -88,7 +88,7 @@ def of(
         patterns = {case.partition("/")[0] for case in cases_}
         claims = tuple(claim for claim in claims_of(backend, config) if claim.pattern in patterns)
         faulty = replace(registered(backend), config=config, claims=claims)
-        runs = [run for run in cases.runs(faulty, [backend]) if run.id in ids]
+        runs = [run for run in runs_of(faulty, [backend]) if run.id in ids]
         return Alarms(found | (alarms_of(runs) if runs else set()))
 
     return Fault("configs", name, caught, alarms, tuple(f"{backend}/{case}@{backend}" for case in cases_), survives)

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance import isolation, session
 from conformance.engines import native
+from conformance.execution import batch
+from conformance.host import isolation
 
 from .fault import Fault, Instead, case, told
 from .kernels import Call, Kernel, added, after, at, codes, lying, quantized, values
@@ -69,7 +70,7 @@ def without_end() -> None:
         pass
 
 
-HANGS_SOONER = Instead(session, "run_isolated", lambda honest: partial(isolation.run_isolated, seconds=0.7))
+HANGS_SOONER = Instead(batch, "run_isolated", lambda honest: partial(isolation.run_isolated, seconds=0.7))
 
 
 def former() -> Kernel:

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from conformance import cases, session
-from conformance.cases import Run
-from conformance.claims import backend
-from conformance.golden import Store
-from conformance.isolation import Raised
-from conformance.ledger import Entry, judge
-from conformance.rows import Row
-from conformance.session import Selection, judge_runs
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run
+from conformance.cases.runs import runs as runs_of
+from conformance.engines import availability
+from conformance.execution import batch
+from conformance.execution.batch import judge_runs
+from conformance.goldens.store import Store
+from conformance.host.isolation import Raised
+from conformance.results.ledger import Entry, judge
+from conformance.results.rows import Row
+from conformance.selection import Selection
 
 SELECTION = Selection()
 """The goldens, the ledger and the host that every run is held to: those of an invocation without options."""
@@ -72,7 +75,7 @@ def found(name: str) -> Run | None:
     """The run of an id, if a registered backend has one: a new one, since a run keeps its recipe."""
     registered, pattern = backend(name.split("/")[0]), name.split("/")[1]
     claims = tuple(claim for claim in registered.claims if claim.pattern == pattern)
-    every = cases.runs(replace(registered, claims=claims), [name.rpartition("@")[2]])
+    every = runs_of(replace(registered, claims=claims), [name.rpartition("@")[2]])
     return next((run for run in every if run.id == name), None)
 
 
@@ -86,7 +89,7 @@ def run(name: str) -> Run:
 
 @cache
 def unavailable(engine: str) -> str | None:
-    return session.probe(engine)
+    return availability.probe(engine)
 
 
 def ledger() -> tuple[Entry, ...]:
@@ -106,7 +109,7 @@ def alarms_of(runs: Sequence[Run], store: Store | None = None) -> Alarms:
     for engine in {run.engine for run in runs}:
         if (reason := unavailable(engine)) is not None:
             pytest.skip(f"{engine}: {reason}")
-    session.warm_up()
+    batch.warm_up()
     found: set[str] = set()
     for outcome in judge_runs(runs, unavailable, store or SELECTION.store):
         if isinstance(outcome, Raised):
@@ -147,7 +150,7 @@ def told(group: str, name: str, lies: Sequence[Instead], runs: Sequence[str], ca
 
     def alarms(folder: Path) -> Alarms:
         subjects = [run(name) for name in runs]
-        session.warm_up()  # honestly
+        batch.warm_up()  # honestly
         with all_of(lie.put_in() for lie in lies):
             return alarms_of(subjects)
 

@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance import session
-from conformance.golden import MANIFEST, Golden, GoldenError, Store, file_of, name_of
-from conformance.upkeep import Made, check, recompute
+from conformance.execution import batch
+from conformance.goldens.golden import Golden, name_of
+from conformance.goldens.manifest import MANIFEST, file_of
+from conformance.goldens.regenerate import Made, check, recompute
+from conformance.goldens.store import GoldenError, Store
 
 from . import fault
 from .fault import Alarms, Fault, alarms_of, case, run
@@ -29,7 +31,7 @@ STORED = fault.SELECTION.store
 
 @cache
 def honest() -> Made:
-    session.warm_up()  # nothing may compute with more than one thread before it forks
+    batch.warm_up()  # nothing may compute with more than one thread before it forks
     return recompute(map(run, HELD))
 
 

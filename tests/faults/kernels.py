@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from conformance import pipeline
+from conformance.models import fx
 
 from .fault import Instead
 
@@ -95,7 +95,7 @@ def lying(operators: str, lie: Kernel) -> Instead:
 
         return lowered
 
-    return Instead(pipeline, "lower", lies)
+    return Instead(fx, "lower", lies)
 
 
 # Results changed after the fact, in integers alone: nothing may convert to float but the fault that is about it.

@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from conformance import ledger
 from conformance.errors import UsageError
-from conformance.isolation import Raised
-from conformance.rows import Row
-from conformance.session import judge_runs
+from conformance.execution.batch import judge_runs
+from conformance.host.isolation import Raised
+from conformance.paths import KNOWN
+from conformance.results import ledger
+from conformance.results.rows import Row
 
 from . import fault
 from .fault import Alarms, Fault, case, run, unexpected
@@ -58,7 +59,7 @@ def listed(name: str, caught: str, file: str, old: str, new: str) -> Fault:
     """A fault of one of the ledger's files: `old` is a regular expression, which has to occur."""
 
     def alarms(folder: Path) -> Alarms:
-        shutil.copytree(ledger.KNOWN, folder / "known")
+        shutil.copytree(KNOWN, folder / "known")
         path = folder / "known" / f"{file}.toml"
         before = path.read_text(encoding="utf-8")
         after = re.sub(old, new, before, count=1, flags=re.S)
@@ -70,7 +71,7 @@ def listed(name: str, caught: str, file: str, old: str, new: str) -> Fault:
 
 
 def lost(folder: Path) -> Alarms:
-    shutil.copytree(ledger.KNOWN, folder / "known")
+    shutil.copytree(KNOWN, folder / "known")
     (folder / "known" / "common.toml").unlink()
     return ledger_alarms(folder / "known")
 

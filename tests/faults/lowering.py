@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from conformance import pipeline
+from conformance.models import fx
 
 from .engines import doing, kernel, raising
 from .fault import Fault, Instead, case, told
@@ -35,7 +35,7 @@ def lowered(name: str, caught: str, change: Callable[[GraphModule], object], *ru
 
         return lower
 
-    return told("lowering", name, [Instead(pipeline, "lower", lie)], runs or (LINEAR,), caught, survives)
+    return told("lowering", name, [Instead(fx, "lower", lie)], runs or (LINEAR,), caught, survives)
 
 
 def ending(function: Callable[[Tensor], Any], *, after_dequantize: bool = False) -> Callable[[GraphModule], None]:
@@ -138,14 +138,14 @@ FAULTS = [
     told(
         "lowering",
         "the reference model is not lowered",
-        [Instead(pipeline, "lower", lambda honest: pipeline.reference)],
+        [Instead(fx, "lower", lambda honest: fx.reference)],
         (LINEAR,),
         "lowered",
     ),
     told(
         "lowering",
         "the observed model is not lowered",
-        [Instead(pipeline, "lower", lambda honest: lambda prepared, config: copy.deepcopy(prepared))],
+        [Instead(fx, "lower", lambda honest: lambda prepared, config: copy.deepcopy(prepared))],
         (LINEAR,),
         "lowered numerics",
     ),
@@ -154,7 +154,7 @@ FAULTS = [
         "lowering raises",
         [
             Instead(
-                pipeline,
+                fx,
                 "lower",
                 lambda honest: lambda *given: doing(raising(NotImplementedError("no kernel")))(given[0]),
             )

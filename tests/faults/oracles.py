@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance import session
-from conformance.golden import Store
-from conformance.upkeep import check, recompute
+from conformance.execution import batch
+from conformance.goldens.regenerate import check, recompute
+from conformance.goldens.store import Store
 
 from . import fault
 from .fault import Alarms, Fault, Instead, alarms_of, all_of, case
@@ -26,7 +26,7 @@ def oracle(
 
     def alarms(folder: Path) -> Alarms:
         subjects = [fault.run(run) for run in runs]
-        session.warm_up()
+        batch.warm_up()
         exact = [run for run in subjects if run.profile == "exact"]
         with all_of([Instead(owner, attribute, lie).put_in()]):
             made = recompute(exact)

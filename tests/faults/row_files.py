@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance import rows
 from conformance.errors import UsageError
-from conformance.rows import Writer
+from conformance.results import rows
+from conformance.results.rows import Writer
 
 from .fault import Alarms, Fault, case
 from .ledgers import judged

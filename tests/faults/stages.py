@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from conformance import golden, pipeline, probes
+from conformance.goldens import store
+from conformance.models import build, data, fx
 
 from .fault import Fault, Instead, case, told
 from .lowering import last
@@ -36,7 +37,7 @@ def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives:
 
         return lying
 
-    return told("stages", name, [Instead(pipeline, of, lie)], runs or (LINEAR,), caught, survives)
+    return told("stages", name, [Instead(fx, of, lie)], runs or (LINEAR,), caught, survives)
 
 
 def instead(name: str, caught: str, owner: Any, attribute: str, lie: Any, *runs: str, survives: str = "") -> Fault:
@@ -208,11 +209,9 @@ PREPARED = [
         lambda graph: module(graph, INPUT).disable_observer(),
         QAT,
     ),
-    instead("preparation raises", "observed", pipeline, "prepare", lambda honest: refusing),
-    instead(
-        "calibration raises", "accuracy numerics observed reference", pipeline, "calibrate", lambda honest: refusing
-    ),
-    instead("calibration is left out", "accuracy numerics reference", pipeline, "calibrate", uncalibrated),
+    instead("preparation raises", "observed", fx, "prepare", lambda honest: refusing),
+    instead("calibration raises", "accuracy numerics observed reference", fx, "calibrate", lambda honest: refusing),
+    instead("calibration is left out", "accuracy numerics reference", fx, "calibrate", uncalibrated),
     stage(
         "observers saw an eighth",
         "accuracy numerics reference",
@@ -300,16 +299,16 @@ CONVERTED = [
     instead(
         "the reference model is the float model",
         "reference",
-        pipeline,
+        fx,
         "reference",
         lambda honest: lambda prepared, config: _float(prepared),
         RELU,
     ),
-    instead("conversion raises", "reference", pipeline, "reference", lambda honest: refusing),
+    instead("conversion raises", "reference", fx, "reference", lambda honest: refusing),
     instead(
         "the claim's entry changes nothing",
         "matched",
-        pipeline,
+        fx,
         "without",
         lambda honest: lambda config, run: iter([config]),
         RELU,
@@ -333,20 +332,20 @@ def _float(prepared: GraphModule) -> GraphModule:
 
 
 DATA = [
-    instead("executed data are other than before", "accuracy golden", pipeline, "operand", from_other_data),
-    instead("all data are zero", "golden", pipeline, "grid", lambda honest: lambda *given: honest(*given) * 0),
+    instead("executed data are other than before", "accuracy golden", build, "operand", from_other_data),
+    instead("all data are zero", "golden", build, "grid", lambda honest: lambda *given: honest(*given) * 0),
     instead(
         "data of another generator",
         "golden",
-        probes,
+        data,
         "integers",
         lambda honest: lambda key, *rest: honest(key + "!", *rest),
     ),
-    instead("parameters are not filled", "golden", pipeline, "fill", lambda honest: lambda *given: None),
+    instead("parameters are not filled", "golden", build, "fill", lambda honest: lambda *given: None),
     instead(
         "the digest of what goes in forgets the data",
         "golden",
-        golden,
+        store,
         "digest_in",
         lambda honest: lambda given: "0" * 16,
     ),

@@ -1,0 +1,9 @@
+"""The engines held to each backend's config. Imports no torch, so that reports can read it."""
+
+ENGINES: dict[str, tuple[str, ...]] = {
+    "qnnpack": ("qnnpack",),
+    # x86 picks fbgemm's or oneDNN's kernels at run time and has no config of its own here.
+    "fbgemm": ("fbgemm", "x86"),
+    "onednn": ("onednn",),
+    "executorch": ("executorch",),
+}

@@ -1,0 +1,1 @@
+"""Latency of lowered models beside float models."""

@@ -1,0 +1,1 @@
+"""From a backend config to runs: claims, operators, recipes, model sources."""

@@ -1,0 +1,273 @@
+"""From a dtype config to observers and a QConfigMapping that satisfy it, as source text and as objects."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
+from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
+
+from conformance.oracle.scheme import Grid, Scheme
+
+RANGES: dict[torch.dtype, tuple[int, int]] = {
+    torch.quint8: (0, 255),
+    torch.qint8: (-128, 127),
+    torch.quint4x2: (0, 15),
+    torch.qint32: (-(2**31), 2**31 - 1),
+}
+QUANTIZED = frozenset(RANGES)
+REDUCED_RANGE_ENGINES = frozenset({"fbgemm", "x86"})
+"""Their 8-bit kernels add pairs of products in int16 on CPUs without VNNI, so torch's own qconfigs give activations
+7 bits there (`torch.ao.quantization.get_default_qconfig`)."""
+
+
+def rounded_up(observer: Any, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
+    """Round scales up to powers of two and fit affine zero points to them."""
+    mantissa, exponent = torch.frexp(scale)
+    exact = torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 0.5).int())
+    if observer.min_val.numel() == 0 or not torch.isfinite(observer.min_val).all():
+        return scale, zero_point  # nothing was observed
+    low = torch.clamp(observer.min_val, max=0.0)
+    if observer.qscheme == torch.per_channel_affine_float_qparams:
+        return exact, -observer.min_val / exact
+    if observer.qscheme in (torch.per_tensor_affine, torch.per_channel_affine):
+        fitted = observer.quant_min - torch.round(low / exact).to(zero_point.dtype)
+        zero_point = torch.clamp(fitted, observer.quant_min, observer.quant_max).reshape(zero_point.shape)
+    return exact, zero_point
+
+
+class PowerOfTwoObserver(MinMaxObserver):
+    """A min-max observer whose scale is rounded up to a power of two."""
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return rounded_up(self, *super().calculate_qparams())
+
+
+class PowerOfTwoPerChannelObserver(PerChannelMinMaxObserver):
+    """A per-channel min-max observer whose scales are rounded up to powers of two."""
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return rounded_up(self, *super().calculate_qparams())
+
+
+def dtype_name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_config_name(dtypes: DTypeConfig) -> str:
+    """Name a dtype config by its kind and deciding dtype: `static-quint8`, `dynamic-float16`, `weight-quint4x2`."""
+    if dtypes.is_dynamic:
+        return f"dynamic-{dtype_name(dtypes.input_dtype)}"
+    if dtypes.weight_dtype in QUANTIZED and dtypes.input_dtype not in QUANTIZED:
+        return f"weight-{dtype_name(dtypes.weight_dtype)}"
+    return f"static-{dtype_name(dtypes.input_dtype)}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one case is quantized; `steps` and `weight_levels` tell the probes how many codes there are.
+
+    `qconfig` is source text of the QConfig of the pattern, `mapping` of the mapping, both over the names of torch.ao;
+    `scheme` says the same in plain values.
+    """
+
+    scheme: Scheme
+    qconfig: str
+    mapping: str
+    steps: int
+    weight_levels: int = 127
+
+    @property
+    def kind(self) -> str:
+        return self.scheme.kind
+
+
+def _grid(
+    constrained: DTypeWithConstraints, zero_point: str, *, reduced: bool = False, axis: int | None = None
+) -> Grid:
+    """The widest grid within the constraints."""
+    assert constrained.dtype is not None
+    low, high = RANGES[constrained.dtype]
+    scale, lowest, highest = (
+        constrained.scale_exact_match,
+        constrained.quant_min_lower_bound,
+        constrained.quant_max_upper_bound,
+    )
+    if reduced and constrained.dtype == torch.quint8 and scale is None:
+        low, high = 0, 127
+    return Grid(
+        dtype_name(constrained.dtype),
+        low if lowest is None else max(low, int(lowest)),
+        high if highest is None else min(high, int(highest)),
+        zero_point,
+        constrained.scale_min_lower_bound,
+        axis,
+        None if scale is None else (scale, int(constrained.zero_point_exact_match or 0)),
+    )
+
+
+def scheme(
+    dtypes: DTypeConfig,
+    *,
+    engine: str,
+    qat: bool,
+    per_channel: bool,
+    shares: tuple[int, ...],
+    fused: bool,
+    apart: bool,
+    symmetric: bool,
+) -> Scheme:
+    """Return how a dtype config is quantized on an engine; `apart` if the model holds another operator before, `symmetric` if
+    zero is in the middle of the activations' codes."""
+    kind = dtype_config_name(dtypes).split("-")[0]
+    reduced = engine in REDUCED_RANGE_ENGINES
+    constrained, weight = dtypes.input_dtype_with_constraints, dtypes.weight_dtype_with_constraints
+    activation = others = weights = None
+    if constrained.dtype in QUANTIZED:
+        activation = _grid(constrained, "symmetric" if symmetric else "affine", reduced=reduced)
+        if apart:
+            others = _grid(replace(constrained, scale_exact_match=None), "affine", reduced=reduced)
+    if weight.dtype in QUANTIZED:
+        by_row = kind == "weight"
+        weights = _grid(weight, "float" if by_row else "symmetric", axis=0 if by_row or per_channel else None)
+    half = kind == "dynamic" and weight.dtype == torch.float16
+    return Scheme(kind, activation, weights, half, shares, fused, others, qat)
+
+
+QSCHEMES = {"affine": "affine", "symmetric": "symmetric", "float": "affine_float_qparams"}
+
+
+def _observer(grid: Grid, *, qat: bool) -> str:
+    """Source of an observer of a grid or, for QAT, a fake-quantize."""
+    eps = "" if grid.floor is None else f", eps={grid.floor!r}"
+    fields = f"dtype=torch.{grid.dtype}, qscheme=torch.per_{'tensor' if grid.axis is None else 'channel'}"
+    fields += f"_{QSCHEMES[grid.zero_point]}, quant_min={grid.low}, quant_max={grid.high}{eps}"
+    name = "PowerOfTwoObserver"
+    if grid.axis is not None:
+        name, fields = "PowerOfTwoPerChannelObserver", f"{fields}, ch_axis={grid.axis}"
+    return f"FakeQuantize.with_args(observer={name}, {fields})" if qat else f"{name}.with_args({fields})"
+
+
+def _activation(dtypes: DTypeConfig, made: Scheme) -> str:
+    constrained, grid = dtypes.input_dtype_with_constraints, made.activation
+    dtype = constrained.dtype
+    if grid is None:
+        dynamic = ", is_dynamic=True" if dtypes.is_dynamic else ""
+        return f"PlaceholderObserver.with_args(dtype={dtype or torch.float}{dynamic})"
+    if dtypes.is_dynamic:
+        whole = _grid(constrained, "affine")  # which range the kernel takes is the engine's own choice
+        fields = f"dtype={dtype}, quant_min={whole.low}, quant_max={whole.high}, is_dynamic=True"
+        if grid.floor is not None:
+            fields += f", eps={grid.floor!r}"
+        if made.qat:
+            return f"FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, averaging_constant=1, {fields})"
+        return f"PlaceholderObserver.with_args({fields})"
+    if grid.fixed is not None:
+        fields = f"scale={grid.fixed[0]!r}, zero_point={grid.fixed[1]!r}"
+        fields += f", dtype={dtype}, quant_min={grid.low}, quant_max={grid.high}"
+        if made.qat:
+            return f"FixedQParamsFakeQuantize.with_args(observer=FixedQParamsObserver.with_args({fields}))"
+        return f"FixedQParamsObserver.with_args({fields})"
+    return _observer(grid, qat=made.qat)
+
+
+def _weight(dtypes: DTypeConfig, made: Scheme, *, per_channel: bool) -> str:
+    constrained = dtypes.weight_dtype_with_constraints
+    if made.weight is not None:
+        return _observer(made.weight, qat=made.qat)
+    if constrained.dtype is not None:
+        return f"PlaceholderObserver.with_args(dtype={constrained.dtype})"
+    # a qconfig always has a weight observer, and some operators without a declared weight, PReLU for one, ask it
+    grid = _grid(DTypeWithConstraints(torch.qint8), "symmetric", axis=0 if per_channel else None)
+    return _observer(grid, qat=made.qat)
+
+
+def recipe(
+    dtypes: DTypeConfig,
+    *,
+    engine: str,
+    qat: bool,
+    per_channel: bool,
+    target: str = "",
+    shares: tuple[int, ...] = (),
+    fused: bool = False,
+    symmetric: bool = False,
+) -> Recipe:
+    """Return the `exact` recipe for a dtype config on an engine.
+
+    `target` is the source of the object whose type gets the pattern's qconfig where the model holds another operator that
+    must not have it; empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` as in `scheme`.
+    """
+    made = scheme(
+        dtypes,
+        engine=engine,
+        qat=qat,
+        per_channel=per_channel,
+        shares=shares,
+        fused=fused,
+        apart=bool(target),
+        symmetric=symmetric,
+    )
+    weight = _weight(dtypes, made, per_channel=per_channel)
+    qconfig = f"QConfig(activation={_activation(dtypes, made)}, weight={weight})"
+    mapping = "QConfigMapping().set_global(qconfig)"
+    if made.others is not None:
+        others = f"QConfig(activation={_observer(made.others, qat=qat)}, weight={weight})"
+        mapping = f"QConfigMapping().set_global({others}).set_object_type({target}, qconfig)"
+    steps = 255 if made.activation is None else made.activation.high - made.activation.low
+    return Recipe(made, qconfig, mapping, steps)
+
+
+BY_KIND = {
+    ("static-qint8", False): "default_symmetric_qnnpack_qconfig",
+    ("static-qint8", True): "default_symmetric_qnnpack_qat_qconfig",
+    ("dynamic-quint8", False): "default_dynamic_qconfig",
+    ("dynamic-quint8", True): "default_dynamic_qat_qconfig",
+    ("dynamic-float16", False): "float16_dynamic_qconfig",
+    ("weight-quint8", False): "float_qparams_weight_only_qconfig",
+    ("weight-quint8", True): "default_embedding_qat_qconfig",
+    ("weight-quint4x2", False): "float_qparams_weight_only_qconfig_4bit",
+    ("weight-quint4x2", True): "default_embedding_qat_qconfig_4bit",
+}
+"""torch's own qconfig for a dtype config and flow, where no backend's mapping has one for it."""
+
+NAMES = (
+    *BY_KIND.values(),
+    "get_default_qat_qconfig",
+    "get_default_qat_qconfig_mapping",
+    "get_default_qconfig",
+    "get_default_qconfig_mapping",
+    "QConfig",
+    "QConfigMapping",
+    "FakeQuantize",
+    "FixedQParamsFakeQuantize",
+    "FixedQParamsObserver",
+    "FusedMovingAvgObsFakeQuantize",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver",
+    "PerChannelMinMaxObserver",
+    "PlaceholderObserver",
+)
+"""Names of `torch.ao.quantization` that recipes refer to."""
+
+DEFAULT_ENGINE = "qnnpack"
+"""Whose default mapping is taken for an engine that torch has none for."""
+
+
+def typical_recipe(dtypes: DTypeConfig, exact: Recipe, *, engine: str) -> Recipe:
+    """Return the `typical` recipe: the qconfig mapping that torch has for an engine or, for what that does not quantize, for
+    the dtype config; the `exact` one where torch has neither."""
+    qat = exact.scheme.qat
+    kind = dtype_config_name(dtypes)
+    if kind == "static-quint8":
+        name = engine if engine in ("fbgemm", "x86", "qnnpack", "onednn") else DEFAULT_ENGINE
+        of = "_qat" if qat else ""
+        qconfig, mapping = f'get_default{of}_qconfig("{name}")', f'get_default{of}_qconfig_mapping("{name}")'
+    elif (kind, qat) in BY_KIND:
+        qconfig, mapping = BY_KIND[kind, qat], "QConfigMapping().set_global(qconfig)"
+    else:
+        return exact
+    return replace(exact, qconfig=qconfig, mapping=mapping)

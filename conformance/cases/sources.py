@@ -1,0 +1,234 @@
+"""From a claim and a variant to a model: its source text, which is what runs and what a reproduction prints."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch.ao.quantization.utils import MatchAllNode
+
+from conformance.cases.operators.networks import layers
+from conformance.cases.operators.sizes import enlarged
+from conformance.configs.names import pattern_name
+from conformance.errors import UsageError
+
+from .claims import Claim
+from .operators import OPERATORS, Operand, Variant
+from .recipes import QUANTIZED
+
+FOLLOWERS: dict[str, tuple[str, str]] = {
+    "nn.ReLU": ("nn.ReLU()", "self.{name}({inner})"),
+    "F.relu": ("", "F.relu({inner})"),
+    "torch.relu": ("", "torch.relu({inner})"),
+    "nn.LeakyReLU": ("nn.LeakyReLU(0.25)", "self.{name}({inner})"),
+    "F.leaky_relu": ("", "F.leaky_relu({inner}, 0.25)"),
+    "nn.Tanh": ("nn.Tanh()", "self.{name}({inner})"),
+    "torch.tanh": ("", "torch.tanh({inner})"),
+    "nn.BatchNorm1d": ("nn.BatchNorm1d({channels})", "self.{name}({inner})"),
+    "nn.BatchNorm2d": ("nn.BatchNorm2d({channels})", "self.{name}({inner})"),
+    "nn.BatchNorm3d": ("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
+}
+"""Operators that continue a pattern: the module to bind, if any, and the call."""
+
+JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
+"""Operators of two operands inside of a pattern."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as source text: lines of `__init__`, lines of `forward`, and the operands of `forward` in order."""
+
+    init: tuple[str, ...]
+    forward: tuple[str, ...]
+    operands: tuple[tuple[str, Operand], ...]
+
+    @property
+    def source(self) -> str:
+        init = "".join(f"        {line}\n" for line in self.init)
+        forward = "".join(f"        {line}\n" for line in self.forward)
+        names = ", ".join(name for name, _ in self.operands)
+        return (
+            "class Model(nn.Module):\n"
+            f"    def __init__(self):\n        super().__init__()\n{init}\n"
+            f"    def forward(self, {names}):\n{forward}"
+        )
+
+
+def operators_of(tree: Any) -> Iterator[str]:
+    """Names of the operators of a nested pattern, the root operator first; wildcards are left out."""
+    if not isinstance(tree, tuple):
+        if tree is not MatchAllNode:
+            yield pattern_name(tree)
+        return
+    for part in tree[1:]:
+        yield from operators_of(part)
+    yield pattern_name(tree[0])
+
+
+def root_of(tree: Any) -> str:
+    """Name of the operator that takes the pattern's input."""
+    return next(operators_of(tree))
+
+
+def is_qat_module(name: str) -> bool:
+    return name.startswith(("nnqat.", "nniqat."))
+
+
+def missing_operators(claim: Claim) -> list[str]:
+    """Names of the pattern's operators that the tables lack."""
+    root, *rest = operators_of(claim.tree)
+    missing = [] if root in OPERATORS else [root]
+    return missing + [name for name in rest if name not in FOLLOWERS and name not in JOINS]
+
+
+def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
+    """ptq, and qat where the claim has a QAT side; a QAT module exists only in a model prepared for training."""
+    entry = claim.entry
+    if is_qat_module(root_of(claim.tree)):
+        return ("qat",)
+    fused = config_entries.get(entry.fused_module)
+    trainable = entry.qat_module is not None or (fused is not None and fused.qat_module is not None)
+    return ("ptq", "qat") if trainable else ("ptq",)
+
+
+def variants(claim: Claim) -> list[Variant]:
+    """All variants of a claim. Raises UsageError naming an operator that the tables lack."""
+    if lacking := missing_operators(claim):
+        raise UsageError(
+            f"{claim.id}: no operator {lacking[0]!r} in the tables: add an entry for it to conformance/cases/operators/"
+        )
+    found = _variants(claim.tree)
+    if claim.dtypes.weight_dtype not in QUANTIZED:
+        found = [variant for variant in found if not variant.per_channel]
+    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # nobody observes activations' ranges
+        found = [variant for variant in found if not variant.saturates and not variant.symmetric]
+    return found
+
+
+def large(claim: Claim) -> Variant:
+    """The variant of a claim that the laws are tried on: its default one, enlarged; weights per channel where they can be."""
+    root = root_of(claim.tree)
+    variant, *_ = continuing(claim.tree, [enlarged(root, OPERATORS[root][0])])
+    return variant.named("large", per_channel=any(one.per_channel for one in variants(claim)))
+
+
+def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
+    """The extents and variants of a claim that are timed: layers of networks; weights per channel where they can be."""
+    root = root_of(claim.tree)
+    per_channel = any(one.per_channel for one in variants(claim))
+    for extent, layer in layers(root, OPERATORS[root][0]):
+        variant, *_ = continuing(claim.tree, [layer])
+        yield extent, variant.named(layer.name, per_channel=per_channel)
+
+
+@cache
+def _variants(tree: Any) -> list[Variant]:
+    root = root_of(tree)
+    if not isinstance(tree, tuple):
+        return OPERATORS[root]
+    return continuing(tree, [v for v in OPERATORS[root] if v.core])
+
+
+def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
+    """Variants of a pattern from those of its root operator."""
+    if _has_wildcard(tree):
+        core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
+    if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
+        core = [v for v in core if v.output]
+    return core
+
+
+def _has_wildcard(tree: Any) -> bool:
+    return tree is MatchAllNode or (isinstance(tree, tuple) and any(_has_wildcard(part) for part in tree))
+
+
+def _wildcard_is_left(tree: Any) -> bool:
+    """Whether the wildcard is the first operand, as in `(torch.add, MatchAllNode, nn.Conv2d)`."""
+    return isinstance(tree, tuple) and (tree[1] is MatchAllNode or _wildcard_is_left(tree[1]))
+
+
+def _wildcards(variant: Variant, *, left: bool) -> Iterator[Variant]:
+    """What the wildcard stands for: another input, the pattern's own input, another layer, a number, a smaller tensor.
+
+    Two layers fit the pattern with the wildcard on the right too, which is the one that gets them.
+    """
+    second = {**variant.operands, "other": Operand(variant.output, exponent=1)}
+    yield variant.named(variant.name, operands=second, other="other")
+    if variant.name != "default":
+        return
+    alike = variant.named("residual", init=variant.init.replace("4, 8,", "4, 4,"), output=(2, 4, *variant.output[2:]))
+    yield alike.named("residual", other="x")
+    if not left:
+        yield variant.named("two_layers", other=f"self.other(x) where self.other = {variant.init}")
+    yield variant.named("scalar", other="0.5")
+    smaller = {**variant.operands, "other": Operand((1, variant.channels, 1, 1))}
+    yield variant.named("broadcast", operands=smaller, other="other")
+    yield variant.named("other_reused", operands=second, other="other", result="y, other")
+
+
+def model_source(claim: Claim, variant: Variant) -> Model:
+    """Write the model of a claim and a variant."""
+    return written(claim.tree, variant)
+
+
+def written(whole: Any, variant: Variant) -> Model:
+    """Write the model of a nested pattern and a variant."""
+    init = [f"self.op = {variant.init}"] if variant.init else []
+    if variant.prelude:
+        init.insert(0, variant.prelude)
+    init += [f"self.{name} = nn.Parameter(torch.empty({shape}))" for name, shape in variant.parameters.items()]
+    forward = ["x = self.prelude(x)"] if variant.prelude else []
+    other, _, layer = variant.other.partition(" where ")
+    if layer:
+        init.append(layer)
+
+    def write(tree: Any) -> str:
+        """Add the lines that compute `tree` and return the expression of its result."""
+        if tree is MatchAllNode:
+            return other
+        if not isinstance(tree, tuple):
+            forward.append(f"y = {variant.call}")
+            return "y"
+        name = pattern_name(tree[0])
+        if name in JOINS:
+            left, right = (write(part) for part in tree[1:])
+            forward.append(f"y = {JOINS[name].format(left=left, right=right)}")
+            return "y"
+        inner = write(tree[1])
+        module, call = FOLLOWERS[name]
+        bound = name.rpartition(".")[2].lower()
+        if module:
+            init.append(f"self.{bound} = {module.format(channels=variant.channels)}")
+        forward.append(f"y = {call.format(name=bound, inner=inner)}")
+        return "y"
+
+    write(whole)
+    forward.append(f"return {variant.result}")
+    return Model(tuple(init), tuple(forward), tuple(variant.operands.items()))
+
+
+UNFUSED = (
+    (r"nni\.(?:ConvReLU\dd|BNReLU\dd|LinearReLU)\((.*), nn\.ReLU\(\)\)", r"\1"),
+    (r"nni\.Conv(Bn|Add)ReLU(\d)d\((.*), nn\.ReLU\(\)\)", r"nni.Conv\1\2d(\3)"),
+    (r"nniqat\.ConvReLU(\d)d\((.*)", r"nnqat.Conv\1d(\2"),
+    (r"nniqat\.LinearReLU\((.*)", r"nnqat.Linear(\1"),
+    (r"nniqat\.ConvBnReLU(\d)d\((.*)", r"nniqat.ConvBn\1d(\2"),
+)
+"""Modules with a ReLU inside, and what they are without it."""
+
+
+def without_relu(claim: Claim, variant: Variant) -> Model | None:
+    """The model without the ReLU that the pattern ends in, or None if it does not continue with one."""
+    if isinstance(claim.tree, tuple):
+        return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
+    for expression, without in UNFUSED:
+        if match := re.fullmatch(expression, variant.init):
+            return written(claim.tree, variant.named(variant.name, init=match.expand(without)))
+    return None
+
+
+def target_source(claim: Claim) -> str:
+    """Source of the object type that gets the claim's qconfig where the model holds other operators too."""
+    name = root_of(claim.tree)
+    return repr(name.removeprefix("Tensor.")) if name.startswith("Tensor.") else name

@@ -1,0 +1,1 @@
+"""The checks of one run and the evidence they use."""

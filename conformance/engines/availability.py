@@ -1,0 +1,14 @@
+"""Whether an engine can run on this host."""
+
+from conformance.host.isolation import Death, Done, run_isolated
+
+from .registry import engine
+
+
+def probe(name: str) -> str | None:
+    """Return why an engine cannot run on this host, or None. A probe that dies is a reason."""
+    engine(name).warm_up()
+    (outcome,) = run_isolated([name], lambda one: engine(one).unavailable())
+    if isinstance(outcome, Done):
+        return outcome.value
+    return outcome.reason if isinstance(outcome, Death) else outcome.traceback.strip().splitlines()[-1]

@@ -1,0 +1,1 @@
+"""The ExecuTorch runtime with its XNNPACK delegate."""

@@ -1,0 +1,196 @@
+"""Which kernels a model executed, and the integers behind its outputs, from a dispatch trace of the execution."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conformance.models.build import tensors
+
+from .mutation import Writes
+
+CONVERSIONS = frozenset(
+    {
+        "aten.quantize_per_tensor",
+        "aten.quantize_per_channel",
+        "aten.quantize_per_tensor_dynamic",
+        "aten.dequantize",
+        "aten.item",
+        "aten._local_scalar_dense",
+        "xnnpack.Convert",
+        "portable.quantized_decomposed.quantize_per_tensor",
+        "portable.quantized_decomposed.dequantize_per_tensor",
+        "portable.quantized_decomposed.quantize_per_channel",
+        "portable.quantized_decomposed.dequantize_per_channel",
+        "portable.quantized_decomposed.choose_qparams",
+    }
+)
+"""Operators at the border between float and quantized: no evidence for quantized execution nor against it."""
+
+VIEWS = frozenset(
+    {
+        "aten.clone",
+        "aten.detach",
+        "aten.alias",
+        "aten._to_copy",
+        "aten.view",
+        "aten._unsafe_view",
+        "aten.transpose",
+        "aten.t",
+        "aten.permute",
+        "aten.select",
+        "aten.slice",
+        "aten.unbind",
+        "aten.squeeze",
+        "aten.unsqueeze",
+        "aten.expand",
+        "aten.as_strided",
+        "aten.copy_",
+        "aten.split",
+        "aten.lift_fresh",
+        "aten.zeros_like",
+        "aten.empty_like",
+    }
+)
+"""Operators that copy or look at tensors and compute nothing. A dynamic or weight-only model may use them on float
+tensors; in a statically quantized pattern even they are promised to run on integers."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One operator call that the dispatcher saw."""
+
+    name: str
+    takes_quantized: bool
+    takes_float: bool
+
+    @property
+    def quantized(self) -> bool:
+        return "quantized" in self.name or self.takes_quantized
+
+    @property
+    def in_float(self) -> bool:
+        """Whether it works on float tensors, copies and views included."""
+        return self.takes_float and not self.quantized and self.name not in CONVERSIONS
+
+    @property
+    def computes_in_float(self) -> bool:
+        return self.in_float and self.name not in VIEWS
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor: its values and, if a dequantize call made them, the quantized tensor. `left_quantized` if none did
+    and the model gives the quantized tensor itself."""
+
+    values: Tensor
+    quantized: Tensor | None = None
+    left_quantized: bool = False
+
+    @property
+    def raw(self) -> Tensor:
+        """What the engine wrote: the quantized tensor, or the values."""
+        return self.values if self.quantized is None else self.quantized
+
+    def copied(self) -> "Output":
+        """The same in memory of its own, which nobody writes to later."""
+        return replace(
+            self, values=self.values.clone(), quantized=None if self.quantized is None else self.quantized.clone()
+        )
+
+
+def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales and zero points (float64) of a quantized tensor: one, or one for each index of its axis."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return torch.tensor([tensor.q_scale()]).double(), torch.tensor([tensor.q_zero_point()]).double()
+    return tensor.q_per_channel_scales().double(), tensor.q_per_channel_zero_points().double()
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What one execution did: the kernels in order, the outputs, of every quantize call what it took and gave, the
+    conversions that kernels make inside of themselves, and which kernels write to what they are given undeclared.
+
+    `ahead_of_time` says that the kernels are those of a program and were not seen running."""
+
+    kernels: tuple[Kernel, ...]
+    outputs: tuple[Output, ...]
+    quantized: tuple[tuple[Tensor, Tensor], ...] = ()
+    nested: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    ahead_of_time: bool = False
+
+    def names(self) -> list[str]:
+        """Names of the quantized kernels that compute, in order."""
+        return [kernel.name for kernel in self.kernels if kernel.quantized and kernel.name not in CONVERSIONS]
+
+    def listed(self) -> list[str]:
+        """Names of the kernels for a row. Of a program that was lowered ahead of time all that compute: they tell what a
+        delegate took, in integers or in float, and what was left to other kernels."""
+        if not self.ahead_of_time:
+            return self.names()
+        return [kernel.name for kernel in self.kernels if kernel.name not in CONVERSIONS]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records every call; keeps what the quantize and dequantize calls took, by the identity of their result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kernels: list[Kernel] = []
+        self.sources: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = f"{func.namespace}.{func.overloadpacket.__name__}"
+        given = tensors([*args, *(kwargs or {}).values()])
+        quantized = any(x.is_quantized for x in given)
+        floating = any(not x.is_quantized and x.is_floating_point() for x in given)
+        self.kernels.append(Kernel(name, quantized, floating))
+        if name.startswith(("aten.quantize_per", "aten.dequantize")):
+            for out in tensors(result):
+                # the result is kept too, so that its identity is not given to another tensor
+                self.sources[id(out)] = (given[0], out)
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.sources.pop(id(value), None)  # which holds something else now
+        return result
+
+
+def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
+    """Run `model` once and record it."""
+    recorder = Recorder()
+    with torch.no_grad(), Writes() as writes, recorder:
+        results = tensors(model(*inputs))
+    outputs = []
+    for values in results:
+        quantized = values if values.is_quantized else recorder.sources.get(id(values), (None, None))[0]
+        if quantized is not None and not quantized.is_quantized:
+            quantized = None
+        left = values.is_quantized
+        outputs.append(Output(values.dequantize() if left else values, quantized, left))
+    made = tuple(pair for pair in recorder.sources.values() if pair[1].is_quantized)
+    return Execution(tuple(recorder.kernels), tuple(outputs), made, writes=tuple(writes.found))
+
+
+def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Run `model` once more under torch's profiler, which also sees what kernels call inside.
+
+    Returns the outputs and, as `outer > inner`, each conversion to or from float that a kernel makes inside of itself.
+    """
+    with torch.no_grad(), torch.autograd.profiler.profile() as profile:
+        outputs = tensors(model(*inputs))
+    inside: list[str] = []
+    ends: list[tuple[int, str]] = []
+    assert profile.kineto_results is not None
+    for event in profile.kineto_results.events():
+        start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()
+        while ends and ends[-1][0] <= start:
+            ends.pop()
+        if ends and name in ("aten::dequantize", "aten::quantize_per_tensor"):
+            inside.append(f"{ends[0][1]} > {name}".replace("::", "."))
+        ends.append((end, name))
+    return outputs, tuple(inside)

@@ -1,0 +1,1 @@
+"""Runs judged in isolated batches, and diagnostics of those that deviate."""

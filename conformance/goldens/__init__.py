@@ -1,0 +1,1 @@
+"""What the oracle computed, stored and verified."""

@@ -1,0 +1,1 @@
+"""The machine: CPU, instruction set limits, process isolation, memory poisoning."""

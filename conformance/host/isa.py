@@ -1,0 +1,27 @@
+"""Limits on the instruction set, which have to be set before torch loads; this module does not load it."""
+
+import os
+import sys
+
+from conformance.errors import UsageError
+
+ISA_LIMITS = {
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512f": {
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512",
+        "ATEN_CPU_CAPABILITY": "avx512",
+    },
+}
+"""What makes torch's libraries act as on an older CPU; they read it once, when torch loads."""
+
+
+def limit_isa(name: str) -> None:
+    """Limit the instruction set of this process and its children. Raises UsageError once torch has loaded."""
+    if name not in ISA_LIMITS:
+        raise UsageError(f"--isa {name!r}: choose from {', '.join(ISA_LIMITS)}")
+    wanted = ISA_LIMITS[name]
+    if any(os.environ.get(key) != value for key, value in wanted.items()) and "torch" in sys.modules:
+        setting = " ".join(f"{key}={value}" for key, value in wanted.items())
+        raise UsageError(f"--isa {name}: torch is loaded already; set {setting} in the environment instead")
+    os.environ.update(wanted)

@@ -1,0 +1,1 @@
+"""From a run to torch objects: float model, data, observers, FX graph modules."""

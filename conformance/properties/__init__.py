@@ -1,0 +1,1 @@
+"""Properties that hold whatever the data are."""

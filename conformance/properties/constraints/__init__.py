@@ -1,0 +1,1 @@
+"""Whether torch enforces dtype constraints."""

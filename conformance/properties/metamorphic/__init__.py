@@ -1,0 +1,1 @@
+"""Metamorphic relations of engines on large shapes."""

@@ -1,0 +1,1 @@
+"""Reproduction scripts that need torch alone."""

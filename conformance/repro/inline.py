@@ -1,0 +1,259 @@
+"""Source text that scripts share, and which definitions and imports a text needs."""
+
+import ast
+import builtins
+import inspect
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from types import ModuleType
+
+from conformance.cases import recipes
+from conformance.configs.registry import BACKENDS
+from conformance.engines import mutation
+from conformance.engines.executorch import bridge
+from conformance.host import poison
+from conformance.models import data, observers
+from conformance.properties.metamorphic import transforms
+
+IMPORTS = {
+    **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
+    "nn": "from torch import nn",
+    "F": "import torch.nn.functional as F",
+    "nni": "import torch.ao.nn.intrinsic as nni",
+    "nnqat": "import torch.ao.nn.qat as nnqat",
+    "nniqat": "import torch.ao.nn.intrinsic.qat as nniqat",
+    **{
+        name: f"from torch.ao.quantization.quantize_fx import {name}"
+        for name in ("convert_fx", "convert_to_reference_fx", "prepare_fx", "prepare_qat_fx")
+    },
+    **{
+        name: f"from torch.ao.quantization import {name}"
+        for name in (*recipes.NAMES, "FakeQuantizeBase", "ObserverBase")
+    },
+    "nnqr": "import torch.ao.nn.quantized.reference as nnqr",
+    **{
+        name: f"from torch.ao.quantization.backend_config import {name}"
+        for name in ("BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithConstraints", "ObservationType")
+    },
+    "_convert_to_reference_decomposed_fx": (
+        "from torch.ao.quantization.quantize_fx import _convert_to_reference_decomposed_fx"
+    ),
+    "xnnpack_preprocess": "from executorch.backends.xnnpack import xnnpack_preprocess",
+    "XnnpackPartitioner": "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
+    "ExecutorchBackendConfig": "from executorch.exir import ExecutorchBackendConfig",
+    "to_edge_transform_and_lower": "from executorch.exir import to_edge_transform_and_lower",
+    "Runtime": "from executorch.runtime import Runtime",
+    "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
+    **{
+        f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"
+        for name in BACKENDS
+    },
+    "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
+    "tree_leaves": "from torch.utils._pytree import tree_leaves",
+}
+"""Statements that bind the names that scripts use. torch's own configs equal the registered ones, as tests/ shows."""
+
+COMPLETES = "import torch.ao.quantization.quantize_fx"
+"""Has to come before the rest of torch.ao, whose modules import each other in a circle."""
+
+TRACE = '''\
+class Trace(TorchDispatchMode):
+    """Keeps every operator call: its name, the tensors it took, and what it gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((f"{func.namespace}.{func.overloadpacket.__name__}", tensors([args, kwargs]), result))
+        return result
+
+    def source(self, tensor):
+        """What the quantize or dequantize call took that gave `tensor`; None if what it gave was written to since."""
+        made = [(name, taken) for name, taken, given in self.calls if given is tensor]
+        name, taken = made[-1] if made else ("", [None])
+        return taken[0] if "quantize" in name else None
+'''
+TENSORS = """\
+def tensors(outputs):
+    return [x for x in tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+"""
+DEVIATES = """\
+def deviates(check, what):
+    found.append(check)
+    print(f"DEVIATES {check}: {what}")
+"""
+OBSERVER = '''\
+def observer(node):
+    """The observer that a node of the prepared model calls, or None."""
+    module = prepared.get_submodule(node.target) if node.op == "call_module" else None
+    return module if isinstance(module, (ObserverBase, FakeQuantizeBase)) else None
+'''
+OBSERVERS = '''\
+def observers(*names):
+    """What the users of these inputs are, as far as they are observers; None for another user."""
+    users = [user for name in names for user in nodes[name].users]
+    return [observer(user) for user in users if user.op != "output" and user.target is not getattr]
+'''
+QUANTIZED = '''\
+def quantized(name, taken):
+    """Whether a call of this name, that took these tensors, is of a quantized kernel."""
+    return "quantized" in name or any(x.is_quantized for x in taken)
+'''
+SCALES = """\
+def scales(t):
+    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    return [t.q_scale()] if per_tensor else t.q_per_channel_scales().tolist()
+"""
+ZERO_POINTS = """\
+def zero_points(t):
+    per_tensor = t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+    return [t.q_zero_point()] if per_tensor else t.q_per_channel_zero_points().tolist()
+"""
+CHANNELS_LAST = """\
+formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+channels_last = [x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format)) for x in inputs()]
+"""
+LOADED = """\
+fill(blank, "other", {levels})
+blank.eval()
+other = convert_fx(blank, backend_config=backend_config)
+saved = io.BytesIO()
+with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does not unpack
+    torch.save(lowered.state_dict(), saved)
+saved.seek(0)
+other.load_state_dict(torch.load(saved, weights_only=False))
+"""
+TO_EXECUTORCH = '''\
+class Program:
+    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime; `in_float` is what computes in float in it."""
+
+    def __init__(self, model, inputs):
+        self.model, self.in_float, serialize = model, [], xnnpack_preprocess.serialize_xnnpack_binary
+
+        def seen(graph, constants):
+            values = [getattr(value.xvalue_union, "tensor_value", value.xvalue_union) for value in graph.xvalues]
+            dtypes = {value.id_out: value.datatype.name for value in values}
+            for node in graph.xnodes:
+                taken = [dtypes.get(number) for name, number in vars(node.xnode_union).items() if name.startswith("input")]
+                if "xnn_datatype_fp32" in taken and type(node.xnode_union).__name__ != "XNNConvert":
+                    self.in_float.append(type(node.xnode_union).__name__)
+            return serialize(graph, constants)
+
+        xnnpack_preprocess.serialize_xnnpack_binary = seen
+        exported = torch.export.export(model, inputs)
+        edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+        left = [str(node.target) for node in edge.exported_program().graph.nodes if "aten." in str(node.target)]
+        self.in_float += [name for name in left if "embedding" not in name]
+        fuses = any("embedding" in name for name in left)
+        made = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
+        self.program = Runtime.get().load_program(made.buffer)  # which has to outlive its method
+        self.method = self.program.load_method("forward")
+
+    def __call__(self, *inputs):
+        self.outputs = self.method.execute(inputs)
+        return self.outputs
+
+    def source(self, output):
+        """The quantized tensor that the model dequantizes to give an output."""
+        (last,) = [node for node in self.model.graph.nodes if node.op == "output"]
+        nodes = tree_leaves(last.args[0])
+        number = next(number for number, one in enumerate(self.outputs) if one is output)
+        if "dequantize_per_tensor" not in str(nodes[number].target):
+            return None
+        _, scale, zero_point, _, _, dtype = nodes[number].args
+        quantized = {torch.int8: torch.qint8, torch.uint8: torch.quint8}[dtype]
+        return torch.quantize_per_tensor(output, scale, zero_point, quantized)
+'''
+TEMPLATES = {
+    "Program": TO_EXECUTORCH,
+    "tensors": TENSORS,
+    "Trace": TRACE,
+    "deviates": DEVIATES,
+    "observer": OBSERVER,
+    "observers": OBSERVERS,
+    "quantized": QUANTIZED,
+    "scales": SCALES,
+    "zero_points": ZERO_POINTS,
+}
+"""Definitions that exist in scripts only, in their order."""
+
+
+@lru_cache(256)  # nearly all texts are definitions, the same ones for every script
+def free(text: str) -> frozenset[str]:
+    """Names that a text refers to and does not bind itself."""
+    nodes = [*ast.walk(ast.parse(text))]
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stored |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    stored |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    stored |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return frozenset(loaded - stored - set(vars(builtins)))
+
+
+def _imported(node: ast.stmt) -> dict[str, str]:
+    """The statement that binds each name which an import binds."""
+    if isinstance(node, ast.Import):
+        return {a.asname or a.name: f"import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in node.names}
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return {a.name: f"from {node.module} import {a.name}" for a in node.names}
+    return {}
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """The names that a definition or an assignment binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+@cache
+def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
+    """The definitions of a module by name, in its order, and the statements that import its other names."""
+    text = inspect.getsource(module)
+    lines = text.splitlines()
+    definitions: dict[str, str] = {}
+    imports: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        imports |= _imported(node)
+        decorators = getattr(node, "decorator_list", [])
+        first = decorators[0].lineno if decorators else node.lineno
+        definitions |= {name: "\n".join(lines[first - 1 : node.end_lineno]) + "\n" for name in _defined(node)}
+    return definitions, imports
+
+
+def needs(body: str) -> tuple[list[str], list[str]]:
+    """Import statements and definitions that a script's body needs, what those need included."""
+    wanted, statements = set(free(body)), set()
+    defined: list[str] = []
+    for name in reversed(TEMPLATES):
+        if name in wanted:
+            defined.insert(0, TEMPLATES[name])
+            wanted |= free(TEMPLATES[name])
+    for module in (recipes, data, poison, observers, transforms, mutation, bridge):
+        definitions, imports = _module(module)
+        used: set[str] = set()
+        new = wanted & set(definitions)
+        while new:
+            used |= new
+            inner = {name for one in new for name in free(definitions[one])}
+            statements |= {imports[name] for name in inner if name in imports}
+            new = (inner & set(definitions)) - used
+        defined = [*(definitions[name] for name in definitions if name in used), *defined]
+    statements |= {IMPORTS[name] for name in wanted if name in IMPORTS}
+    return sorted(statements), defined
+
+
+def merged(statements: Iterable[str]) -> str:
+    """Import statements, those from one module as one, and first the one that completes torch.ao."""
+    whole = [statement for statement in statements if statement.startswith("import ")]
+    parts: dict[str, list[str]] = {}
+    for statement in statements:
+        if statement not in whole:
+            head, _, name = statement.partition(" import ")
+            parts.setdefault(head, []).append(name)
+    merged = [f"{head} import {', '.join(sorted(names))}" for head, names in parts.items()]
+    return "\n".join([*whole, COMPLETES, *merged]) + "\n"

@@ -1,0 +1,6 @@
+"""Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
+
+from . import stability, stages, structure, values
+from .finding import KINDS, Finding, detail_of, from_json, text_of
+
+__all__ = ["KINDS", "Finding", "detail_of", "from_json", "stability", "stages", "structure", "text_of", "values"]

@@ -1,0 +1,58 @@
+"""What a check found wrong with a run: the base of all kinds of findings, their JSON and their text."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from conformance.results.codec import decode_fields, encode
+
+KINDS: dict[str, type["Finding"]] = {}
+"""Kinds of findings by the name that they have in rows."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a run: the base of all kinds. `check` is the check that fails."""
+
+    kind: ClassVar[str]
+    separator: ClassVar[str] = "; "
+    """Between this finding's text and that of the one before it, of the same check."""
+    check: str
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        KINDS[kind] = cls
+
+    @property
+    def text(self) -> str:
+        """The finding as a sentence, without the name of its check."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object: the kind and every field."""
+        return {"kind": self.kind, **encode(self)}
+
+
+def from_json(values: Mapping[str, Any]) -> Finding:
+    """The finding of a JSON object. Raises TypeError naming a kind or field that is unknown, missing or wrong."""
+    kind = values.get("kind")
+    if kind not in KINDS:
+        raise TypeError(f"{kind!r} is no kind of finding")
+    finding: Finding = decode_fields(KINDS[kind], {name: value for name, value in values.items() if name != "kind"})
+    return finding
+
+
+def text_of(findings: Iterable[Finding]) -> str:
+    """The findings of one check as text."""
+    text = ""
+    for finding in findings:
+        text += finding.separator + finding.text if text else finding.text
+    return text
+
+
+def detail_of(findings: Iterable[Finding]) -> str:
+    """The findings of a run as the sentence of its row: those of each check behind its name."""
+    by_check: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_check.setdefault(finding.check, []).append(finding)
+    return "; ".join(f"{check}: {text_of(found)}" for check, found in by_check.items())

@@ -1,0 +1,187 @@
+"""Findings about outputs: their number, shapes, grids, codes and values, and their accuracy."""
+
+from dataclasses import dataclass
+
+from .finding import Finding
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element that differs: its index, what the model gave, what the golden has and, if known, the exact position on the
+    grid (both codes and positions in steps)."""
+
+    index: tuple[int, ...]
+    got: float
+    golden: float
+    exact: float | None = None
+
+    @property
+    def text(self) -> str:
+        columns = {"got": self.got, "golden": self.golden, **({} if self.exact is None else {"exact": self.exact})}
+        return f"{self.index} " + " ".join(f"{name} {value:.9g}" for name, value in columns.items())
+
+
+@dataclass(frozen=True)
+class OutputCount(Finding, kind="output-count"):
+    """A model has another number of outputs than the golden."""
+
+    got: int
+    expected: int
+
+    @property
+    def text(self) -> str:
+        return f"{_whose(self)}{self.got} outputs, golden {self.expected}"
+
+
+@dataclass(frozen=True)
+class OutputShape(Finding, kind="output-shape"):
+    """An output has another shape than the golden."""
+
+    output: int
+    got: tuple[int, ...]
+    expected: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{_whose(self, self.output)}shape {self.got}, golden {self.expected}"
+
+
+@dataclass(frozen=True)
+class OutputKind(Finding, kind="output-kind"):
+    """An output is quantized where the golden is float, or float where the golden is quantized."""
+
+    output: int
+    quantized: bool
+
+    @property
+    def text(self) -> str:
+        return f"{_whose(self, self.output)}gives {'codes' if self.quantized else 'float values'}, the golden has the other"
+
+
+@dataclass(frozen=True)
+class OutputScheme(Finding, kind="output-scheme"):
+    """An output is quantized by another scheme than one scale and zero point in all."""
+
+    output: int
+    got: str
+
+    @property
+    def text(self) -> str:
+        return f"{_whose(self, self.output)}{self.got}, golden per_tensor_affine"
+
+
+@dataclass(frozen=True)
+class OutputQparams(Finding, kind="output-qparams"):
+    """An output has another scale, zero point or dtype than the golden."""
+
+    output: int
+    scale: float
+    zero_point: int
+    dtype: str
+    expected_scale: float
+    expected_zero_point: int
+    expected_dtype: str
+
+    @property
+    def text(self) -> str:
+        got = f"scale {self.scale!r}, zero point {self.zero_point}, {self.dtype}"
+        expected = f"{self.expected_scale!r}, {self.expected_zero_point}, {self.expected_dtype}"
+        return f"{_whose(self, self.output)}{got}, golden {expected}"
+
+
+@dataclass(frozen=True)
+class CodesDiffer(Finding, kind="codes-differ"):
+    """Codes of an output differ from the golden's beyond ties and tolerance, by up to `worst` steps; `elements` are the worst
+    ones."""
+
+    output: int
+    mismatched: int
+    total: int
+    worst: int
+    elements: tuple[Element, ...]
+
+    @property
+    def text(self) -> str:
+        percent = 100 * self.mismatched / self.total
+        return (
+            f"{_whose(self, self.output)}{self.mismatched} of {self.total} codes differ ({percent:.1f}%), by up to "
+            f"{self.worst} steps: {' | '.join(one.text for one in self.elements)}"
+        )
+
+
+@dataclass(frozen=True)
+class ValuesDiffer(Finding, kind="values-differ"):
+    """Values of a float output differ from the golden's, by up to `worst`; `elements` are the worst ones."""
+
+    output: int
+    mismatched: int
+    total: int
+    worst: float
+    elements: tuple[Element, ...]
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{_whose(self, self.output)}{self.mismatched} of {self.total} values differ, by up to {self.worst:.6g}: "
+            f"{' | '.join(one.text for one in self.elements)}"
+        )
+
+
+@dataclass(frozen=True)
+class CodesVary(Finding, kind="codes-vary"):
+    """Codes of an output differ from the golden's, and from one run to the next, so that no figure of them stays."""
+
+    output: int
+
+    @property
+    def text(self) -> str:
+        return f"{_whose(self, self.output)}the codes differ from run to run"
+
+
+@dataclass(frozen=True)
+class FloatShape(Finding, kind="float-shape"):
+    """An output has another shape than the float model's."""
+
+    got: tuple[int, ...]
+    expected: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return f"shape {self.got}, the float model gives {self.expected}"
+
+
+@dataclass(frozen=True)
+class NotFinite(Finding, kind="not-finite"):
+    """The output holds infinities or NaN."""
+
+    @property
+    def text(self) -> str:
+        return "the output is not finite"
+
+
+@dataclass(frozen=True)
+class NoiseWithoutSignal(Finding, kind="noise-without-signal"):
+    """The output is not zero where the float model's is zero everywhere."""
+
+    @property
+    def text(self) -> str:
+        return "noise where zero is due"
+
+
+@dataclass(frozen=True)
+class LowSqnr(Finding, kind="low-sqnr"):
+    """The SQNR against the float model is below the floor, in dB; `sqnr` is None where it differs from run to run."""
+
+    sqnr: float | None
+    floor: float
+
+    @property
+    def text(self) -> str:
+        sqnr = "SQNR" if self.sqnr is None else f"SQNR {self.sqnr:.1f} dB"
+        return f"{sqnr} is below {self.floor:.0f} dB"
+
+
+def _whose(finding: Finding, output: int = 0) -> str:
+    """Whose output a finding is about, as the beginning of its text: the engine's goes without saying."""
+    model = "the reference model's " if finding.check == "reference" else ""
+    return f"{model}output {output}: " if output else model

@@ -1,0 +1,299 @@
+"""What is timed: every case in every pass, in turns, by processes that may die; and pytest sees all of it."""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timed import HEADER
+
+from conformance.bench import schedule
+from conformance.bench.results import NotTimed, Timing, Writer, read
+from conformance.bench.schedule import TURNS, Bench, Died, Item, Worker, header, hello, items
+from conformance.bench.timer import ROUNDS
+from conformance.cases.claims import backend
+from conformance.cases.runs import benchmarks as timed_runs
+from conformance.errors import UsageError
+from conformance.selection import Selection
+
+pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parents[2]
+COUNTS = {"kernels": ["quantized.linear"], "quantize": 1, "dequantize": 1, "weight_bytes": 9, "instructions": None}
+
+
+def case(pattern: str = "nn.Linear", threads: str = "1") -> tuple[Any, str, str]:
+    runs = timed_runs(backend("fbgemm"), ["x86"], ["small"])
+    return next(run for run in runs if run.claim.pattern == pattern), "small", threads
+
+
+class FakeWorker:
+    """Answers as it is told, and notes what it was asked."""
+
+    made: list["FakeWorker"]
+    answers: Callable[[dict[str, Any]], dict[str, Any] | None]
+
+    def __init__(self, python: str, threads: str, backend_config: str | None = None) -> None:
+        self.python, self.threads, self.backend_config = python, threads, backend_config
+        self.asked: list[dict[str, Any]] = []
+        self.ended = False
+        self.made.append(self)
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        self.asked.append(request)
+        ASKED.append((self.python, request))
+        told = type(self).answers(request)
+        if told is not None:
+            return told
+        if request["do"] == "open":
+            return {"counts": dict(COUNTS)}
+        if request["do"] == "hello":
+            return {"torch": "2.13.0", "python": "3.11.7"}
+        return {"quantized": [0.001] * request["rounds"], "floating": [0.002] * request["rounds"], "disturbed": 3}
+
+    def end(self) -> None:
+        self.ended = True
+
+
+ASKED: list[tuple[str, dict[str, Any]]] = []
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorker]:
+    ASKED.clear()
+    FakeWorker.made = []
+    FakeWorker.answers = staticmethod(lambda request: None)
+    monkeypatch.setattr(schedule, "Worker", FakeWorker)
+    return FakeWorker
+
+
+def bench(tmp_path: Path, **options: Any) -> Bench:
+    return Bench(Writer(tmp_path / "timings.jsonl", HEADER), python="this", **options)
+
+
+def through(made: Bench, every: Sequence[Item]) -> list[Timing | NotTimed]:
+    found = [made.timing(item) for item in every]
+    made.close(every)
+    return found
+
+
+def test_each_pass_has_every_case_in_an_order_of_its_own() -> None:
+    cases = [case(pattern) for pattern in ("nn.Linear", "nn.ReLU", "nn.Conv2d", "torch.add", "nn.ELU", "F.relu")]
+    every = [*items(cases, 3)]
+    passes = [[item.case for item in every if item.number == number] for number in range(3)]
+    assert [one.number for one in every] == sorted(one.number for one in every)
+    assert {frozenset(one) for one in passes} == {frozenset(f"{run.id}#1" for run, *_ in cases)}
+    assert len({tuple(one) for one in passes}) == 3
+    assert [*items(cases, 3)] == every
+
+
+def test_a_pass_has_a_process_of_its_own_and_the_first_judges(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    every = [*items([case(), case("nn.ReLU")], 3)]
+    found = through(bench(tmp_path), every)
+    assert len(workers.made) == 3
+    assert all(one.ended for one in workers.made)
+    judged = [[request["judged"] for request in one.asked if request["do"] == "open"] for one in workers.made]
+    assert judged == [[True, True], [False, False], [False, False]]
+    assert all(isinstance(one, Timing) and one.base is None for one in found)
+    assert len(read(tmp_path / "timings.jsonl").timings) == 6
+
+
+def test_a_process_has_one_number_of_threads_for_all_its_life(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    every = [*items([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")], 2)]
+    through(bench(tmp_path), every)
+    assert sorted(one.threads for one in workers.made) == ["1", "1", "all", "all"]
+    assert [len([request for request in one.asked if request["do"] == "open"]) for one in workers.made] == [2] * 4
+
+
+def test_two_interpreters_take_turns_of_which_either_is_first_as_often(
+    tmp_path: Path, workers: type[FakeWorker]
+) -> None:
+    (found,) = through(bench(tmp_path, against="other"), [*items([case()], 1)])
+    assert isinstance(found, Timing)
+    assert found.base is not None
+    assert len(found.base.quantized) == len(found.new.quantized) == ROUNDS
+    turns = [python for python, request in ASKED if request["do"] == "time"]
+    assert turns == ["this", "other", "other", "this"] * (TURNS // 2)
+
+
+def test_what_does_not_conform_is_not_timed_and_not_tried_again(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    workers.answers = staticmethod(lambda request: {"reason": "does not conform: numerics"})
+    every = [*items([case()], 3)]
+    found = through(bench(tmp_path), every)
+    assert {type(one) for one in found} == {NotTimed}
+    assert len(ASKED) == 1
+    file = read(tmp_path / "timings.jsonl")
+    assert [one.reason for one in file.not_timed] == ["does not conform: numerics"]
+
+
+def test_a_death_costs_one_case(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    def dies(request: dict[str, Any]) -> None:
+        if "nn.ReLU/" in request.get("id", ""):
+            raise Died("killed by SIGSEGV")
+
+    workers.answers = staticmethod(dies)
+    every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 1)]
+    found = {item.run.claim.pattern: one for item, one in zip(every, through(bench(tmp_path), every), strict=True)}
+    assert isinstance(found["nn.ReLU"], NotTimed)
+    assert found["nn.ReLU"].reason == "crashes: killed by SIGSEGV"
+    assert {type(found[name]) for name in ("nn.Linear", "nn.ELU")} == {Timing}
+
+
+def test_an_interrupted_invocation_goes_on_without_timing_anything_twice(
+    tmp_path: Path, workers: type[FakeWorker]
+) -> None:
+    every = [*items([case(), case("nn.ReLU")], 2)]
+    first = bench(tmp_path)
+    first.timing(every[0])
+    first.close(every)
+    assert not (tmp_path / "timings.jsonl").exists()
+    assert any("3 of 4 passes are left" in line for line in first.summary(every))
+    ASKED.clear()
+    again = bench(tmp_path)
+    assert "of which 1 passes are done" in again.estimate(every)
+    through(again, every)
+    opened = [request["id"] for _, request in ASKED if request["do"] == "open"]
+    assert sorted(opened) == sorted(item.run.id for item in every[1:])
+    assert len(read(tmp_path / "timings.jsonl").timings) == 4
+
+
+def test_the_estimate_is_from_what_was_timed(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    times = iter([0.0, 300.0, 300.0, 360.0])
+    every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
+    said = bench(tmp_path).estimate(every, clock=lambda: next(times))
+    # thirty seconds for each later pass over one of the three, as two took, and 18 are left
+    assert said == "latency: 3 cases, 24 passes over one: about 9 minutes"
+
+
+def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    workers.answers = staticmethod(
+        lambda request: (
+            {"reason": "does not conform: numerics: 3 of 9"} if "nn.ReLU/" in request.get("id", "") else None
+        )
+    )
+    every = [*items([case(), case("nn.ReLU")], 1)]
+    made = bench(tmp_path)
+    through(made, every)
+    assert [*made.summary(every)] == [
+        "1 cases timed, 1 not:",
+        "     1 does not conform: numerics",
+        f"timings: {tmp_path / 'timings.jsonl'}",
+    ]
+
+
+def test_a_real_process_times_and_says_why_not() -> None:
+    worker = Worker(sys.executable, "1")
+    try:
+        assert worker.ask(do="hello")["python"] == sys.version.split()[0]
+        answer = worker.ask(do="open", id=case()[0].id, judged=True)
+        assert answer["counts"]["kernels"] == ["quantized.linear"]
+        rounds = worker.ask(do="time", rounds=3)
+        assert [len(rounds[name]) for name in ("quantized", "floating")] == [3, 3]
+        transposed = case("nn.ConvTranspose2d")[0].id
+        assert worker.ask(do="open", id=transposed, judged=True)["reason"].startswith("does not conform: ")
+        missing = case()[0].id.replace("nn.Linear", "nn.Nonsense")
+        assert "KeyError" in worker.ask(do="open", id=missing, judged=True)["reason"]
+        worker._process.kill()
+        with pytest.raises(Died, match="killed by SIGKILL"):
+            worker.ask(do="hello")
+    finally:
+        worker.end()
+
+
+def test_an_interpreter_that_cannot_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--against .*missing: No such file"):
+        hello(str(tmp_path / "missing"))
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(UsageError, match=r"broken: ended with status 3: it needs torch"):
+        hello(str(broken))
+
+
+def test_the_header_says_what_a_comparison_asks() -> None:
+    rows = {**HEADER, "cpu_flags": ["a"], "engines": {}}
+    made = header(rows, "full", 5, {"torch": "2.10.0"})
+    assert (made["form"], made["passes"], made["against"], made["cores"]) == (
+        "full",
+        5,
+        {"torch": "2.10.0"},
+        os.cpu_count(),
+    )
+    assert "cpu_flags" not in made
+
+
+BENCH = [sys.executable, "-m", "pytest", "conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
+def test_pytest_times_what_is_selected_and_pytest_benchmark_has_it(
+    tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # pytest-benchmark takes itself for one of its workers
+    saved, timings = tmp_path / "saved.json", tmp_path / "timings.jsonl"
+    options = [
+        "--bench",
+        "quick",
+        "--passes",
+        "1",
+        "--backend",
+        "fbgemm",
+        "--engine",
+        "x86",
+        "--case",
+        "*/nn.Linear+nn.ReLU/*",
+    ]
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
+    assert done.ret == 0
+    file = read(timings)
+    (benchmark, *_) = json.loads(saved.read_text())["benchmarks"]
+    (timing, *_) = [one for one in file.timings if f"{one.case}#0" == benchmark["param"]]
+    assert benchmark["stats"]["data"] == pytest.approx(list(timing.new.quantized), rel=1e-6)
+    assert benchmark["extra_info"]["new"]["floating"] == list(timing.new.floating)
+    assert "latency: " in done.stdout.str()
+
+
+def test_nothing_is_timed_unless_it_is_asked_for(pytester: pytest.Pytester) -> None:
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, "--backend", "fbgemm")
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_without_pytest_benchmark_it_says_where_it_is_had(pytester: pytest.Pytester) -> None:
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
+
+
+def test_side_by_side_is_refused(pytester: pytest.Pytester) -> None:
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
+
+
+def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> None:
+    extents = ("small", "medium", "large")
+    recurrent = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/dynamic-quint8/*"]).timed(extents)
+    assert [(run.variant.name, extent) for run, extent in recurrent if run.variant] == [
+        ("speech_320", "small"),
+        ("speech_640", "large"),
+    ]
+    streamed = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/*/speech_640/*"]).timed(extents)
+    assert {extent for _, extent in streamed} == {"large"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
+def test_a_selection_of_nothing_that_is_timed_is_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    os.chdir(ROOT)
+    done = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])

@@ -1,0 +1,174 @@
+"""A config as a flat list of claims with stable readable ids, and what is said of an input that is none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
+from torch.ao.quantization.utils import MatchAllNode
+
+from conformance.cases.claims import Claim, backend, claims_of, nested, third_party
+from conformance.configs import dtypes
+from conformance.configs.registry import BACKENDS
+from conformance.errors import UsageError
+
+
+def config(*entries: BackendPatternConfig, name: str = "") -> BackendConfig:
+    return BackendConfig(name).set_backend_pattern_configs(list(entries))
+
+
+def test_there_is_a_claim_for_every_pattern_and_dtype_config_in_order() -> None:
+    found = claims_of(
+        "mine",
+        config(
+            BackendPatternConfig(nn.Linear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED, dtypes.DYNAMIC_FLOAT16]),
+            BackendPatternConfig((nn.Linear, nn.ReLU)).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED]),
+            BackendPatternConfig(nn.Embedding).set_dtype_configs([dtypes.WEIGHT_ONLY_QUINT4X2]),
+        ),
+    )
+    assert [claim.id for claim in found] == [
+        "mine/nn.Linear/static-quint8",
+        "mine/nn.Linear/dynamic-float16",
+        "mine/nn.Linear+nn.ReLU/static-quint8",
+        "mine/nn.Embedding/weight-quint4x2",
+    ]
+    assert [claim.dtypes for claim in found[:2]] == [dtypes.STATIC_QUINT8_WEIGHTED, dtypes.DYNAMIC_FLOAT16]
+
+
+def test_dtype_configs_that_share_a_name_are_numbered_from_the_second_on() -> None:
+    other = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.float, weight_dtype=torch.qint8)
+    third = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+    several = [dtypes.STATIC_QUINT8_WEIGHTED, other, dtypes.DYNAMIC_QUINT8, third]
+    one, two = BackendPatternConfig(nn.Linear), BackendPatternConfig(nn.Conv2d)
+    found = claims_of("mine", config(one.set_dtype_configs(several), two.set_dtype_configs(several[:1])))
+    assert [claim.dtype_config for claim in found] == [
+        "static-quint8",
+        "static-quint8-2",
+        "dynamic-quint8",
+        "static-quint8-3",
+        "static-quint8",
+    ]
+
+
+@pytest.mark.parametrize(("name", "patterns", "claims"), [
+    ("qnnpack", 190, 404), ("fbgemm", 192, 225), ("onednn", 221, 244), ("executorch", 84, 172),
+])  # fmt: skip
+def test_the_backends_make_as_many_claims_as_the_design_counts(name: str, patterns: int, claims: int) -> None:
+    assert (backend(name).patterns, len(backend(name).claims)) == (patterns, claims)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_ids_of_claims_are_unique(name: str) -> None:
+    ids = [claim.id for claim in backend(name).claims]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_claims_are_the_same_in_the_same_order_from_a_new_copy_of_the_config(name: str) -> None:
+    again = claims_of(name, BACKENDS[name].factory())
+    assert [claim.id for claim in again] == [claim.id for claim in backend(name).claims]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "fbgemm/nn.Conv2d+nn.ReLU/static-quint8",
+        "onednn/operator.add(nn.BatchNorm2d(nn.Conv2d),*)/static-quint8",
+        "qnnpack/nn.Linear/static-qint8",
+        "fbgemm/nn.EmbeddingBag/weight-quint4x2",
+        "fbgemm/Tensor.sigmoid_/static-quint8",
+    ],
+)
+def test_ids_are_public_and_stay(claim: str) -> None:
+    assert claim in [one.id for one in backend(claim.partition("/")[0]).claims]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tree"),
+    [
+        (nn.Conv2d, nn.Conv2d),
+        ("relu", "relu"),
+        ((nn.Conv2d, nn.ReLU), (nn.ReLU, nn.Conv2d)),
+        ((nn.Conv2d, nn.BatchNorm2d, nn.ReLU), (nn.ReLU, (nn.BatchNorm2d, nn.Conv2d))),
+        ((torch.add, nn.Conv2d, MatchAllNode), (torch.add, nn.Conv2d, MatchAllNode)),
+        ((nn.ReLU, (torch.add, nn.Conv2d, MatchAllNode)), (nn.ReLU, (torch.add, nn.Conv2d, MatchAllNode))),
+    ],
+)
+def test_a_pattern_in_nested_form_has_the_last_operator_first(pattern: object, tree: object) -> None:
+    assert nested(pattern) == tree
+
+
+def test_a_claims_tree_is_the_same_whichever_format_its_entry_is_written_in() -> None:
+    flat = BackendPatternConfig((nn.Conv2d, nn.ReLU))
+    complex_format = BackendPatternConfig()._set_pattern_complex_format((nn.ReLU, nn.Conv2d))
+    trees = [Claim("mine", "", "", entry, dtypes.STATIC_QUINT8).tree for entry in (flat, complex_format)]
+    assert trees == [(nn.ReLU, nn.Conv2d)] * 2
+
+
+def test_an_unknown_backend_is_one_line_that_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as raised:
+        backend("tensorrt")
+    assert str(raised.value) == (
+        "unknown backend 'tensorrt': choose from qnnpack, fbgemm, onednn, executorch, or use --backend-config"
+    )
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of someone else's, in the folder where the suite is called."""
+    path = tmp_path / "their_configs.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig\n"
+        "from conformance.configs.dtypes import STATIC_QUINT8_WEIGHTED\n"
+        "NOT_CALLABLE = 7\n"
+        "def theirs():\n"
+        "    entry = BackendPatternConfig(nn.Linear).set_dtype_configs([STATIC_QUINT8_WEIGHTED])\n"
+        "    return BackendConfig('their').set_backend_pattern_config(entry)\n"
+        "def unnamed():\n    return BackendConfig()\n"
+        "def taken():\n    return BackendConfig('fbgemm')\n"
+        "def nothing():\n    return None\n"
+        "def broken():\n    raise KeyError('lost')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_configs", raising=False)
+    third_party.cache_clear()
+    return path
+
+
+def test_any_config_can_be_given_by_where_it_is(module: Path) -> None:
+    before = list(sys.path)
+    found = third_party("their_configs:theirs")
+    assert [claim.id for claim in found.claims] == ["their/nn.Linear/static-quint8"]
+    assert found.engines == ("x86",)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(("path", "name"), [("their_configs:unnamed", "unnamed"), ("their_configs:taken", "taken")])
+def test_a_config_without_a_name_of_its_own_is_named_after_its_function(path: str, name: str, module: Path) -> None:
+    assert third_party(path).name == name
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("their_configs", "'their_configs': write it as module:callable"),
+        ("their_configs:", "'their_configs:': write it as module:callable"),
+        (":theirs", "':theirs': write it as module:callable"),
+        ("no_such_module:theirs", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("their_configs:other", "AttributeError: module 'their_configs' has no attribute 'other'"),
+        ("their_configs:NOT_CALLABLE", "TypeError: 'int' object is not callable"),
+        ("their_configs:nothing", "returned NoneType; it has to return a BackendConfig"),
+        ("their_configs:broken", "KeyError: 'lost'"),
+    ],
+)
+def test_what_is_no_config_is_one_line_that_says_why(path: str, message: str, module: Path) -> None:
+    before = list(sys.path)
+    with pytest.raises(UsageError) as raised:
+        third_party(path)
+    assert str(raised.value).startswith(f"--backend-config {path!r}")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert sys.path == before

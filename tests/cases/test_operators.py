@@ -1,0 +1,195 @@
+"""Every operator that a config names can be written down, and what is written down runs in float PyTorch."""
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+import pytest
+import torch
+from torch.ao.quantization.backend_config.native import get_native_backend_config
+
+from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
+from conformance.cases.operators import OPERATORS, Variant
+from conformance.cases.operators.variant import arguments
+from conformance.cases.operators.weighted import WEIGHTED
+from conformance.cases.ranges import RANGES
+from conformance.cases.runs import Run, runs
+from conformance.cases.sources import missing_operators, model_source, operators_of, root_of, variants
+from conformance.configs.registry import BACKENDS
+from conformance.errors import UsageError
+from conformance.models import build, fx
+
+CANNOT_OCCUR = {
+    "*/Tensor.hardsigmoid/*": "has no attribute 'hardsigmoid'",
+    "*/Tensor.hardsigmoid_/*": "has no attribute 'hardsigmoid_'",
+    "executorch/Tensor.leaky_relu/*": "has no attribute 'leaky_relu'",
+    "*/nnqat.Linear/dynamic-float16/*": "unexpected keyword argument 'factory_kwargs'",
+    "*/nniqat.LinearReLU/dynamic-float16/*": "unexpected keyword argument 'factory_kwargs'",
+    "*/nniqat.ConvBn*/*/padding_same/*": "received an invalid combination of arguments",
+}
+"""Claims of what float PyTorch cannot do, by glob over run ids, and what it says."""
+
+
+def native() -> BackendClaims:
+    config = get_native_backend_config()
+    return BackendClaims("native", config, ("fbgemm",), claims_of("native", config), "")
+
+
+EVERY_CONFIG = [*BACKENDS, "native"]
+
+
+def claims(name: str) -> BackendClaims:
+    return native() if name == "native" else backend(name)
+
+
+def models(name: str) -> Iterator[Run]:
+    """One run for every different float model of a config."""
+    seen = set()
+    for run in runs(claims(name)):
+        assert run.variant is not None
+        qat_only = run.claim.dtype_config if "qconfig" in run.model.source else ""
+        key = (run.model.source, tuple(run.model.operands), run.variant.batch, run.variant.data, qat_only)
+        if key not in seen:
+            seen.add(key)
+            yield run
+
+
+@pytest.mark.parametrize("name", EVERY_CONFIG)
+def test_every_operator_of_a_config_is_in_the_tables(name: str) -> None:
+    assert {claim.id: missing_operators(claim) for claim in claims(name).claims if missing_operators(claim)} == {}
+
+
+def test_an_operator_that_is_not_in_the_tables_is_named_with_the_place_for_it() -> None:
+    entry = backend("fbgemm").claims[0].entry
+    claim = Claim("fbgemm", "operator.pow", "static-quint8", type(entry)("pow"), backend("fbgemm").claims[0].dtypes)
+    assert missing_operators(claim) == ["Tensor.pow"]
+    with pytest.raises(
+        UsageError, match=r"no operator 'Tensor.pow' in the tables: add an entry .*conformance/cases/operators/"
+    ):
+        variants(claim)
+
+
+@pytest.mark.parametrize("name", EVERY_CONFIG)
+def test_the_variants_of_a_claim_have_different_names_and_are_never_none(name: str) -> None:
+    for claim in claims(name).claims:
+        found = [variant.name for variant in variants(claim)]
+        assert found, claim.id
+        assert len(set(found)) == len(found), claim.id
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_has_a_default_that_longer_patterns_use(operator: str) -> None:
+    first = OPERATORS[operator][0]
+    assert (first.name, first.core) == ("default", True)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_variants_of_an_operator_differ_in_more_than_their_name(operator: str) -> None:
+    found = [repr(variant.named("", core=False)) for variant in OPERATORS[operator]]
+    assert len(set(found)) == len(found)
+
+
+def test_variants_use_data_that_there_are_and_names_that_ids_can_hold() -> None:
+    for operator, found in OPERATORS.items():
+        for variant in found:
+            assert variant.data in RANGES, operator
+            assert not set(variant.name) & set("/@*?[] "), (operator, variant.name)
+
+
+@pytest.mark.parametrize("name", EVERY_CONFIG)
+def test_the_source_of_every_model_is_python(name: str) -> None:
+    for run in models(name):
+        (made,) = ast.parse(run.model.source).body
+        assert isinstance(made, ast.ClassDef), run.id
+
+
+@pytest.mark.parametrize("name", EVERY_CONFIG)
+def test_every_variant_runs_in_float(name: str) -> None:
+    failed: dict[str, str] = {}
+    with fx.quiet():
+        for run in models(name):
+            try:
+                outputs = build.float_outputs(build.subject(run))
+            except (build.CannotBeBuilt, AttributeError, RuntimeError, ValueError, TypeError) as error:
+                failed[run.id] = str(error)
+            else:
+                assert outputs, run.id
+                assert all(bool(output.isfinite().all()) for output in outputs), run.id
+    known = {one: [text for glob, text in CANNOT_OCCUR.items() if fnmatchcase(one, glob)] for one in failed}
+    unexpected = {one: text for one, text in failed.items() if not any(part in text for part in known[one])}
+    assert unexpected == {}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_padding_index_is_among_the_indices(name: str) -> None:
+    found = [run for run in runs(backend(name)) if "/padding_index/" in run.id and "Bag" in run.id]
+    assert found
+    for run in found:
+        padding = re.search(r"padding_idx=(\d+)", run.model.source)
+        assert padding is not None
+        assert int(padding[1]) in build.subject(run).fresh_inputs()[0], run.id
+
+
+def test_what_cannot_occur_does_not_occur() -> None:
+    ids = [run for name in BACKENDS for run in models(name)]
+    with fx.quiet():
+        for glob in CANNOT_OCCUR:
+            about = [run for run in ids if fnmatchcase(run.id, glob)]
+            assert about, glob
+            for run in about:
+                with pytest.raises((build.CannotBeBuilt, AttributeError, TypeError)):
+                    build.float_outputs(build.subject(run))
+
+
+def stated() -> Iterator[tuple[str, Variant]]:
+    """Variants whose output shape is used: for a second operand, or for the channels of a batch norm."""
+    for name in BACKENDS:
+        for claim in backend(name).claims:
+            if isinstance(claim.tree, tuple) and any(
+                "*" in part or "BatchNorm" in part for part in claim.pattern.split("+")
+            ):
+                for variant in OPERATORS[root_of(claim.tree)]:
+                    if variant.core:
+                        yield root_of(claim.tree), variant
+
+
+def test_an_output_shape_that_others_have_to_fit_is_the_real_one() -> None:
+    found = dict.fromkeys(name for name, _ in stated())
+    assert {"nn.Conv2d", "nn.Linear", "nn.ConvTranspose2d"} <= set(found)
+    for name, variant in stated():
+        model = eval(variant.init, build.names())
+        data = [torch.zeros(operand.shape) for operand in variant.operands.values()]
+        assert tuple(model(*data).shape) == variant.output, (name, variant.name)
+
+
+def layers() -> Iterator[tuple[str, Variant]]:
+    for name, found in WEIGHTED.items():
+        if name.startswith(("nn.", "F.")):
+            yield from ((name, variant) for variant in found if variant.name != "called_twice" and variant.output)
+
+
+def test_every_layer_states_its_real_output_shape() -> None:
+    for name, variant in layers():
+        scope = build.names()
+        parameters = {key: torch.zeros(shape) for key, shape in variant.parameters.items()}
+        holder = type(
+            "Holder", (), {**parameters, "op": staticmethod(eval(variant.init, scope)) if variant.init else None}
+        )
+        scope |= {"self": holder, **{key: torch.zeros(operand.shape) for key, operand in variant.operands.items()}}
+        assert tuple(eval(variant.call, scope).shape) == variant.output, (name, variant.name)
+
+
+def test_a_model_applies_every_operator_of_its_pattern() -> None:
+    for name in BACKENDS:
+        for claim in backend(name).claims:
+            source = model_source(claim, variants(claim)[0]).source
+            for operator in operators_of(claim.tree):
+                written = operator.rpartition(".")[2]
+                if operator.startswith("operator."):
+                    written = {"add": " + ", "sub": " - ", "mul": " * ", "floordiv": " // "}[written]
+                assert written in source, (claim.id, operator)
+
+
+def test_arguments_are_source_text() -> None:
+    assert arguments(stride=2, padding_mode="zeros", bias=False) == ", stride=2, padding_mode='zeros', bias=False"

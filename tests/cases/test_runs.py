@@ -1,0 +1,275 @@
+"""Every claim becomes runs with public ids, in an order that stays."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
+
+from conformance.cases.claims import BackendClaims, backend, claims_of
+from conformance.cases.operators import OPERATORS
+from conformance.cases.runs import KERNEL_ONLY, Run, runs, select
+from conformance.configs import dtypes
+from conformance.configs.registry import BACKENDS
+from conformance.engines.registry import engine
+from conformance.errors import UsageError
+from conformance.models.build import float_outputs, subject
+from conformance.results.profiles import CASES
+
+ID = re.compile(
+    r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical|constraints|laws)@(?P<engine>\w+)"
+)
+
+
+def every_run(name: str) -> list[Run]:
+    return list(runs(backend(name)))
+
+
+def of_claim(claim: str) -> list[Run]:
+    """The cases of a claim."""
+    runs = every_run(claim.partition("/")[0])
+    return [run for run in runs if run.claim.id == claim and run.profile in CASES]
+
+
+def flows_of(claim: str) -> list[str]:
+    return list(dict.fromkeys(run.flow for run in of_claim(claim)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_ids_are_written_as_the_design_says(name: str) -> None:
+    for run in every_run(name):
+        parts = ID.fullmatch(run.id)
+        assert parts is not None, run.id
+        assert run.variant is not None
+        assert parts.groupdict() == {
+            "backend": name,
+            "pattern": run.claim.pattern,
+            "dtypes": run.claim.dtype_config,
+            "flow": run.flow,
+            "variant": run.variant.name,
+            "profile": run.profile,
+            "engine": run.engine,
+        }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/groups/exact@x86",
+        "onednn/operator.add(nn.BatchNorm2d(nn.Conv2d),*)/static-quint8/ptq/default/exact@onednn",
+        "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm",
+        "qnnpack/nn.Linear/static-qint8/qat/default/exact@qnnpack",
+    ],
+)
+def test_ids_are_public_and_stay(name: str) -> None:
+    assert name in {run.id for run in every_run(name.partition("/")[0])}
+
+
+def test_the_ids_of_all_runs_are_unique() -> None:
+    ids = [run.id for name in BACKENDS for run in every_run(name)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_has_a_run_on_every_engine_of_its_backend(name: str) -> None:
+    found = {(run.claim.id, run.engine) for run in every_run(name)}
+    assert found == {(claim.id, one) for claim in backend(name).claims for one in BACKENDS[name].engines}
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    code = (
+        "from conformance.cases.runs import runs; from conformance.cases.claims import backend\n"
+        "print('\\n'.join(run.id for run in runs(backend('onednn'))))"
+    )
+    environment = {"PYTHONHASHSEED": "7"}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [run.id for run in every_run("onednn")]
+
+
+def test_runs_of_one_case_follow_each_other_so_that_engines_share_what_comes_before_them() -> None:
+    ids = [run.id for run in every_run("fbgemm")]
+    assert all(one.replace("@fbgemm", "@x86") == other for one, other in zip(ids[::2], ids[1::2], strict=True))
+
+
+def test_other_engines_can_be_asked_for() -> None:
+    found = list(runs(backend("fbgemm"), ["onednn"]))
+    assert {run.engine for run in found} == {"onednn"}
+    assert [run.id.partition("@")[0] for run in found] == [
+        run.id.partition("@")[0] for run in every_run("fbgemm") if run.engine == "x86"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("fbgemm/nn.Linear/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/nn.Linear+nn.ReLU/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/nn.Conv2d+nn.BatchNorm2d/static-quint8", ["ptq", "qat"]),
+        ("fbgemm/F.linear/static-quint8", ["ptq"]),
+        ("fbgemm/operator.add/static-quint8", ["ptq"]),
+        ("fbgemm/nn.LSTM/dynamic-quint8", ["ptq"]),
+        ("fbgemm/nnqat.Linear/static-quint8", ["qat"]),
+        ("fbgemm/nniqat.ConvReLU2d/static-quint8", ["qat"]),
+    ],
+)
+def test_a_claim_is_trained_where_its_entry_has_a_training_side(claim: str, expected: list[str]) -> None:
+    assert flows_of(claim) == expected
+
+
+def variants_of(claim: str, flow: str) -> set[str]:
+    return {run.variant.name for run in of_claim(claim) if run.variant is not None and run.flow == flow}
+
+
+def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_module() -> None:
+    core = {v.name for v in OPERATORS["nn.Linear"] if v.core}
+    assert variants_of("fbgemm/nn.Linear/static-quint8", "qat") == core - set(KERNEL_ONLY)
+    assert variants_of("fbgemm/nn.Linear/static-quint8", "ptq") == {v.name for v in OPERATORS["nn.Linear"]}
+    trained = variants_of("fbgemm/nnqat.Embedding/weight-quint4x2", "qat")
+    assert "odd_width" in trained
+    assert trained == {v.name for v in OPERATORS["nnqat.Embedding"]}
+
+
+def test_per_channel_weights_are_varied_only_where_weights_are_quantized() -> None:
+    assert "per_channel" in variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
+    assert "per_channel" not in variants_of("fbgemm/nn.Linear/dynamic-float16", "ptq")
+
+
+def test_what_is_observed_of_activations_is_varied_only_where_they_are_statically_quantized() -> None:
+    observed = {"saturates", "symmetric"}
+    assert observed <= variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
+    assert observed <= variants_of("fbgemm/nn.Linear+nn.ReLU/static-quint8", "ptq")
+    assert "symmetric" in variants_of("fbgemm/torch.add+F.relu/static-quint8", "ptq")
+    for claim in ("fbgemm/nn.Linear/dynamic-quint8", "fbgemm/nn.Linear/dynamic-float16"):
+        assert not observed & variants_of(claim, "ptq")
+
+
+def of_variant(claim: str, name: str) -> Run:
+    return next(run for run in of_claim(claim) if run.variant is not None and run.variant.name == name)
+
+
+@pytest.mark.parametrize("claim", ["qnnpack/nn.Linear/static-quint8", "qnnpack/nn.Conv2d/static-qint8"])
+def test_what_saturates_exceeds_the_range_of_its_output_on_both_sides_and_that_of_its_input_on_none(claim: str) -> None:
+    given = subject(of_variant(claim, "saturates"))
+    (seen,), (executed,) = given.calibration, given.inputs
+    assert (seen.min(), seen.max()) == (executed.min(), executed.max())
+    (before,), (after,) = float_outputs(given, given.calibration), float_outputs(given)
+    assert float(after.min()) < 2 * float(before.min()) < 0 < 2 * float(before.max()) < float(after.max())
+
+
+def test_channels_have_scales_of_their_own_where_weights_are_quantized_per_channel() -> None:
+    for name, factors in (("per_channel", [1, 2, 4, 1, 2, 4, 1, 2]), ("default", [1] * 8)):
+        given = subject(of_variant("fbgemm/nn.Linear/static-quint8", name))
+        greatest = given.model.op.weight.abs().amax(1)  # type: ignore[union-attr, operator]
+        assert [float(greatest[0] / one) for one in greatest] == factors
+
+
+def test_a_second_operand_may_have_a_zero_point_of_its_own() -> None:
+    given = subject(of_variant("qnnpack/torch.add/static-quint8", "other_zero_point"))
+    x, y = given.inputs
+    assert x.min() < 0 <= y.min()
+
+
+@pytest.mark.parametrize("claim", ["nn.MaxPool1d", "nn.MaxPool2d", "F.max_pool1d", "F.max_pool2d"])
+def test_maxima_over_padding_are_tried_below_zero(claim: str) -> None:
+    run = of_variant(f"qnnpack/{claim}/static-quint8", "padded_negative")
+    assert "padding=1" in run.model.source
+    assert float(subject(run).inputs[0].max()) <= 0
+
+
+def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:
+    entry = BackendPatternConfig(nn.Bilinear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
+    config = BackendConfig("mine").set_backend_pattern_config(entry)
+    (run,) = runs(BackendClaims("mine", config, ("x86",), claims_of("mine", config), ""))
+    assert (run.id, run.variant) == ("mine/nn.Bilinear/static-quint8/ptq/not-covered/exact@x86", None)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_runs_on_data_that_are_not_dyadic_in_every_flow(name: str) -> None:
+    found = every_run(name)
+    flows = {(run.claim.id, run.flow, run.engine) for run in found}
+    typical = [(run.claim.id, run.flow, run.engine) for run in found if run.profile == "typical"]
+    assert sorted(typical) == sorted(flows)
+
+
+def test_data_are_the_same_on_every_engine_and_backend() -> None:
+    keys = {
+        run.key
+        for name in ("fbgemm", "onednn", "qnnpack")
+        for run in every_run(name)
+        if run.id.partition("/")[2].partition("@")[0] == "nn.ReLU/static-quint8/ptq/default/exact"
+    }
+    assert keys == {"nn.ReLU/static-quint8/ptq/default/exact"}
+
+
+def test_different_cases_have_different_data() -> None:
+    found = every_run("onednn")
+    assert len({run.key for run in found}) == len(found)
+
+
+def test_globs_select_runs_in_their_order() -> None:
+    found = every_run("fbgemm")
+    globs = ["*/nn.ReLU/*@x86", "fbgemm/nn.Linear/static-*/default/*"]
+    picked = select(found, globs)
+    assert [run.id for run in picked] == [
+        run.id
+        for run in found
+        if (run.claim.pattern == "nn.ReLU" and run.engine == "x86")
+        or (run.claim.pattern == "nn.Linear" and run.claim.dtype_config.startswith("static") and "/default/" in run.id)
+    ]
+    assert picked
+
+
+def test_no_globs_select_everything_of_an_engine_that_lowers_at_once() -> None:
+    found = every_run("fbgemm")
+    assert select(iter(found), []) == found
+
+
+def test_no_globs_select_the_core_of_what_is_lowered_ahead_of_time() -> None:
+    found = every_run("executorch")
+    picked = select(iter(found), [])
+    left = [run for run in found if run not in picked]
+    assert left
+    rest = [run for run in left if run.profile != "laws"]
+    assert not [run.id for run in rest if run.profile != "exact" or run.variant is None or run.variant.core]
+    asked = {(run.claim, run.flow, run.profile) for run in picked}
+    assert asked == {(run.claim, run.flow, run.profile) for run in found if run.profile != "laws"}
+    assert select(iter(found), ["executorch/*"]) == found
+
+
+def test_a_glob_that_matches_nothing_is_one_line_even_beside_one_that_does() -> None:
+    with pytest.raises(UsageError) as raised:
+        select(every_run("fbgemm"), ["fbgemm/nn.ReLU/*", "fbgemm/nn.Relu/*"])
+    assert str(raised.value).startswith("no run matches 'fbgemm/nn.Relu/*'")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_engine_is_one_line_that_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as raised:
+        engine("tensorrt")
+    assert str(raised.value) == "unknown engine 'tensorrt': choose from qnnpack, fbgemm, onednn, x86, executorch"
+
+
+def test_every_constraint_that_a_dtype_config_sets_is_tried_in_every_flow() -> None:
+    found = [run.id for run in every_run("qnnpack") if run.profile == "constraints"]
+    about = [name for name in found if name.startswith("qnnpack/nn.Linear/")]
+    assert about == [
+        f"qnnpack/nn.Linear/static-qint8/{flow}/{field}/constraints@qnnpack"
+        for flow in ("ptq", "qat")
+        for field in (
+            "input.scale_min_lower_bound",
+            "output.scale_min_lower_bound",
+            "weight.quant_min_lower_bound",
+            "weight.quant_max_upper_bound",
+            "weight.scale_min_lower_bound",
+        )
+    ]
+    assert not any("static-quint8" in name and "nn.Conv" in name for name in found)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_laws_are_tried_once_on_every_claim_and_engine(name: str) -> None:
+    laws = [(run.claim.id, run.engine) for run in every_run(name) if run.profile == "laws"]
+    assert laws == [(claim.id, engine) for claim in backend(name).claims for engine in BACKENDS[name].engines]

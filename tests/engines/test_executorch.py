@@ -1,0 +1,216 @@
+"""The ExecuTorch engine. What needs executorch runs in its own environment, `tox -e executorch`."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.engines.executorch import runtime
+from conformance.engines.executorch.runtime import Grid, Refused
+from conformance.engines.executorch.shortcuts import shortcuts
+from conformance.engines.registry import engine
+from conformance.host.isolation import Done, run_isolated
+
+QUANTIZED = torch.ops.quantized_decomposed
+installed = pytest.mark.skipif(importlib.util.find_spec("executorch") is None, reason="executorch is not installed")
+
+
+def test_where_it_is_missing_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    used = engine("executorch")
+    used.warm_up()
+    assert "pip install executorch" in (used.unavailable() or "")
+    assert "tox -e executorch" in (used.unavailable() or "")
+
+
+def test_codes_are_those_that_dequantize_to_the_values() -> None:
+    grid = Grid(0.25, -3, -128, 127, torch.int8)
+    codes = grid.codes(torch.tensor([-31.25, 0.0, 32.5]))
+    assert codes is not None
+    assert codes.int_repr().tolist() == [-128, -3, 127]
+    assert (codes.q_scale(), codes.q_zero_point(), codes.dtype) == (0.25, -3, torch.qint8)
+    assert grid.codes(torch.tensor([0.1])) is None, "between two codes"
+    assert grid.codes(torch.tensor([32.75])) is None, "beyond the last code"
+    assert grid.codes(torch.tensor([float("nan")])) is None
+
+
+class Between(nn.Module):
+    """A function between quantize and dequantize."""
+
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], zero_point: int = 0, dtype: torch.dtype = torch.int8
+    ) -> None:
+        super().__init__()
+        self.function, info = function, torch.iinfo(dtype)
+        self.grid = (0.125, zero_point, info.min, info.max, dtype)
+
+    def quantized(self, x: Tensor) -> Tensor:
+        made = QUANTIZED.quantize_per_tensor.default(x, *self.grid)
+        return QUANTIZED.dequantize_per_tensor.default(made, *self.grid)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.quantized(self.function(self.quantized(x)))
+
+
+class Floating(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def alone(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a child: the parent executes no kernels."""
+    engine("executorch").warm_up()
+    (outcome,) = run_isolated([work], lambda one: one())
+    assert isinstance(outcome, Done), outcome
+    return outcome.value
+
+
+def execution(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[list[tuple[str, bool, bool]], bool]:
+    """The kernels of a model, and whether it computes what torch does."""
+    used = engine("executorch")
+    with torch.no_grad():
+        program = used.compile(torch.fx.symbolic_trace(model), inputs)
+        made = used.execute(program, inputs)
+        again = used.reload(program, None, None)(*inputs)  # type: ignore[arg-type]
+        same = torch.equal(made.outputs[0].values, model(*inputs)) and torch.equal(again[0], model(*inputs))
+    assert not made.writes
+    assert made.outputs[0].quantized is not None
+    return [(kernel.name, kernel.takes_quantized, kernel.takes_float) for kernel in made.kernels], same
+
+
+X = torch.arange(-16, 16).reshape(2, 16) / 8
+
+
+@installed
+def test_it_is_available() -> None:
+    assert alone(lambda: engine("executorch").unavailable()) is None
+
+
+@installed
+def test_what_the_delegate_takes_runs_on_integers() -> None:
+    found, same = alone(lambda: execution(Between(torch.relu), (X,)))
+    assert same
+    assert found == [("xnnpack.Convert", False, True), ("xnnpack.Clamp", True, False), ("xnnpack.Convert", True, False)]
+
+
+@installed
+def test_what_the_delegate_computes_in_float_is_told() -> None:
+    found, same = alone(lambda: execution(Between(lambda x: nn.functional.leaky_relu(x, 0.5)), (X,)))
+    assert same
+    assert ("xnnpack.LeakyReLU", False, True) in found
+
+
+@installed
+def test_what_the_delegate_leaves_is_told() -> None:
+    found, same = alone(lambda: execution(Between(lambda x: nn.functional.elu(x).round()), (X,)))
+    assert same
+    assert ("portable.aten.elu", False, True) in found
+
+
+@installed
+def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
+    def refused() -> str:
+        try:
+            execution(Between(torch.relu, 128, torch.uint8), (X,))
+        except Refused as error:
+            return str(error)
+        return ""
+
+    words = alone(refused)
+    assert words.startswith("load: RuntimeError: Failed to load method forward")
+    assert "xnn_status_invalid_parameter" in words
+
+
+def cat_of_more_than_five(x: Tensor) -> Tensor:
+    return torch.cat([x] * 6)
+
+
+def normalized(x: Tensor) -> Tensor:
+    """Convolution, batch norm, activation and a view: what several passes change."""
+    image = nn.functional.conv2d(x.reshape(1, 2, 16, 1), torch.ones(2, 2, 1, 1))
+    return nn.functional.batch_norm(image, torch.zeros(2), torch.ones(2)).relu().mean((2, 3)).t() + 1
+
+
+@installed
+@pytest.mark.parametrize(
+    "model",
+    [
+        Between(torch.relu),
+        Between(nn.functional.elu),
+        Between(cat_of_more_than_five),
+        Between(normalized),
+        nn.Linear(16, 3),
+        nn.Embedding(8, 4),
+    ],
+)
+def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.tensor([1, 5]) if isinstance(model, nn.Embedding) else X
+    short = runtime.lowered(model.eval(), (x,))
+    monkeypatch.setattr(runtime, "shortcuts", nullcontext)
+    assert runtime.lowered(model, (x,)) == short
+
+
+@installed
+def test_a_graph_is_traced_anew_for_a_pass_that_changes_it_and_for_no_other() -> None:
+    from executorch.exir import to_edge
+    from executorch.exir.pass_base import ExportPass
+
+    class Second(ExportPass):  # type: ignore[misc]
+        """Gives an operator another second argument."""
+
+        def __init__(self, argument: object) -> None:
+            super().__init__()
+            self.argument = argument
+
+        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+            return super().call_operator(op, (args[0], self.argument, *args[2:]), kwargs, meta)
+
+    class Inputs(ExportPass):  # type: ignore[misc]
+        """Has a hook for what is no operator."""
+
+        def placeholder(self, name: str, arg: Any, meta: Any) -> Any:
+            return super().placeholder(name, arg, meta)
+
+    exported = torch.export.export(Floating(lambda x: torch.clamp(x, 1)), (X,))
+    before = to_edge(exported).exported_program().graph_module
+    with shortcuts():
+        traced = ExportPass()(before).graph_module
+        assert traced is not before
+        assert ExportPass()(traced).graph_module is traced
+        assert Second(1)(traced).graph_module is traced
+        assert Inputs()(traced).graph_module is not traced
+        for argument in (2, True, 1.0):
+            (clamp,) = (
+                node for node in Second(argument)(traced).graph_module.graph.nodes if node.op == "call_function"
+            )
+            assert clamp.args[1] == argument
+            assert type(clamp.args[1]) is type(argument)
+        (clamp,) = (node for node in traced.graph.nodes if node.op == "call_function")
+        clamp.update_arg(1, 2)
+        assert ExportPass()(traced).graph_module is not traced, "somebody changed it"
+    assert ExportPass()(traced).graph_module is not traced, "out of the scope"
+
+
+@installed
+def test_a_program_is_decomposed_again_if_there_is_something_to_decompose() -> None:
+    exported = torch.export.export(Floating(nn.functional.silu), (X,))
+    with shortcuts():
+        functional = exported.run_decompositions({})
+        assert functional is not exported
+        assert functional.run_decompositions({}) is functional
+        decomposed = functional.run_decompositions()
+        assert decomposed.run_decompositions() is decomposed
+    assert [str(node.target) for node in functional.graph.nodes if node.op == "call_function"] == ["aten.silu.default"]
+    assert [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"] == [
+        "aten.sigmoid.default",
+        "aten.mul.Tensor",
+    ]
+    assert decomposed.run_decompositions() is not decomposed, "out of the scope"

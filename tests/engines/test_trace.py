@@ -1,0 +1,222 @@
+"""A trace tells quantized kernels from float ones, and finds the integers behind an output."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization import QConfigMapping, get_default_qconfig
+from torch.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, prepare_fx
+
+from conformance.engines.registry import engine
+from conformance.engines.trace import Execution, Kernel, Output, execute, nested_kernels, qparams_of
+from conformance.host.isolation import Done, run_isolated
+from conformance.models.fx import quiet
+
+T = TypeVar("T")
+X = torch.tensor([[0.5, -1.0, 0.25, 2.0]])
+
+
+def on_fbgemm(work: Callable[[], T]) -> T:
+    """Do something in fbgemm's scope in a child."""
+    fbgemm = engine("fbgemm")
+    if (reason := fbgemm.unavailable()) is not None:
+        pytest.skip(f"fbgemm: {reason}")
+
+    def scoped(job: Callable[[], T]) -> T:
+        with fbgemm.scope(), quiet():
+            return job()
+
+    (outcome,) = run_isolated([work], scoped)
+    assert isinstance(outcome, Done), outcome
+    return outcome.value
+
+
+class Tail(nn.Module):
+    """A linear layer that is quantized, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.second(self.first(x))
+        return result
+
+
+def prepared() -> Any:
+    qconfig = get_default_qconfig("fbgemm")  # type: ignore[no-untyped-call]
+    mapping = QConfigMapping().set_global(qconfig).set_module_name("second", None)
+    model = prepare_fx(Tail().eval(), mapping, (X,))
+    model(X)
+    return model
+
+
+def kernels(execution: Execution) -> list[str]:
+    return [kernel.name for kernel in execution.kernels]
+
+
+def test_quantized_kernels_float_kernels_and_conversions_are_told_apart() -> None:
+    execution = on_fbgemm(lambda: execute(convert_fx(prepared()), [X]))
+    by_name = {kernel.name: kernel for kernel in execution.kernels}
+    assert kernels(execution)[:3] == ["aten.quantize_per_tensor", "quantized.linear", "aten.dequantize"]
+    assert by_name["quantized.linear"].quantized
+    assert not by_name["quantized.linear"].in_float
+    assert by_name["aten.addmm"].computes_in_float
+    assert not by_name["aten.addmm"].quantized
+    assert not by_name["aten.quantize_per_tensor"].in_float
+    assert not by_name["aten.dequantize"].in_float
+    assert execution.names() == ["quantized.linear"]
+
+
+def test_a_reference_model_computes_in_float() -> None:
+    execution = on_fbgemm(lambda: execute(convert_to_reference_fx(prepared()), [X]))
+    assert execution.names() == []
+    assert [kernel.name for kernel in execution.kernels if kernel.computes_in_float] == ["aten.addmm", "aten.addmm"]
+
+
+def test_copies_of_float_tensors_are_in_float_and_compute_nothing() -> None:
+    (clone,) = execute(lambda x: x.clone(), [X]).kernels
+    assert (clone.in_float, clone.computes_in_float) == (True, False)
+
+
+def test_a_kernel_on_integers_alone_is_neither() -> None:
+    (add,) = execute(lambda x: x + 1, [torch.tensor([1, 2])]).kernels
+    assert (add.quantized, add.in_float, add.computes_in_float) == (False, False, False)
+
+
+def test_an_aten_kernel_given_a_quantized_tensor_is_quantized() -> None:
+    x = torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)
+    execution = execute(torch.relu, [x])
+    assert execution.kernels == (Kernel("aten.relu", takes_quantized=True, takes_float=False),)
+    assert execution.names() == ["aten.relu"]
+
+
+def test_tensors_within_lists_count_as_given() -> None:
+    assert execute(lambda x: torch.cat([x, x]), [X]).kernels == (Kernel("aten.cat", False, True),)
+
+
+def requantized(x: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(x, 0.25, 8, torch.quint8).dequantize()
+
+
+def test_the_codes_behind_an_output_are_found() -> None:
+    (output,) = execute(requantized, [X + 0.1]).outputs
+    assert output.quantized is not None
+    assert output.quantized.int_repr().tolist() == [[10, 4, 9, 16]]
+    assert (output.quantized.q_scale(), output.quantized.q_zero_point()) == (0.25, 8)
+    assert torch.equal(output.values, output.quantized.dequantize())
+
+
+def test_an_output_that_is_quantized_itself_is_found_too() -> None:
+    (output,) = execute(torch.relu, [torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)]).outputs
+    assert output.quantized is not None
+    assert output.quantized.int_repr().tolist() == [[10, 8, 9, 16]]
+    assert torch.equal(output.values, output.quantized.dequantize())
+
+
+def test_an_output_that_no_dequantize_call_made_is_left_quantized() -> None:
+    x = torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)
+    assert [output.left_quantized for output in execute(lambda x: (x.dequantize(), x), [x]).outputs] == [False, True]
+
+
+def test_a_copied_output_keeps_its_values_when_the_memory_is_written_to() -> None:
+    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        (output,) = execute(lambda x: x.view(-1), [given]).outputs
+        kept, before = output.copied(), output.raw.dequantize().clone()
+        given.relu_()
+        assert torch.equal(kept.raw.dequantize(), before)
+        assert not torch.equal(output.raw.dequantize(), before)
+
+
+def test_a_kernel_that_writes_to_what_it_is_given_is_named_unless_it_declares_so() -> None:
+    lies = torch.library.Library("lies", "FRAGMENT")  # type: ignore[no-untyped-call]
+    for schema in ("over(Tensor x) -> Tensor", "declared(Tensor(a!) x) -> Tensor"):
+        name = lies.define(schema)  # type: ignore[no-untyped-call]
+        for key in ("CPU", "QuantizedCPU"):
+            lies.impl(name.rpartition(":")[2], lambda x: x.relu_().clone(), key)  # type: ignore[no-untyped-call]
+    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        assert execute(torch.ops.lies.declared, [given.clone()]).writes == ()
+        assert execute(torch.ops.lies.over, [given.clone()]).writes == ("lies.over writes to its tensor 0",)
+        assert execute(torch.ops.lies.over, [given.relu_()]).writes == ()  # which is not changed
+    assert execute(torch.relu, [torch.tensor([float("nan")])]).writes == ()
+
+
+def test_a_float_output_has_no_codes_even_where_codes_were_on_the_way() -> None:
+    (output,) = execute(lambda x: requantized(x) + 1, [X]).outputs
+    assert output.quantized is None
+    assert torch.equal(output.values, requantized(X) + 1)
+
+
+def test_an_output_that_was_written_to_has_no_codes() -> None:
+    (output,) = execute(lambda x: requantized(x).relu_(), [X]).outputs
+    assert output == Output(output.values)
+    assert torch.equal(output.values, requantized(X).relu())
+
+
+def test_what_was_quantized_is_recorded_with_what_it_became() -> None:
+    x = X + 0.1
+    (pair,) = execute(requantized, [x]).quantized
+    assert torch.equal(pair[0], x)
+    assert [part.tolist() for part in qparams_of(pair[1])] == [[0.25], [8.0]]
+    by_row = torch.quantize_per_channel(X, torch.tensor([0.5]), torch.tensor([3]), 0, torch.quint8)
+    assert [part.tolist() for part in qparams_of(by_row)] == [[0.5], [3.0]]
+
+
+def test_every_output_has_its_own_codes() -> None:
+    first, plain, second = execute(lambda x: (requantized(x), x + 0, [requantized(2 * x)]), [X]).outputs
+    assert first.quantized is not None
+    assert second.quantized is not None
+    assert first.quantized.int_repr().tolist() != second.quantized.int_repr().tolist()
+    assert plain == Output(plain.values)
+
+
+def test_many_conversions_are_not_taken_for_each_other() -> None:
+    def many(x: Tensor) -> Tensor:
+        for shift in range(300):
+            requantized(x + shift)
+        return x.clone()
+
+    (output,) = execute(many, [X]).outputs
+    assert output.quantized is None
+
+
+def test_execution_leaves_no_gradients() -> None:
+    layer = nn.Linear(4, 2)
+    (output,) = execute(layer, [X]).outputs
+    assert not output.values.requires_grad
+
+
+def quantized(x: Tensor, scale: float = 0.25) -> Tensor:
+    return torch.quantize_per_tensor(x, scale, 8, torch.quint8)
+
+
+def test_a_conversion_to_float_inside_of_a_kernel_is_seen() -> None:
+    def matmul() -> tuple[str, ...]:
+        a, b = quantized(torch.ones(3, 3)), quantized(torch.ones(3, 3))
+        return nested_kernels(lambda x, y: torch.ops.quantized.matmul(x, y, 0.5, 8), [a, b])[1]
+
+    assert on_fbgemm(matmul) == (
+        "quantized.matmul > aten.dequantize",
+        "quantized.matmul > aten.dequantize",
+        "quantized.matmul > aten.quantize_per_tensor",
+    )
+
+
+def test_a_concatenation_that_goes_through_float_is_seen() -> None:
+    def cat() -> tuple[str, ...]:
+        return nested_kernels(lambda x, y: torch.cat([x, y]), [quantized(X), quantized(X, 0.5)])[1]
+
+    assert set(on_fbgemm(cat)) == {"aten.cat > aten.dequantize", "aten.cat > aten.quantize_per_tensor"}
+
+
+def test_conversions_at_the_border_are_not_nested() -> None:
+    def lowered() -> tuple[list[Tensor], tuple[str, ...], Tensor]:
+        model = convert_fx(prepared())
+        outputs, inside = nested_kernels(model, [X])
+        return outputs, inside, model(X).detach()
+
+    outputs, inside, expected = on_fbgemm(lowered)
+    assert inside == ()
+    assert torch.equal(outputs[0], expected)

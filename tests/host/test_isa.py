@@ -1,0 +1,62 @@
+"""A limit on the instruction set is set before torch loads, or refused."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.host.isa import ISA_LIMITS, limit_isa
+
+AVX2 = ISA_LIMITS["avx2"]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is limited, and what a test limits ends with it."""
+    for name in AVX2:
+        monkeypatch.setenv(name, "as it was")
+        monkeypatch.delenv(name)
+
+
+def test_a_limit_reaches_every_library_that_picks_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    limit_isa("avx2")
+    limits = {
+        name: os.environ.get(name)
+        for name in ("ONEDNN_MAX_CPU_ISA", "FBGEMM_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY")
+    }
+    assert limits == {"ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+
+
+def test_a_limit_is_refused_once_torch_has_loaded() -> None:
+    with pytest.raises(
+        UsageError, match=r"--isa avx2: torch is loaded already; set ONEDNN_MAX_CPU_ISA=AVX2 .* in the environment"
+    ):
+        limit_isa("avx2")
+    assert not set(AVX2) & set(os.environ)
+
+
+@pytest.mark.parametrize("name", AVX2)
+def test_a_limit_that_is_set_in_part_is_refused_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in set(AVX2) - {name}:
+        monkeypatch.setenv(other, AVX2[other])
+    with pytest.raises(UsageError, match="torch is loaded already"):
+        limit_isa("avx2")
+
+
+def test_a_limit_that_the_environment_has_set_already_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in AVX2.items():
+        monkeypatch.setenv(name, value)
+    limit_isa("avx2")
+
+
+def test_an_unknown_limit_is_one_line_that_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"^--isa 'sse2': choose from avx2, avx512f$"):
+        limit_isa("sse2")
+
+
+def test_nothing_loads_torch_before_the_limit_is_set() -> None:
+    code = "import sys, conformance.plugin; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

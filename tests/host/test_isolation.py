@@ -1,0 +1,273 @@
+"""A run that dies or hangs costs its own outcome and no other."""
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from conformance.host import isolation
+from conformance.host.isolation import Child, Death, Done, Raised, run_isolated
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def work(job: object) -> object:
+    """Double a number, or do what is asked. Deaths here are meant: pytest's fault handler need not tell of them."""
+    faulthandler.disable()
+    if callable(job):
+        return job()
+    assert isinstance(job, int)
+    return doubled(job)
+
+
+def segfault() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def divide_by_zero() -> None:
+    os.kill(os.getpid(), signal.SIGFPE)
+
+
+def abort() -> NoReturn:
+    os.write(1, b"loading\n")
+    os.write(2, b"corrupted size vs. prev_size\n\n")
+    os.abort()
+
+
+def leave() -> NoReturn:
+    os._exit(7)
+
+
+def leave_quietly() -> NoReturn:
+    os._exit(0)
+
+
+def hang() -> None:
+    time.sleep(60)
+
+
+def spin() -> NoReturn:
+    while True:
+        pass
+
+
+def fail() -> NoReturn:
+    raise LookupError("no such kernel")
+
+
+def own_process() -> int:
+    return os.getpid()
+
+
+PATIENT = 300.0
+DEATHS: dict[str, tuple[Callable[[], object], str]] = {
+    "SIGSEGV": (segfault, "SIGSEGV"),
+    "SIGFPE": (divide_by_zero, "SIGFPE"),
+    "abort": (abort, "SIGABRT: corrupted size vs. prev_size"),
+    "exit": (leave, "exit status 7"),
+    "exit without a complaint": (leave_quietly, "exit status 0"),
+    "hang": (hang, "hangs: no result after 2 s"),
+    "endless loop": (spin, "hangs: SIGXCPU"),
+}
+
+
+def test_outcomes_are_in_the_order_of_the_jobs() -> None:
+    assert run_isolated([3, 1, 2], work) == [Done(6), Done(2), Done(4)]
+
+
+def test_no_jobs_have_no_outcomes() -> None:
+    assert run_isolated([], work) == []
+
+
+def test_jobs_run_in_a_child_that_they_share() -> None:
+    first, second = run_isolated([own_process, own_process], work)
+    assert first == second
+    assert first != Done(os.getpid())
+
+
+@pytest.mark.parametrize("place", ["first", "between", "last", "alone"])
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_job_that_dies_costs_its_own_outcome_and_no_other(
+    death: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, reason = DEATHS[death]
+    if job is not hang:  # what computes does so in its own time, however busy the machine is
+        monkeypatch.setattr(isolation, "PATIENCE", PATIENT)
+    before = [1, 2] if place in ("between", "last") else []
+    after = [3, 4] if place in ("between", "first") else []
+    outcomes = run_isolated([*before, job, *after], work, seconds=0.7 if reason.startswith("hangs") else 60)
+    assert outcomes == [*map(Done, map(doubled, before)), Death(reason), *map(Done, map(doubled, after))]
+
+
+def test_several_jobs_that_die_are_told_apart() -> None:
+    outcomes = run_isolated([segfault, 1, abort, leave, 2, divide_by_zero], work)
+    assert outcomes == [
+        Death("SIGSEGV"),
+        Done(2),
+        Death("SIGABRT: corrupted size vs. prev_size"),
+        Death("exit status 7"),
+        Done(4),
+        Death("SIGFPE"),
+    ]
+
+
+def compute() -> None:
+    end = time.process_time() + 0.8
+    while time.process_time() < end:
+        pass
+
+
+@pytest.mark.parametrize("job", [lambda: time.sleep(1.2), compute])
+def test_every_job_has_its_own_time(job: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    if job is compute:
+        monkeypatch.setattr(isolation, "PATIENCE", PATIENT)
+    assert run_isolated([job] * 3, work, seconds=1.1) == [Done(None)] * 3
+
+
+def test_a_job_that_raises_is_our_fault_and_has_its_traceback() -> None:
+    first, raised, last = run_isolated([1, fail, 2], work)
+    assert (first, last) == (Done(2), Done(4))
+    assert isinstance(raised, Raised)
+    assert raised.traceback.startswith("Traceback")
+    assert "in fail" in raised.traceback
+    assert "LookupError: no such kernel" in raised.traceback
+
+
+POISONED: list[bool] = []
+
+
+def poison() -> str:
+    POISONED.append(True)
+    return "done"
+
+
+def fragile() -> str:
+    if POISONED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return "well"
+
+
+def test_a_job_that_dies_only_of_an_earlier_one_is_not_the_one_that_crashes() -> None:
+    assert run_isolated([1, poison, fragile, 2], work) == [Done(2), Done("done"), Done("well"), Done(4)]
+    assert run_isolated([poison, fragile, poison, fragile], work) == [Done("done"), Done("well")] * 2
+
+
+def test_jobs_are_all_done_again_each_alone_where_one_died_of_another() -> None:
+    first, second, _, _ = run_isolated([own_process, own_process, poison, fragile], work)
+    assert first != second
+
+
+DAMAGED: list[bool] = []
+
+
+def damage() -> str:
+    """Damage memory; the next one to do so dies of it."""
+    if DAMAGED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    DAMAGED.append(True)
+    return "done"
+
+
+def test_jobs_that_cannot_share_a_process_are_done_each_in_its_own() -> None:
+    assert run_isolated([damage, 1, damage], work) == [Done("done"), Done(2), Done("done")]
+
+
+def test_what_a_job_does_to_its_process_does_not_reach_the_parent() -> None:
+    run_isolated([poison], work)
+    assert POISONED == []
+
+
+def test_results_of_megabytes_pass() -> None:
+    size = 5 << 20
+    first, second = run_isolated([lambda: b"x" * size, lambda: bytes(size)], work)
+    assert first == Done(b"x" * size)
+    assert second == Done(bytes(size))
+
+
+def test_what_a_child_prints_does_not_reach_the_parents_output(capfd: pytest.CaptureFixture[str]) -> None:
+    run_isolated([lambda: os.write(1, b"to stdout\n"), lambda: os.write(2, b"to stderr\n"), abort], work)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_child_and_no_descriptor_is_left_behind() -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    run_isolated([1, segfault, 2, hang, fail], work, seconds=0.5)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
+
+
+def test_the_last_line_before_the_end_is_cut_to_what_a_row_can_show() -> None:
+    def talk() -> NoReturn:
+        os.write(2, b"?" * 1000)
+        os.abort()
+
+    (death,) = run_isolated([talk], work)
+    assert death == Death("SIGABRT: " + "?" * 200)
+
+
+def answers(job: str) -> str:
+    """What a job of a `Child` asks for."""
+    if job == "die":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if job == "leave":
+        os._exit(3)
+    if job == "raise":
+        raise ValueError("no such job")
+    if job == "exit":
+        sys.exit("leaving")
+    if job == "wait":
+        time.sleep(60)
+    return f"{job} done"
+
+
+@pytest.fixture
+def child() -> Iterator[Child[str, str]]:
+    one: Child[str, str] = Child(answers, seconds=5)
+    yield one
+    one.close()
+
+
+def test_a_child_does_one_job_after_another(child: Child[str, str]) -> None:
+    assert [child.do(job) for job in ("first", "second")] == [Done("first done"), Done("second done")]
+
+
+@pytest.mark.parametrize(("job", "reason"), [("die", "SIGSEGV"), ("leave", "exit status 3")])
+def test_a_job_that_ends_its_child_says_how_and_the_next_has_another(
+    child: Child[str, str], job: str, reason: str
+) -> None:
+    assert child.do("first") == Done("first done")
+    assert child.do(job) == Death(reason)
+    assert child.do("next") == Done("next done")
+
+
+@pytest.mark.parametrize("job", ["raise", "exit"])
+def test_what_a_job_raises_is_our_fault_and_the_child_goes_on(child: Child[str, str], job: str) -> None:
+    outcome = child.do(job)
+    assert isinstance(outcome, Raised)
+    assert outcome.traceback.strip().endswith({"raise": "ValueError: no such job", "exit": "SystemExit: leaving"}[job])
+    assert child.do("next") == Done("next done")
+
+
+def test_a_job_that_does_not_come_back_is_a_death() -> None:
+    child: Child[str, str] = Child(answers, seconds=0.2)
+    assert child.do("wait") == Death("hangs: no result after 1 s")
+    child.close()
+
+
+def test_a_child_knows_what_the_parent_knew_at_its_first_job_and_changes_nothing_there() -> None:
+    known = [1]
+    child: Child[int, int] = Child(lambda job: known.append(job) or len(known))  # type: ignore[func-returns-value]
+    known.append(2)
+    assert child.do(3) == Done(3)
+    known.append(4)
+    assert child.do(5) == Done(4)
+    assert known == [1, 2, 4]
+    child.close()

@@ -1,0 +1,59 @@
+"""Fresh memory holds what it is told to, for as long as it is told to."""
+
+import platform
+
+import pytest
+import torch
+
+from conformance.host import poison
+from conformance.host.isolation import Done, run_isolated
+from conformance.host.poison import fresh_memory_holds
+
+GLIBC = platform.libc_ver()[0] == "glibc"
+
+
+def fresh(value: int) -> set[int]:
+    with fresh_memory_holds(value):
+        return set(torch.empty(40_000, dtype=torch.uint8).tolist())
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc fills fresh memory")
+@pytest.mark.parametrize("value", [0x55, 0xAA, 0x01])
+def test_a_tensor_that_nothing_was_written_to_holds_the_byte(value: int) -> None:
+    assert run_isolated([value], fresh) == [Done({value})]
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc fills fresh memory")
+def test_a_kernel_that_reads_what_it_never_wrote_gives_itself_away() -> None:
+    def unwritten(value: int) -> list[int]:
+        with fresh_memory_holds(value):
+            result = torch.empty(4_000, dtype=torch.uint8)
+            result[:3_999] = 7
+            return sorted(set(result.tolist()))
+
+    assert run_isolated([0x55, 0xAA], unwritten) == [Done([7, 0x55]), Done([7, 0xAA])]
+
+
+@pytest.fixture
+def parameters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    given: list[int] = []
+    monkeypatch.setattr(poison, "_mallopt", given.append)
+    return given
+
+
+def test_the_filling_ends_with_the_scope(parameters: list[int]) -> None:
+    with fresh_memory_holds(0x55):
+        assert parameters == [0xAA]
+    assert parameters == [0xAA, 0]
+
+
+def test_the_filling_ends_when_the_scope_is_left_by_an_error(parameters: list[int]) -> None:
+    with pytest.raises(RuntimeError, match="a kernel"), fresh_memory_holds(0x55):
+        raise RuntimeError("a kernel")
+    assert parameters[-1] == 0
+
+
+def test_a_c_library_that_cannot_fill_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    with fresh_memory_holds(0x55):
+        pass

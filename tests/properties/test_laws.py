@@ -1,0 +1,364 @@
+"""A model that breaks a law is caught by that law, honest ones are left alone, and every claim is tried."""
+
+import ctypes
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.nn.intrinsic.quantized as nniq
+import torch.ao.nn.quantized as nnq
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run, describe, runs
+from conformance.cases.sources import missing_operators, root_of
+from conformance.checks.judge import Judge
+from conformance.configs.registry import BACKENDS
+from conformance.engines.registry import engine
+from conformance.execution import batch
+from conformance.host.isolation import Done, run_isolated
+from conformance.models import fx
+from conformance.properties.metamorphic import callables, relations
+from conformance.repro import metamorphic
+from conformance.repro.script import script
+from conformance.results.rows import Row
+
+CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"
+CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
+ADD = "fbgemm/torch.add/static-quint8/ptq/large/laws@fbgemm"
+HONEST = (
+    CONV,
+    CONV_RELU,
+    ADD,
+    "fbgemm/nniqat.ConvBnReLU2d/static-quint8/qat/large/laws@fbgemm",
+    "fbgemm/nn.Linear+nn.ReLU/dynamic-quint8/ptq/large/laws@x86",
+    "fbgemm/nn.LSTM/dynamic-float16/ptq/large/laws@fbgemm",
+    "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm",
+    "onednn/nn.LayerNorm/static-quint8/ptq/large/laws@onednn",
+    "qnnpack/nn.BatchNorm3d/static-quint8/ptq/large/laws@qnnpack",
+    "qnnpack/F.interpolate/static-qint8/ptq/large/laws@qnnpack",
+)
+JIT = "torch.jit"
+"""Broken by most lies besides their own law: TorchScript does not take their Python."""
+
+
+def laws_runs(name: str, engines: tuple[str, ...] = ()) -> list[Run]:
+    return [run for run in runs(backend(name), engines) if run.profile == "laws"]
+
+
+@cache
+def run(name: str) -> Run:
+    found = laws_runs(name.partition("/")[0], (name.rpartition("@")[2],))
+    return next(one for one in found if one.id == name)
+
+
+def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row:
+    """Try the laws on a run in a child, with every lowered model changed by `lie`."""
+    subject = run(name)
+    if (reason := engine(subject.engine).unavailable()) is not None:
+        pytest.skip(f"{subject.engine}: {reason}")
+    batch.warm_up()
+
+    def work(one: Run) -> Row:
+        honest = fx.lower
+
+        def lying(*arguments: Any) -> GraphModule:
+            graph = honest(*arguments)
+            if lie is not None:
+                lie(graph)
+                graph.recompile()
+            return graph
+
+        setattr(fx, "lower", lying)  # noqa: B010
+        return relations.row(Judge(), one)
+
+    (outcome,) = run_isolated([subject], work)
+    assert isinstance(outcome, Done), outcome
+    return outcome.value
+
+
+def broken_by(name: str, lie: Callable[[GraphModule], object]) -> set[str]:
+    """Names of the laws that a lie breaks."""
+    row = judged(name, lie)
+    assert row.failed <= {"stable"}, row.detail
+    return set(metamorphic.broken(row.detail.removeprefix("stable: ")))
+
+
+def on_input(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
+    """Apply a function to the first input before anything else sees it."""
+    given: Node = next(node for node in graph.graph.nodes if node.op == "placeholder")
+    with graph.graph.inserting_after(given):
+        made = graph.graph.call_function(function, (given,))
+    given.replace_all_uses_with(made, lambda user: user is not made)
+
+
+def on_output(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
+    """Apply a function to what is dequantized at the end."""
+    last: Node = next(node for node in reversed(graph.graph.nodes) if node.name.startswith("dequantize"))
+    with graph.graph.inserting_before(last):
+        made = graph.graph.call_function(function, (last.args[0],))
+    last.args = (made,)
+
+
+def with_codes(change: Callable[[Tensor], Tensor]) -> Callable[[GraphModule], None]:
+    """A lowered model that changes its codes, uint8 of the output's shape, before they are dequantized."""
+
+    def lying(x: Tensor) -> Tensor:
+        codes = change(x.int_repr().contiguous())
+        return torch._make_per_tensor_quantized_tensor(codes, x.q_scale(), x.q_zero_point())
+
+    return lambda graph: on_output(graph, lying)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_engines_break_no_law(name: str) -> None:
+    row = judged(name)
+    assert (row.verdict, row.detail) == ("conforms", "")
+    assert set(row.checks.values()) == {"pass"}
+
+
+def test_an_item_that_depends_on_the_size_of_the_batch_is_caught() -> None:
+    def lying(codes: Tensor) -> Tensor:
+        codes[0, 0, 0, 0] = len(codes)
+        return codes
+
+    assert broken_by(CONV, with_codes(lying)) >= {"an item alone", "a split batch"}
+
+
+def test_an_item_that_depends_on_another_is_caught() -> None:
+    def lying(codes: Tensor) -> Tensor:
+        codes[1, -1, -1, -1] = codes[0, -1, -1, -1]
+        return codes
+
+    assert broken_by(CONV, with_codes(lambda codes: lying(codes) if len(codes) > 1 else codes)) >= {"an item alone"}
+
+
+def test_a_part_of_the_batch_that_is_computed_otherwise_is_caught() -> None:
+    def lying(codes: Tensor) -> Tensor:
+        if len(codes) == 3:
+            codes[2, 1, 1, 1] ^= 64
+        return codes
+
+    assert broken_by(ADD, with_codes(lying)) - {JIT} == {"a split batch"}
+
+
+@pytest.mark.parametrize("name", [CONV, ADD])
+def test_swapped_channels_are_caught(name: str) -> None:
+    def lying(codes: Tensor) -> Tensor:
+        return torch.cat([codes[:, 1:2], codes[:, :1], codes[:, 2:]], 1)
+
+    assert broken_by(name, with_codes(lying)) - {JIT} == {"another order of channels"}
+
+
+def test_a_model_that_takes_channels_last_for_contiguous_is_caught() -> None:
+    def lying(x: Tensor) -> Tensor:
+        return x if x.is_contiguous() else x.permute(0, 2, 3, 1).reshape(x.shape)
+
+    assert broken_by(ADD, lambda graph: on_input(graph, lying)) - {JIT} == {"channels_last"}
+
+
+def test_a_relu_that_clamps_at_code_zero_is_caught() -> None:
+    def lying(graph: GraphModule) -> None:
+        for module in graph.modules():
+            if isinstance(module, nniq.ConvReLU2d):
+                module.__class__ = nnq.Conv2d  # type: ignore[assignment]
+
+    assert broken_by(CONV_RELU, lying) == {"ReLU apart"}
+
+
+def test_a_model_that_writes_to_its_input_is_caught() -> None:
+    def lying(x: Tensor) -> Tensor:
+        ctypes.memset(x.data_ptr(), 0, 64)  # where no trace sees it
+        return x
+
+    row = judged(ADD, lambda graph: on_input(graph, lying))
+    assert "a call changes input 0" in row.detail
+
+
+def test_a_kernel_that_writes_to_its_input_is_caught() -> None:
+    library = torch.library.Library("lying", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("copied(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+
+    def copied(x: Tensor) -> Tensor:
+        y = x.clone()
+        x.fill_(0.0)
+        return y
+
+    library.impl("copied", copied, "QuantizedCPU")  # type: ignore[no-untyped-call]
+    row = judged(ADD, lambda graph: on_output(graph, torch.ops.lying.copied))
+    assert "a call lying.copied writes to its tensor 0" in row.detail
+
+
+def test_a_second_call_that_differs_is_caught() -> None:
+    calls = Counter[str]()
+
+    def lying(codes: Tensor) -> Tensor:
+        calls["all"] += 1
+        return codes ^ (calls["all"] % 2)
+
+    row = judged(CONV, with_codes(lying))
+    assert row.detail == "stable: a second call changes values"
+
+
+def test_a_model_that_depends_on_the_number_of_threads_is_caught() -> None:
+    caught = broken_by(ADD, with_codes(lambda codes: codes ^ torch.get_num_threads()))
+    assert caught - {JIT} == {"a second thread"}
+
+
+def test_a_state_that_is_forgotten_on_load_is_caught() -> None:
+    class Forgetful(nnq.Conv2d):
+        def _load_from_state_dict(self, *arguments: Any) -> None:
+            return None
+
+    def lying(graph: GraphModule) -> None:
+        for module in graph.modules():
+            if type(module) is nnq.Conv2d:
+                module.__class__ = Forgetful
+
+    assert "a loaded state_dict" in broken_by(CONV, lying)
+
+
+def test_a_model_that_computes_something_else_as_torchscript_is_caught() -> None:
+    assert broken_by(ADD, lambda graph: on_output(graph, scripted_lie)) == {JIT}
+
+
+def scripted_lie(x: Tensor) -> Tensor:
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return torch.relu(x)
+    return x
+
+
+def test_a_model_in_float_is_not_tried() -> None:
+    def through_float(x: Tensor) -> Tensor:
+        return torch.quantize_per_tensor(x.dequantize() * 1.0, x.q_scale(), x.q_zero_point(), x.dtype)
+
+    row = judged(CONV, lambda graph: on_output(graph, through_float))
+    assert row.failed == {"lowered"}
+    assert row.checks["stable"] == "skip"
+
+
+# What differs at a tie, and what does not.
+
+
+def test_one_step_at_a_tie_is_no_difference_and_two_steps_are() -> None:
+    first, again, ties = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([0.5, 0.5, 0.0])
+    assert callables.compared([first], [again], lambda number: ties) == ""
+    assert "changes 1 of 3 values" in callables.compared([first], [2 * again], lambda number: ties)
+    assert "changes 1 of 3 values" in callables.compared([first], [again.flip(0)], lambda number: ties)
+    assert "first at (0,): 0.5, not 0" in callables.compared([first], [again], lambda number: None)
+    assert "changes the shape" in callables.compared([first], [again[:2]], lambda number: ties)
+
+
+# Which laws apply to what.
+
+LAWS = {law.name for law in relations.LAWS}
+RESTRICTED = {
+    "an item alone": {"Tensor.resize_", "nn.GRU", "nn.LSTM"},
+    "a split batch": {"Tensor.resize_", "nn.GRU", "nn.LSTM"},
+    "torch.jit": {"F.interpolate"},
+    "another order of channels": {
+        *("F.group_norm", "torch.cat", "torch.stack", "torch.flatten", "torch.narrow", "operator.getitem"),
+        *(f"{kind}{name}" for kind in ("nn.Pixel", "F.pixel_") for name in ("Shuffle", "Unshuffle", "shuffle", "unshuffle")),
+        *(f"{kind}.{name}{_}" for kind in ("torch", "Tensor") for _ in ("", "_") for name in (
+            "permute", "repeat", "repeat_interleave", "reshape", "shape", "size", "squeeze", "transpose", "unsqueeze", "view",
+        )),
+        *(f"nn.{cell}Cell/dynamic-{dtype}" for cell in ("GRU", "LSTM", "RNN") for dtype in ("quint8", "float16")),
+    },
+}  # fmt: skip
+"""The operators that a law of the operator says nothing about; `channels_last` needs four dimensions."""
+
+
+FUSED_RELU = (
+    r"(nn|F|torch)\.(ReLU|relu)\(|.*\+(nn|F|torch)\.(ReLU|relu)$|nni(qat)?\.(Conv|ConvBn|ConvAdd|BN|Linear)ReLU"
+)
+"""Patterns that continue with a ReLU."""
+
+
+def excepted(law: str, one: Run) -> bool:
+    """Whether a law has nothing to say about a run."""
+    names = {root_of(one.claim.tree), f"{root_of(one.claim.tree)}/{one.claim.dtype_config}"}
+    if law == "channels_last":
+        shapes = [spec.shape for spec in one.variant.operands.values()] if one.variant else []
+        return not any(len(shape) in (4, 5) for shape in shapes) or bool(names & {"Tensor.view", "Tensor.resize_"})
+    if law == "ReLU apart":
+        return not re.match(FUSED_RELU, one.claim.pattern)
+    return bool(names & RESTRICTED.get(law, set()))
+
+
+@pytest.mark.parametrize("name", ["qnnpack", "fbgemm", "onednn"])
+def test_every_law_applies_to_every_operator_but_those_that_are_listed(name: str) -> None:
+    seen = set()
+    for one in laws_runs(name, ("x86",)):
+        key = (one.claim.pattern, one.claim.dtype_config)
+        cannot_occur = ("hardsigmoid" in key[0] and "Tensor." in key[0]) or (
+            key[1] == "dynamic-float16" and one.flow == "qat"
+        )
+        if key in seen or cannot_occur:
+            continue
+        seen.add(key)
+        with fx.quiet():
+            applied = set(relations.applicable(one))
+        assert applied == {law for law in LAWS if not excepted(law, one)}, one.id
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_claim_is_tried_on_every_engine_on_large_shapes(name: str) -> None:
+    one = backend(name)
+    covered = [claim for claim in one.claims if not missing_operators(claim)]
+    found = laws_runs(name)
+    assert len(found) == len(covered) * len(one.engines)
+    assert {run.claim for run in found} == set(covered)
+    assert {run.variant.name for run in found if run.variant} == {"large"}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_large_shapes_have_at_least_a_thousand_values(name: str) -> None:
+    for one in laws_runs(name):
+        assert one.variant is not None
+        assert max(torch.Size(spec.shape).numel() for spec in one.variant.operands.values()) > 1000, one.id
+
+
+# Scripts.
+
+
+@pytest.mark.parametrize("name", [CONV_RELU, "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"])
+def test_a_script_tries_every_law_and_finds_nothing_where_they_hold(name: str, tmp_path: Path) -> None:
+    relu = "ReLU" in name
+    said = "; ".join(
+        f"{law} changes 1 of 2 values"
+        for law in metamorphic.AGAIN
+        if relu or law not in ("ReLU apart", "channels_last")
+    )
+    row = Row(**describe(run(name)), verdict="deviates", checks={"stable": "fail"}, detail=f"stable: {said}")
+    path = tmp_path / "script.py"
+    path.write_text(script(run(name), row, None))
+    done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, check=False)
+    assert done.stdout == "CONFORMS\n", done.stdout + done.stderr
+
+
+def test_scripts_know_every_law() -> None:
+    assert set(metamorphic.AGAIN) == LAWS
+
+
+def test_a_stage_that_raises_says_so_and_skips_what_follows() -> None:
+    row = judged("fbgemm/Tensor.hardsigmoid/static-quint8/ptq/large/laws@fbgemm")
+    assert row.detail.startswith("matched: the pattern cannot occur: the float model raises AttributeError")
+    assert dict(row.checks) == {"matched": "fail", "observed": "skip", "lowered": "skip", "stable": "skip"}
+
+
+def test_every_item_gets_both_ends_of_the_range_and_channels_get_scales_of_their_own() -> None:
+    given = callables.subject(run(CONV))
+    (x,) = given.inputs
+    assert {(item.min().item(), item.max().item()) for item in x} == {(x.min().item(), x.max().item())}
+    assert len({channel.abs().max().item() for channel in given.model.op.weight}) == 3  # type: ignore[union-attr]
+    assert isinstance(given.model, nn.Module)
+    assert replace(given).inputs is given.inputs

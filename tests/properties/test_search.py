@@ -1,0 +1,61 @@
+"""A search finds what breaks a property and shrinks it, the same one every time."""
+
+from hypothesis import assume, settings
+from hypothesis import strategies as st
+
+from conformance.properties.search import Found, search
+
+
+def test_the_smallest_example_is_returned_with_what_is_said_of_it() -> None:
+    assert search(st.integers(), lambda x: f"{x} is large" if x > 1000 else "") == Found(1001, "1001 is large")
+
+
+def test_a_property_that_holds_has_no_counterexample() -> None:
+    assert search(st.integers(0, 9), lambda x: "") is None
+
+
+def test_as_many_examples_are_tried_as_the_profile_says_times_the_share() -> None:
+    for share, count in ((1.0, 100), (0.25, 25)):
+        tried: list[float] = []
+        search(st.floats(), lambda x, tried=tried: tried.append(x) or "", share)  # type: ignore[func-returns-value, misc]
+        assert len(tried) == count
+
+
+def test_the_bounded_profile_draws_the_same_every_time_and_the_deep_one_does_not() -> None:
+    def drawn() -> list[int]:
+        tried: list[int] = []
+        search(st.integers(), lambda x: tried.append(x) or "")  # type: ignore[func-returns-value]
+        return tried
+
+    assert drawn() == drawn()
+    settings.load_profile("nightly")
+    try:
+        assert settings().max_examples > 1000
+        assert not settings().derandomize
+    finally:
+        settings.load_profile("bounded")
+
+
+def test_what_a_strategy_is_made_of_is_not_written_down() -> None:
+    class Long:
+        def __repr__(self) -> str:
+            raise AssertionError("hypothesis writes it down")
+
+    @st.composite
+    def one(draw: st.DrawFn, of: Long) -> int:
+        drawn = draw(st.integers())
+        assume(drawn % 2)
+        return drawn
+
+    assert search(one(Long()), lambda x: "") is None
+
+
+def test_what_a_property_raises_is_not_swallowed() -> None:
+    def broken(x: int) -> str:
+        raise ZeroDivisionError(x)
+
+    try:
+        search(st.integers(), broken)
+    except ZeroDivisionError:
+        return
+    raise AssertionError("the error of the property is lost")

@@ -1,0 +1,188 @@
+"""The report in a browser, from disk: it filters, opens runs, copies, asks for nothing elsewhere, and is accessible."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import WIDTHS, opened, serious
+from invocation import HOSTILE, LEDGER, offsets, row, seen, write
+
+from conformance.reports.gathered import Gathered
+from conformance.reports.html import PAGES
+from conformance.reports.html import write as write_report
+
+pytest_plugins = ["browsing"]
+MANY = 50_000
+
+LINEAR = row("nn.Linear", fails=["numerics"], known="linear-is-off")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report of two environments, with a constraint, a crash, and hostile texts."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "known.toml").write_text(LEDGER)
+    name = HOSTILE.replace("/", "╱")
+    hostile = row(name, variant=name, fails=["numerics"], detail=f"numerics: {HOSTILE}", kernels=(HOSTILE,))
+    constraint = row(
+        "F.linear",
+        variant="weight.quant_min_lower_bound",
+        profile="constraints",
+        checks={"observed": "pass", "constraints": "fail"},
+        verdict="deviates",
+        detail="constraints: weight has code -128",
+    )
+    of = [row("nn.ReLU"), LINEAR, row("nn.GRU", verdict="crashes"), hostile, constraint]
+    found = [seen(LINEAR, offsets(0, 4, -2, 1)), seen(hostile, offsets(1), text=HOSTILE)]
+    one = write(folder / "one.jsonl", of, found=found)
+    other = write(folder / "other.jsonl", [row("nn.ReLU", fails=["stable"]), row("nn.ELU")], {"arch": "aarch64"})
+    return write_report(Gathered([one, other], [folder]), folder / "out").as_uri()
+
+
+def cells(page: Any) -> list[str]:
+    return [text.strip() for text in page.locator("#map button.cell").all_inner_texts()]
+
+
+def test_the_first_screen_counts_claims(page: Any, report: str) -> None:
+    opened(page, report)
+    cards = page.locator(".card").all_inner_texts()
+    assert len(cards) == 2
+    assert all("kept" in card and "deviating" in card for card in cards)
+
+
+@pytest.mark.parametrize(
+    ("choose", "kept"),
+    [
+        (lambda page: page.fill("[name=q]", "gru"), ["‼ 1/1 new"]),
+        (lambda page: page.fill("[name=q]", "LINEAR-is"), ["✗ 1/1"]),
+        (lambda page: page.select_option("[name=family]", label="recurrent"), ["‼ 1/1 new"]),
+        (lambda page: page.select_option("[name=check]", "stable"), ["✗ 1/1 new"]),
+        (lambda page: page.select_option("[name=verdict]", "conforms"), ["✓ 1", "✓ 1"]),
+        (lambda page: page.check("[name=differences]"), ["✗ 1/1 new", "✓ 1"]),
+        (lambda page: page.fill("[name=q]", "nothing like it"), []),
+    ],
+)
+def test_filters_narrow_the_map(choose: Any, kept: list[str], page: Any, report: str) -> None:
+    opened(page, report)
+    before = page.get_attribute("html", "data-rendered")
+    choose(page)
+    page.wait_for_function("before => document.documentElement.dataset.rendered !== before", arg=before)
+    assert sorted(cells(page)) == sorted(kept)
+    if not kept:
+        assert "nothing matches" in page.inner_text("#matching")
+
+
+def test_a_run_opens_by_keyboard_and_shows_what_was_seen(page: Any, report: str) -> None:
+    opened(page, report, "#q=linear-is-off")
+    page.locator("#map button.cell").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#run-body h3")
+    text = page.inner_text("#run-body")
+    for said in (
+        "The kernel is off.",
+        "pytorch/pytorch#1",
+        "✗ numerics: fail",
+        "3 of 8 elements are off, by -2 to 4",
+        "quantized.relu",
+    ):
+        assert said in text
+    page.wait_for_selector("#run-body canvas")
+    assert page.locator("#run-body canvas").count() == 2
+    page.locator("summary", has_text="lowered model").click()
+    assert "return x" in page.inner_text("#run-body")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.matches('button.cell')")
+
+
+def test_a_reproduction_is_copied(page: Any, report: str) -> None:
+    opened(page, report, f"#run={LINEAR.id}")
+    page.locator("button.copy").first.click()
+    page.wait_for_selector("text=Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == "print('DEVIATES')\n"
+
+
+def test_arrows_move_between_cells(page: Any, report: str) -> None:
+    opened(page, report, "#differences=1")
+    focused = "document.activeElement.innerText"
+    page.locator("#map button.cell").first.focus()
+    before = page.evaluate(focused)
+    page.keyboard.press("ArrowRight")
+    assert {before, page.evaluate(focused)} == {"✓ 1", "✗ 1/1 new"}
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == before
+
+
+def test_hostile_texts_are_shown_and_do_nothing(page: Any, report: str) -> None:
+    opened(page, report, "#q=example.invalid")
+    page.locator("#map button.cell").click()
+    page.wait_for_selector("#run-body h3")
+    assert "<img src=x" in page.inner_text("#run-body")
+    assert page.locator("#run-body img").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_every_page_opens_from_disk(page: Any, report: str) -> None:
+    for name in PAGES:
+        page.goto(report.replace("index.html", f"{name}.html"))
+        assert page.locator("h1").count() == 1
+        assert "owned" not in page.title()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_serious(width: str, scheme: str, browser: Any, report: str) -> None:
+    context = browser.new_context(viewport={"width": WIDTHS[width], "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    for name in (*PAGES, "run"):
+        page.goto("about:blank")
+        page.goto(report + f"#run={LINEAR.id}" if name == "run" else report.replace("index.html", f"{name}.html"))
+        if name == "run":
+            page.wait_for_selector("#run-body canvas")
+        assert serious(page) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls sideways"
+    context.close()
+
+
+def test_many_rows_stay_responsive(page: Any, tmp_path: Path) -> None:
+    patterns = [f"nn.Thing{number}" for number in range(250)]
+    environments = [{"isa": f"avx{number}"} for number in range(5)]
+    each = MANY // len(patterns) // len(environments)
+    paths = []
+    for number, header in enumerate(environments):
+        of = [
+            row(pattern, variant=f"variant{at}", fails=["numerics"] if (at + number) % 4 == 0 else ())
+            for pattern in patterns
+            for at in range(each)
+        ]
+        paths.append(write(tmp_path / f"{number}.jsonl", of, header))
+    found = Gathered(paths, [tmp_path])
+    assert len(found.results) == MANY
+    opened(page, write_report(found, tmp_path / "out").as_uri())
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    took = page.evaluate(
+        """async () => {
+            const field = document.querySelector("[name=q]"), times = [];
+            for (const text of ["warm up", "thing1", "thing12 variant3", "numerics", "", "variant7"]) {
+                const before = document.documentElement.dataset.rendered, start = performance.now();
+                field.value = text;
+                field.dispatchEvent(new Event("input", { bubbles: true }));
+                while (document.documentElement.dataset.rendered === before) await new Promise(requestAnimationFrame);
+                await new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)));
+                times.push(performance.now() - start);
+            }
+            return times;
+        }"""
+    )
+    took = took[1:]  # the first one warms up
+    print(f"first paint {paint:.0f} ms, filters {[round(one) for one in took]} ms")
+    assert paint < 2000
+    assert sorted(took)[len(took) // 2] < 200
+
+
+def test_the_widest_run_of_errors_says_what_it_leaves_out(page: Any, tmp_path: Path) -> None:
+    of = replace(LINEAR, known=None)
+    path = write(tmp_path / "rows.jsonl", [of], found=[seen(of, offsets(3, 2, differing=2000, total=4000))])
+    opened(page, write_report(Gathered([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={of.id}")
+    page.wait_for_selector("#run-body figure")
+    assert "The plot has the 2 that are off furthest; the histogram has all." in page.inner_text("#run-body figcaption")

@@ -1,0 +1,375 @@
+"""The ledger is strict in every direction: what it says happens, and what happens is what it says."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.results.ledger import Entry, Host, backends_of, judge, load, useless
+from conformance.results.rows import Row
+
+HOST = Host(torch="2.13.0+cpu", arch="x86_64", isa="avx512_vnni")
+RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
+
+ENTRY = {
+    "id": '"linear-off-by-one"',
+    "match": '"fbgemm/nn.Linear/*@x86"',
+    "check": '"numerics"',
+    "reason": '"it truncates"',
+    "upstream": '"pytorch/pytorch#12345"',
+}
+
+
+def document(**changes: str | None) -> str:
+    """One entry as TOML; a change of None leaves the field out."""
+    values = {**ENTRY, **changes}
+    return "[[deviation]]\n" + "".join(f"{name} = {value}\n" for name, value in values.items() if value is not None)
+
+
+def loaded(folder: Path, *documents: str) -> tuple[Entry, ...]:
+    (folder / "known.toml").write_text("\n".join(documents), encoding="utf-8")
+    return load(folder)
+
+
+def entry(
+    *match: str,
+    exclude: tuple[str, ...] = (),
+    check: str | tuple[str, ...] = "numerics",
+    name: str = "an-entry",
+    when: dict[str, str] | None = None,
+) -> Entry:
+    return Entry(
+        id=name,
+        match=match or ("fbgemm/nn.Linear/*",),
+        exclude=exclude,
+        check=frozenset([check] if isinstance(check, str) else check),
+        reason="it truncates",
+        upstream="unreported",
+        when=when or {},
+        source="known.toml#1",
+    )
+
+
+def row(*failed: str, verdict: str | None = None) -> Row:
+    return Row(
+        RUN,
+        "fbgemm",
+        "nn.Linear",
+        "static-quint8",
+        "ptq",
+        "default",
+        "exact",
+        "x86",
+        verdict or ("deviates" if failed else "conforms"),
+        checks={"observed": "pass", "accuracy": "skip", **dict.fromkeys(failed, "fail")},
+        detail="numerics: 3 of 32 codes differ",
+    )
+
+
+def test_an_entry_is_read_as_it_is_written(tmp_path: Path) -> None:
+    (found,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
+    assert found == Entry(
+        id="linear-off-by-one",
+        match=("fbgemm/nn.Linear/*@x86",),
+        exclude=(),
+        check=frozenset({"numerics"}),
+        reason="it truncates",
+        upstream="pytorch/pytorch#12345",
+        when={"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
+        source="known.toml#1",
+    )
+
+
+def test_globs_and_checks_can_be_several(tmp_path: Path) -> None:
+    (found,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
+    assert found.match == ("a/*", "b/*")
+    assert found.check == {"numerics", "crashes"}
+    assert backends_of(found) == {"a", "b"}
+
+
+def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.toml").write_text(document(id=f'"{name}"'), encoding="utf-8")
+    assert [(one.id, one.source) for one in load(tmp_path)] == [("a", "a.toml#1"), ("b", "b.toml#1")]
+
+
+MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
+    **{f"{name} is missing": ({name: None}, f"{name} is missing") for name in ENTRY},
+    **{f"{name} is empty": ({name: '""'}, f"{name} is missing") for name in ENTRY},
+    "id of another type": ({"id": "7"}, "id is a int"),
+    "match of another type": ({"match": "true"}, "match is a bool"),
+    "no glob": ({"match": "[]"}, "match is missing"),
+    "check of another type": ({"check": "1.5"}, "check is a float"),
+    "no check": ({"check": "[]"}, "check is missing"),
+    "except of another type": ({"except": "7"}, "except is a int"),
+    "reason of another type": ({"reason": "[]"}, "reason is a list"),
+    "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
+    "when of another type": ({"when": '"always"'}, "when is a str"),
+    "unknown field": ({"verdict": '"deviates"'}, "unknown field 'verdict'"),
+    "unknown check": ({"check": '"speed"'}, "unknown check 'speed'"),
+    "unknown check among others": ({"check": '["numerics", "speed"]'}, "unknown check 'speed'"),
+    "unknown condition": ({"when": '{ os = "linux" }'}, "unknown condition 'os'"),
+    "upstream that is no reference": ({"upstream": '"somewhere"'}, "upstream 'somewhere'"),
+    "upstream with more around it": ({"upstream": '"see pytorch/pytorch#1"'}, "upstream 'see pytorch/pytorch#1'"),
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_entry_is_one_error_that_names_the_entry_and_the_field(fault: str, tmp_path: Path) -> None:
+    changes, message = MALFORMED[fault]
+    with pytest.raises(UsageError) as raised:
+        loaded(tmp_path, document(id='"fine"'), document(**changes))
+    assert str(raised.value).startswith(f"known.toml#2: {message}")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_id_is_taken_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml#2: id 'linear-off-by-one' is taken by known\.toml#1"):
+        loaded(tmp_path, document(), document())
+
+
+def test_a_table_of_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml: unknown table 'deviations'"):
+        loaded(tmp_path, document().replace("deviation", "deviations"))
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml: not readable as TOML"):
+        loaded(tmp_path, "deviation: yes")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ledger .*nowhere: no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_run_that_conforms_unlisted_is_expected() -> None:
+    verdict = judge(row(), [entry("fbgemm/nn.Conv2d/*")], HOST)
+    assert (verdict.expected, verdict.known, verdict.message) == (True, None, "")
+
+
+def test_a_deviation_that_is_listed_is_expected_and_known() -> None:
+    verdict = judge(row("numerics"), [entry()], HOST)
+    assert (verdict.expected, verdict.known, verdict.message) == (True, "an-entry", "")
+
+
+def test_an_unlisted_deviation_is_wrong_and_named() -> None:
+    verdict = judge(row("numerics"), [], HOST)
+    assert (verdict.expected, verdict.known) == (False, None)
+    assert verdict.message == "numerics: 3 of 32 codes differ (not in the ledger: numerics)"
+
+
+def test_a_listed_run_that_conforms_is_wrong_and_its_entry_is_named() -> None:
+    verdict = judge(row(), [entry()], HOST)
+    assert not verdict.expected
+    assert verdict.message == "no longer deviates in numerics: remove it from an-entry (known.toml#1)"
+
+
+def test_a_deviation_in_another_check_than_listed_is_wrong_in_both_directions() -> None:
+    verdict = judge(row("stable"), [entry()], HOST)
+    assert not verdict.expected
+    assert "not in the ledger: stable" in verdict.message
+    assert "no longer deviates in numerics: remove it from an-entry" in verdict.message
+
+
+def test_a_deviation_in_more_checks_than_listed_is_wrong() -> None:
+    verdict = judge(row("numerics", "stable"), [entry()], HOST)
+    assert not verdict.expected
+    assert "not in the ledger: stable" in verdict.message
+    assert "no longer" not in verdict.message
+
+
+def test_a_deviation_in_fewer_checks_than_listed_is_wrong() -> None:
+    verdict = judge(row("numerics"), [entry(check=("numerics", "stable"))], HOST)
+    assert not verdict.expected
+    assert verdict.message == "no longer deviates in stable: remove it from an-entry (known.toml#1)"
+
+
+def test_several_entries_speak_of_one_run_together() -> None:
+    entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
+    verdict = judge(row("numerics", "stable"), entries, HOST)
+    assert verdict.expected
+    assert [one.id for one in verdict.entries] == ["one", "two"]
+    assert verdict.known == "one"
+
+
+def test_only_the_entry_whose_deviation_is_gone_is_named() -> None:
+    verdict = judge(row("numerics"), [entry(name="one"), entry("*@x86", check="stable", name="two")], HOST)
+    assert not verdict.expected
+    assert verdict.message == "no longer deviates in stable: remove it from two (known.toml#1)"
+
+
+def test_a_crash_is_listed_as_the_check_crashes() -> None:
+    crashed = row(verdict="crashes")
+    assert judge(crashed, [entry(check="crashes")], HOST).expected
+    assert not judge(crashed, [], HOST).expected
+    assert not judge(crashed, [entry(check="numerics")], HOST).expected
+    assert not judge(row("numerics"), [entry(check="crashes")], HOST).expected
+
+
+def test_a_run_that_could_not_be_executed_is_never_judged() -> None:
+    verdict = judge(row(verdict="unavailable"), [entry()], HOST)
+    assert (verdict.expected, verdict.known) == (True, None)
+
+
+def test_an_entry_that_matches_no_run_is_found() -> None:
+    gone, there = entry("fbgemm/nn.Lineer/*", name="gone"), entry(name="there")
+    assert useless([gone, there], iter([RUN]), HOST) == {"gone": "matches no run: fbgemm/nn.Lineer/*"}
+
+
+def test_each_glob_that_matches_no_run_is_named() -> None:
+    several = entry("fbgemm/nn.Lineer/*", "fbgemm/nn.Linear/*", "*/batch7/*")
+    assert useless([several], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*, */batch7/*"}
+
+
+def test_each_exception_that_excepts_no_run_is_named() -> None:
+    other = RUN.replace("/default/", "/batch0/")
+    idle = "fbgemm/nn.ReLU/*"  # which is there, and is not what the entry speaks of
+    ids = [RUN, other, RUN.replace("nn.Linear", "nn.ReLU")]
+    assert useless([entry(exclude=("*/batch0/*", idle))], ids, HOST) == {"an-entry": f"excepts no run: {idle}"}
+    assert useless([entry(exclude=("*/batch0/*",))], ids, HOST) == {}
+
+
+def test_an_entry_is_useless_where_others_say_all_that_it_says() -> None:
+    whole, part = entry("fbgemm/*", check=("numerics", "stable"), name="whole"), entry(name="part")
+    assert useless([whole, part], [RUN], HOST) == {"part": "says nothing that whole does not say"}
+
+
+def test_of_two_entries_that_say_the_same_both_are_useless() -> None:
+    assert [*useless([entry(name="one"), entry("*@x86", name="two")], [RUN], HOST)] == ["one", "two"]
+
+
+def test_several_entries_together_can_say_all_that_one_says() -> None:
+    one = entry(check=("numerics", "stable"), name="one")
+    others = [entry(name="two"), entry(check="stable", name="three")]
+    assert useless([one, *others], [RUN], HOST)["one"] == "says nothing that two, three does not say"
+    assert useless([one, *others], [RUN], HOST).keys() == {"one", "two", "three"}
+
+
+def test_an_entry_with_a_run_or_a_check_of_its_own_is_not_useless() -> None:
+    both = [entry(name="one"), entry(check="stable", name="two")]
+    assert useless(both, [RUN], HOST) == {}
+    other = RUN.replace("nn.Linear", "nn.ReLU")
+    more = [entry(name="one"), entry(exclude=(other,), name="two"), entry("fbgemm/*", name="three")]
+    assert useless(more, [RUN, other], HOST).keys() == {"one", "two"}
+
+
+def test_an_entry_that_speaks_of_fewer_hosts_makes_no_other_useless() -> None:
+    here = entry(name="here", when={"arch": "x86_64"})
+    assert useless([entry(name="everywhere"), here], [RUN], HOST) == {
+        "here": "says nothing that everywhere does not say"
+    }
+
+
+def test_an_entry_for_other_hosts_need_not_match() -> None:
+    assert useless([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == {}
+
+
+def test_a_whole_ledger_is_held_to_all_runs_in_seconds() -> None:
+    ids = [f"fbgemm/operator{n}/static-quint8/ptq/variant{m}/exact@x86" for n in range(150) for m in range(100)]
+    entries = [
+        entry(f"*/operator{n}/*/ptq/variant?/exact@*", f"fbgemm/operator{n}/*/variant1?/*", name=f"entry{n}")
+        for n in range(100)
+    ]
+    start = time.process_time()
+    assert useless(entries, ids, HOST) == {}
+    assert time.process_time() - start < 2
+
+
+def test_an_entry_does_not_speak_of_what_it_excepts(tmp_path: Path) -> None:
+    (found,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
+    assert found.exclude == ("*/batch0/*",)
+    assert found.matches(RUN)
+    assert not found.matches(RUN.replace("/default/", "/batch0/"))
+
+
+def test_an_entry_that_excepts_all_that_it_matches_is_found() -> None:
+    empty = entry(exclude=("*/ptq/*", "*/qat/*"))
+    assert useless([empty], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Linear/*"}
+    assert judge(row(), [empty], HOST).expected
+
+
+def test_a_glob_may_have_classes_of_characters() -> None:
+    assert entry("fbgemm/nn.[KL]inear/*@x[[]8]6").matches(RUN.replace("x86", "x[8]6"))
+    assert entry("fbgemm/nn.[KL]inear/*@x8?").matches(RUN)
+    assert not entry("fbgemm/nn.[!KL]inear/*").matches(RUN)
+
+
+def test_globs_heed_case() -> None:
+    assert not entry("fbgemm/nn.linear/*").matches(RUN)
+    assert entry("fbgemm/nn.Linear/*").matches(RUN)
+
+
+@pytest.mark.parametrize(
+    ("condition", "applies"),
+    [
+        (">=2.10", True),
+        (">=2.13", True),
+        (">=2.13.0", True),
+        (">=2.14", False),
+        (">=2.9", True),
+        ("<2.14", True),
+        ("<2.13", False),
+        ("<2.9", False),
+        (">=2.10,<2.14", True),
+        (">=2.10, <2.13", False),
+        ("==2.13", True),
+        ("==2.13.0", True),
+        ("==2.12", False),
+        ("<=2.13", True),
+        (">2.12", True),
+        (">2.13", False),
+        ("2.13.*", True),
+        ("2.1.*", False),
+        ("*", True),
+    ],
+)
+def test_an_entry_holds_for_a_range_of_torch_versions(condition: str, applies: bool) -> None:
+    assert entry(when={"torch": condition}).applies(HOST) is applies
+
+
+@pytest.mark.parametrize(
+    ("when", "applies"),
+    [
+        ({}, True),
+        ({"arch": "x86_64"}, True),
+        ({"arch": "aarch64"}, False),
+        ({"arch": "x86*"}, True),
+        ({"isa": "avx512*"}, True),
+        ({"isa": "avx2"}, False),
+        ({"isa": "*"}, True),
+        ({"arch": "x86_64", "isa": "avx2"}, False),
+        ({"arch": "x86_64", "isa": "avx512_vnni", "torch": ">=2.10"}, True),
+        ({"arch": "x86_64", "isa": "avx512_vnni", "torch": ">=2.14"}, False),
+    ],
+)
+def test_an_entry_holds_on_hosts_that_fulfil_all_of_its_conditions(when: dict[str, str], applies: bool) -> None:
+    assert entry(when=when).applies(HOST) is applies
+    assert judge(row("numerics"), [entry(when=when)], HOST).expected is applies
+
+
+def test_an_entry_of_another_host_does_not_ask_for_its_deviation_here() -> None:
+    assert judge(row(), [entry(when={"arch": "aarch64"})], HOST).expected
+
+
+def test_the_ledger_of_the_suite_is_well_formed() -> None:
+    load()
+
+
+@pytest.mark.parametrize("profile", ["constraints", "laws"])
+def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profile(profile: str) -> None:
+    property_run = f"fbgemm/nn.Linear/static-quint8/ptq/large/{profile}@x86"
+    for glob in ("*", "fbgemm/*", "fbgemm/nn.Linear/*/*/*/*@x86"):
+        assert entry(glob).matches(RUN)
+        assert not entry(glob).matches(property_run)
+    named = entry(f"fbgemm/*/{profile}@*")
+    assert named.matches(property_run)
+    assert not named.matches(RUN)
+    assert not named.matches(property_run.replace(profile, {"constraints": "laws"}.get(profile, "constraints")))
+
+
+def test_an_entry_may_speak_of_cases_and_of_a_property() -> None:
+    both = entry("fbgemm/*", "fbgemm/*/laws@*")
+    assert both.matches(RUN)
+    assert both.matches(RUN.replace("default/exact", "large/laws"))
