@@ -29,6 +29,5 @@ def isa(limit: str | None) -> str:
     if platform.machine() not in ("x86_64", "AMD64"):
         return platform.machine()
     flags = cpu()[1]
-    return next(
-        (name for name in ("amx_int8", "avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in flags), "baseline"
-    )
+    name = next((name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in flags), "baseline")
+    return f"{name}+amx" if "amx_int8" in flags else name
