@@ -10,6 +10,7 @@ from torch.ao.quantization.backend_config import ObservationType
 
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
+from conformance.results.constraints import Constraint
 from conformance.results.profiles import BENCH, CASES
 
 from .claims import BackendClaims, Claim
@@ -50,6 +51,7 @@ class Run:
     variant: Variant | None
     profile: str
     engine: str
+    constraint: Constraint | None = None
 
     @cached_property
     def id(self) -> str:
@@ -117,9 +119,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
                     for engine in engines:
                         yield Run(backend, claim, flow, variant, profile, engine)
             if main is not None:
-                for side, field in constrained(claim.dtypes):
+                for constraint in constrained(claim.dtypes):
                     for engine in engines:
-                        yield Run(backend, claim, flow, main.named(f"{side}.{field}"), "constraints", engine)
+                        yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None:
             for engine in engines:
                 yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)

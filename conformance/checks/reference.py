@@ -76,7 +76,7 @@ def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) ->
     """What a quantized tensor breaks of a `DTypeWithConstraints`."""
     if tensor.is_quantized and tensor.dtype == constrained.dtype:
         for broken in violations(constrained, Quantized(*qparams_of(tensor), tensor.int_repr())):
-            yield f"{what} {broken}"
+            yield f"{what} {broken.text}"
 
 
 def _quantized_weights(graph: GraphModule) -> Iterator[Tensor]:

@@ -42,8 +42,8 @@ def setting(run: Run) -> dict[str, str]:
     """What a run is before it runs: its model and how it is to be quantized."""
     assert run.variant is not None
     model = {"model": run.model.source}
-    if run.profile == "constraints":
-        side, _, field = run.variant.name.partition(".")
+    if run.constraint is not None:
+        side, field = run.constraint.side, run.constraint.field
         return {**model, "constraint": f"{side}: {of_side(run.claim.dtypes, side)}\n{field}: {DOCUMENTED[field]}"}
     recipe = run.recipe
     return {**model, "quantization": f"qconfig = {recipe.qconfig}\nmapping = {recipe.mapping}\n{run.backend.source}"}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from conformance.cases import recipes
 from conformance.cases.operators import Operand
+from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
 
 from .data import ends_alone, fill, fill_typical, grid, integers, laid_out, normal, with_unequal_channels
@@ -88,11 +89,12 @@ class Subject:
         return copy.deepcopy(self.inputs)
 
 
-def subject(run: Run) -> Subject:
-    """Build the float model of a run from its source, with deterministic parameters and data."""
+def subject(run: Run, recipe: Recipe | None = None) -> Subject:
+    """Build the float model of a run from its source, with deterministic parameters and data; `recipe` replaces the run's."""
+    recipe = recipe or run.recipe
     scope = names()
-    scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
-    mapping = eval(run.recipe.mapping, scope)
+    scope["qconfig"] = qconfig = eval(recipe.qconfig, scope)
+    mapping = eval(recipe.mapping, scope)
     exec(run.model.source, scope)
     try:
         model: nn.Module = scope["Model"]()

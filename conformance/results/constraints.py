@@ -1,8 +1,9 @@
-"""The fields of a `DTypeWithConstraints` and what the documentation says of them."""
+"""The fields of a `DTypeWithConstraints` with their documented meaning, and the constraint that a run tests."""
+
+from dataclasses import dataclass
 
 SIDES = ("input", "output", "weight")
-"""What a dtype config constrains; the bias has a dtype only."""
-
+"""The sides that a dtype config constrains; the bias has a dtype only."""
 
 DOCUMENTED = {
     "quant_min_lower_bound": "no code is below it; a QConfig whose quant_min is below is ignored",
@@ -12,11 +13,26 @@ DOCUMENTED = {
     "scale_exact_match": "the scale is this one; a QConfig without a fixed-qparams observer of this scale is ignored",
     "zero_point_exact_match": "the zero point is this one; a QConfig whose fixed-qparams observer has another is ignored",
 }
-"""What the documentation says of each field, in our words."""
-
+"""The documented meaning of each field."""
 
 FIELDS = tuple(DOCUMENTED)
 
 
 UNENFORCED = frozenset({"scale_max_upper_bound"})
-"""Fields of which the documentation itself says that they are not enforced."""
+"""Fields that are documented as not enforced."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One field of one side of a dtype config. A run that tests it has a variant of this name."""
+
+    side: str
+    field: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.side}.{self.field}"
+
+
+CONSTRAINTS = {f"{side}.{field}": Constraint(side, field) for side in SIDES for field in FIELDS}
+"""Every constraint by its name."""
