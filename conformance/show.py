@@ -16,6 +16,7 @@ from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
 from conformance.properties.metamorphic import relations
 from conformance.results.ledger import Entry
+from conformance.stopwatch import Stopwatch
 
 SHOWN = 10
 """Mismatching elements shown of each output."""
@@ -57,7 +58,7 @@ def sections(texts: Mapping[str, str]) -> list[str]:
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and say what came of it."""
     if run.profile == "laws":
-        row = relations.row(Judge(), run)
+        row = relations.row(Stopwatch(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
         texts = {
             **diagnose.converted(run),

@@ -101,7 +101,7 @@ def _assess_zero_point(bound: Number, post_process: Any) -> Assessment:
 
 
 def _float32(value: float) -> float:
-    """The float32 nearest to an exact scale. Observers and tensors store scales as float32 and cannot match values between."""
+    """The float32 nearest to an exact scale: observers and tensors store scales as float32."""
     return float(torch.tensor(value, dtype=torch.float32))
 
 

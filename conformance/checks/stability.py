@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from conformance.results.findings.stability import WritesToInput
+
 from .comparison import differ
 from .evidence import PASS, Evidence, Outcome, fail, skip
 from .numerics import _wrong_shape
@@ -30,7 +32,8 @@ def stable(evidence: Evidence) -> Outcome:
         return skip("not executed")
     if _wrong_shape(evidence):
         return skip("the output has the wrong shape")
-    problems = [*dict.fromkeys(evidence.execution.writes)]
+    writes = dict.fromkeys(evidence.execution.writes)
+    problems = [WritesToInput("stable", write.kernel, write.argument).text for write in writes]
     problems += [f"{name} raises {evidence.failures[name]}" for name in REPETITIONS if name in evidence.failures]
     for name, outputs in evidence.repetitions.items():
         for number, (output, again) in enumerate(zip(evidence.execution.outputs, outputs, strict=True)):

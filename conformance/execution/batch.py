@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -70,7 +70,7 @@ def crash(death: Death) -> str:
 
 def deviation(run: Run) -> Details:
     """What there is to see of a run that has left no evidence: one that breaks a property, or dies."""
-    graphs = diagnose.converted(run) if run.profile != "constraints" else {}
+    graphs = diagnose.converted(run) if run.constraint is None else {}
     return Details(run.id, {**diagnose.setting(run), **graphs})
 
 
@@ -78,10 +78,6 @@ def crashed(run: Run) -> Details:
     """What there is to see of a run that died: how far it comes without running a kernel, which may be where it dies."""
     (outcome,) = run_isolated([run], deviation)
     return outcome.value if isinstance(outcome, Done) else Details(run.id, diagnose.setting(run))
-
-
-PROPERTY = {"constraints": enforcement.row, "laws": relations.row}
-"""What makes the row of a run that tries a property, by profile."""
 
 
 def judge_runs(
@@ -112,14 +108,18 @@ def judge_runs(
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
         store.preload(name_of(run) for run in possible if run.profile in CASES)
     judge = Judge(store)
+    properties = {
+        "constraints": enforcement.Enforcement(judge.watch).row,
+        "laws": partial(relations.row, judge.watch),
+    }
 
     def work(run: Run) -> Judged:
         before = judge.watch.seconds
-        if run.profile not in PROPERTY:
+        if run.profile not in properties:
             evidence, row = judge.judged(run)
             seconds = judge.watch.seconds - before
             return Judged(row, seconds, evidence.unusable, diagnose.details(evidence, row))
-        row = PROPERTY[run.profile](judge, run)
+        row = properties[run.profile](run)
         return Judged(row, judge.watch.seconds - before, details=deviation(run) if row.failed else None)
 
     for run, outcome in zip(possible, run_isolated(possible, work), strict=True):

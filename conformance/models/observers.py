@@ -1,6 +1,6 @@
-"""What the quantizers of a model make of data: shown to observers, read from reference models and packed weights.
+"""Observers and quantizers of a model: data shown to observers, tensors that quantizers and packed weights hold.
 
-Scripts that reproduce a finding hold these definitions as they stand here, so that they import torch alone.
+torch-only, because reproduction scripts inline this source.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,14 @@ from torch.fx import GraphModule, Node
 
 
 def observes(graph: GraphModule, node: Node) -> bool:
+    """Whether a node calls an observer or a fake-quantize."""
     return node.op == "call_module" and isinstance(
         graph.get_submodule(str(node.target)), ObserverBase | FakeQuantizeBase
     )
 
 
 def rewrite(model: nn.Module, expression: str) -> None:
-    """Make weights anew from themselves, `w`; parameters of one dimension are biases and norms."""
+    """Replace each weight `w` by the value of an expression; parameters of one dimension are biases and norms and stay."""
     if expression:
         with torch.no_grad():
             for parameter in model.parameters():
@@ -28,7 +29,7 @@ def rewrite(model: nn.Module, expression: str) -> None:
 
 
 def show(prepared: GraphModule, data: Tensor) -> None:
-    """Show data to every observer of an activation, and parameters to those that observe them."""
+    """Show data to the observers of activations, and parameters to the observers of parameters."""
     with torch.no_grad():
         for node in prepared.graph.nodes:
             if observes(prepared, node):
@@ -38,16 +39,18 @@ def show(prepared: GraphModule, data: Tensor) -> None:
 
 
 def attribute(graph: GraphModule, path: str) -> Any:
+    """The attribute of a graph module at a dotted path."""
     owner, _, name = path.rpartition(".")
     return getattr(graph.get_submodule(owner), name)
 
 
 def value_of(graph: GraphModule, argument: object) -> Any:
+    """The value of a node's argument: a get_attr node's attribute, or the argument itself."""
     return attribute(graph, str(argument.target)) if isinstance(argument, Node) else argument
 
 
-def quantized_by(graph: GraphModule, data: Tensor) -> Iterator[tuple[str, str, Tensor]]:
-    """Side, name and what every quantizer of a reference model makes of `data`, or of the parameter that it takes."""
+def quantized_by(graph: GraphModule, data: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The quantized tensor of each quantizer in a reference model, with its side: of its parameter, or else of `data`."""
     quantizers = [node for node in graph.graph.nodes if "quantize_per" in str(node.target)]
     (result,) = (node for node in graph.graph.nodes if node.op == "output")
     outputs = {node for dequantize in result.all_input_nodes for node in dequantize.all_input_nodes} & {*quantizers}
@@ -58,10 +61,10 @@ def quantized_by(graph: GraphModule, data: Tensor) -> Iterator[tuple[str, str, T
         side = "weight" if weight else "output" if node in outputs else "input" if node in inputs else ""
         if side:
             taken = value_of(graph, source) if weight else data
-            yield side, side, node.target(taken, *(value_of(graph, argument) for argument in arguments))
+            yield side, node.target(taken, *(value_of(graph, argument) for argument in arguments))
     modules: list[Any] = [module for module in graph.modules() if hasattr(module, "get_quantized_weight")]
     for module in modules:
-        yield "weight", "weight", module.get_quantized_weight()
+        yield "weight", module.get_quantized_weight()
 
 
 def quantizers_before(node: Node) -> set[Node]:
@@ -73,7 +76,7 @@ def quantizers_before(node: Node) -> set[Node]:
 
 
 def unpacked(lowered: GraphModule) -> Iterator[Tensor]:
-    """The weights that the engine has packed, unpacked: those of modules, and of functions with constant weights."""
+    """The weights that the engine packed, unpacked: weights of modules, and constant weights of functions."""
     modules: list[Any] = [*lowered.modules()]
     constants: list[Any] = [value for value in vars(lowered).values() if isinstance(value, torch.ScriptObject)]
     for module in modules:

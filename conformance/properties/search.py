@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 settings.register_profile(
     "bounded",
@@ -24,39 +25,40 @@ settings.load_profile("bounded")
 
 
 @dataclass(frozen=True)
-class Found(Generic[T]):
-    """The smallest example found that breaks a property, and what the property says of it."""
+class Counterexample(Generic[T, V]):
+    """The smallest example that violates a property, and the violation."""
 
     example: T
-    detail: str
+    violation: V
 
 
-class _Broken(Exception):
+class _Violated(Exception):
     pass
 
 
-def search(strategy: SearchStrategy[T], breaks: Callable[[T], str], share: float = 1.0) -> Found[T] | None:
-    """Return the smallest example for which `breaks` says something, or None if none of those tried does.
+def search(
+    strategy: SearchStrategy[T], violated: Callable[[T], V | None], share: float = 1.0
+) -> Counterexample[T, V] | None:
+    """Return the smallest example for which `violated` returns a violation (any true value), or None without one.
 
-    As many are tried as the hypothesis profile says, times `share`.
+    The number of examples tried is that of the hypothesis profile times `share`.
     """
-    found: list[Found[T]] = []
+    counterexamples: list[Counterexample[T, V]] = []
 
     @composite
     def drawn(draw: DrawFn) -> T:
-        """Has a short text, whatever the strategy's: hypothesis writes down what it is given, at every example."""
+        """Hides the strategy's repr, which may be long: hypothesis formats the strategies given at every example."""
         return draw(strategy)
 
     @settings(max_examples=max(1, round(settings().max_examples * share)))
     @given(drawn())
     def holds(example: T) -> None:
-        detail = breaks(example)
-        if detail:
-            found.append(Found(example, detail))
-            raise _Broken
+        if violation := violated(example):
+            counterexamples.append(Counterexample(example, violation))
+            raise _Violated
 
     try:
         holds()
-    except _Broken:
-        return found[-1]
+    except _Violated:
+        return counterexamples[-1]
     return None

@@ -1,4 +1,4 @@
-"""A run as something that can be called with other inputs, from its float model to the engine's, for the laws to try."""
+"""Implementations of a run (its float model, or the program of an engine) that relations call with other inputs."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -14,56 +14,65 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ
-from conformance.checks.evidence import Evidence
 from conformance.checks.stages import guarded
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, execute
-from conformance.errors import brief
+from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
+from conformance.results.findings import Finding
+from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
+from conformance.results.findings.stages import Raises
 from conformance.stopwatch import Stopwatch
 
 from .transforms import Call
 
 TIE = 2.0**-6
-"""How close to the middle between two codes counts as a tie, in steps: an engine that rounds the bias to its accumulator's
-grid, or takes a mean or a norm in float32, sees the value a little to the side."""
+"""Distance from the middle between two codes, in steps, that counts as a tie. An engine that rounds the bias to the grid of
+its accumulator, or computes a mean or a norm in float32, gets slightly different values there."""
+
+CHECK = "stable"
+"""The check that relations belong to."""
+
+Comparison = Callable[[str, Sequence[Tensor], Sequence[Tensor]], Finding | None]
+"""The finding that outputs differ, or None: takes the name of the relation, the expected outputs and the outputs."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """A subject as something that can be called: its float model, or what an engine makes of it.
+class Implementation:
+    """A subject that can be called. `build` makes the same implementation of another subject."""
 
-    `make` makes the same of another subject, `compare` says how two lists of outputs differ, or nothing.
-    """
-
-    given: Subject
-    make: Callable[[Subject], Call]
-    compare: Callable[[Sequence[Tensor], Sequence[Tensor]], str]
+    subject: Subject
+    build: Callable[[Subject], Call]
+    compare: Comparison
 
     @cached_property
     def call(self) -> Call:
-        return self.make(self.given)
+        return self.build(self.subject)
 
     @cached_property
     def outputs(self) -> list[Tensor]:
-        return self.call(self.given.fresh_inputs())
+        """The outputs for the subject's own inputs."""
+        return self.call(self.subject.fresh_inputs())
 
 
 @dataclass(frozen=True)
-class Trial(Form):
-    """What an engine makes of a run; `lower` makes programs of calibrated models, for inputs like those given, and `lowered`
-    is one. `blank` is the prepared model before calibration."""
+class EngineImplementation(Implementation):
+    """The program that an engine compiles of a run's model.
+
+    `lower` compiles programs of calibrated models for example inputs, `program` is the one of `prepared`, the calibrated
+    model, and `blank` is the prepared model before calibration.
+    """
 
     lower: Callable[[GraphModule, Sequence[Tensor]], Program]
     blank: GraphModule
     prepared: GraphModule
-    lowered: Program
+    program: Program
 
 
-def caller(model: Program) -> Call:
+def as_call(model: Program) -> Call:
     """A model or a program as a Call; quantized outputs are dequantized."""
 
     def call(inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -73,95 +82,102 @@ def caller(model: Program) -> Call:
     return call
 
 
-def compared(expected: Sequence[Tensor], got: Sequence[Tensor], at_ties: Callable[[int], Tensor | None]) -> str:
-    """How outputs differ; `at_ties` gives of an output, by number, the step where elements lie at a tie, else 0."""
+def compared(
+    relation: str, expected: Sequence[Tensor], got: Sequence[Tensor], tie_steps: Callable[[int], Tensor | None]
+) -> Finding | None:
+    """The first difference between two lists of outputs. A difference of one step is allowed at a tie.
+
+    `tie_steps` returns, by the number of the output, the step for each element that lies at a tie and 0 for the others, or
+    None without a grid.
+    """
     if len(expected) != len(got):
-        return f"changes the number of outputs from {len(expected)} to {len(got)}"
+        return RelationOutputs(CHECK, relation, len(got), len(expected))
     for number, (first, again) in enumerate(zip(expected, got, strict=True)):
-        of = f" of output {number}" if number else ""
         if first.shape != again.shape:
-            return f"changes the shape{of} from {tuple(first.shape)} to {tuple(again.shape)}"
+            return RelationShape(CHECK, relation, number, tuple(again.shape), tuple(first.shape))
         changed = differ(first, again)
-        if bool(changed.any()) and (steps := at_ties(number)) is not None and steps.shape == first.shape:
+        if bool(changed.any()) and (steps := tie_steps(number)) is not None and steps.shape == first.shape:
             changed &= (first - again).abs() > 1.001 * steps
         if bool(changed.any()):
-            where = tuple(changed.nonzero()[0].tolist())
-            values = f"{again[where].item():g}, not {first[where].item():g}"
-            return f"changes {int(changed.sum())} of {first.numel()} values{of}, first at {where}: {values}"
-    return ""
+            index = tuple(changed.nonzero()[0].tolist())
+            values = float(again[index].item()), float(first[index].item())
+            return RelationValues(CHECK, relation, number, int(changed.sum()), first.numel(), index, *values)
+    return None
 
 
-def ties(given: Subject, prepared: GraphModule, number: int) -> Tensor | None:
-    """The step of an output's grid where the reference model quantizes a tie, else 0; None without a grid."""
-    reference = execute(fx.reference(prepared, given.run.backend.config), given.fresh_inputs())
+def tie_steps(subject: Subject, prepared: GraphModule, number: int) -> Tensor | None:
+    """The step of an output's grid for each element that the reference model quantizes at a tie, else 0; None without a grid
+    of one scale."""
+    reference = execute(fx.reference(prepared, subject.run.backend.config), subject.fresh_inputs())
     codes = reference.outputs[number].quantized
     if codes is None or codes.qscheme() not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return None
-    value = next(value for value, made in reference.quantized if made is codes).double() / codes.q_scale()
-    return ((value - value.floor() - 0.5).abs() <= TIE) * codes.q_scale()
+    position = next(value for value, result in reference.quantized if result is codes).double() / codes.q_scale()
+    return ((position - position.floor() - 0.5).abs() <= TIE) * codes.q_scale()
 
 
 @lru_cache(1)
 def small(run: Run) -> Subject:
-    """The subject of a run on the claim's own default shapes."""
+    """The subject of a run with the default shapes of its claim."""
     return build.subject(replace(run, variant=variants(run.claim)[0]))
 
 
 @dataclass
-class Broken(Exception):
-    """A stage before the laws that raises: the check that says so, and how."""
+class StageFailed(Exception):
+    """A stage before the relations fails, with these findings of one check."""
 
-    check: str
-    detail: str
+    findings: tuple[Finding, ...]
 
 
 @contextmanager
 def stage(watch: Stopwatch, check: str, name: str) -> Iterator[None]:
-    def broken(error: BaseException) -> None:
-        cause = error.args[0] if isinstance(error, build.CannotBeBuilt) else error
-        raise Broken(check, f"{name} raises {brief(cause)}") from error
+    """Time a stage; raise StageFailed if torch raises in it."""
 
-    with guarded(watch, broken):
+    def failed(error: BaseException) -> None:
+        failure = Failure.of(error.args[0] if isinstance(error, build.CannotBeBuilt) else error)
+        raise StageFailed((Raises(check, name, failure.exception, failure.message),)) from error
+
+    with guarded(watch, failed):
         yield
 
 
 def subject(run: Run) -> Subject:
-    """The float model and the data of a run: every item has both ends of the range."""
-    given = build.subject(run)
-    return replace(given, calibration=data.with_ends(given.calibration), inputs=data.with_ends(given.inputs))
+    """The float model and the data of a run; every item of the data contains both ends of the range."""
+    plain = build.subject(run)
+    return replace(plain, calibration=data.with_ends(plain.calibration), inputs=data.with_ends(plain.inputs))
 
 
-def trial(watch: Stopwatch, run: Run) -> tuple[Trial, Execution]:
-    """Take a run to its first execution. Raises Broken."""
+def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Execution]:
+    """Prepare, calibrate, lower and execute a run. Raises StageFailed."""
     config = run.backend.config
-    with stage(watch, "matched", "the pattern cannot occur: the float model"):
+    with stage(watch, "matched", "float"):
         build.float_outputs(small(run))
     with stage(watch, "observed", "prepare"):
-        given = subject(run)
-        prepared = fx.prepare(given, config)
+        own = subject(run)
+        prepared = fx.prepare(own, config)
     blank = copy.deepcopy(prepared)
-    with stage(watch, "observed", "the observed model"):
-        fx.calibrate(prepared, given)
-    used = engine(run.engine)
+    with stage(watch, "observed", "calibrate"):
+        fx.calibrate(prepared, own)
+    backend_engine = engine(run.engine)
 
     def lower(calibrated: GraphModule, inputs: Sequence[Tensor]) -> Program:
-        return used.compile(used.convert(calibrated, config), inputs)
+        return backend_engine.compile(backend_engine.convert(calibrated, config), inputs)
 
     with stage(watch, "lowered", "lower"):
-        lowered = lower(prepared, given.fresh_inputs())
+        program = lower(prepared, own.fresh_inputs())
     with stage(watch, "lowered", "execute"), fresh_memory_holds(0x55):
-        execution = used.execute(lowered, given.fresh_inputs())
-    if (outcome := lowering.lowered(Evidence(run, execution=execution))).result == "fail":
-        raise Broken("lowered", outcome.detail)
+        execution = backend_engine.execute(program, own.fresh_inputs())
+    if findings := tuple(lowering.findings_of(run, execution)):
+        raise StageFailed(findings)
 
-    def make(other: Subject) -> Call:
-        if other is given:
-            return caller(lowered)
-        fresh = fx.prepare(other, config)
-        fx.calibrate(fresh, other)
-        return caller(lower(fresh, other.fresh_inputs()))
+    def call_of(other: Subject) -> Call:
+        if other is own:
+            return as_call(program)
+        other_prepared = fx.prepare(other, config)
+        fx.calibrate(other_prepared, other)
+        return as_call(lower(other_prepared, other.fresh_inputs()))
 
-    def compare(expected: Sequence[Tensor], got: Sequence[Tensor]) -> str:
-        return compared(expected, got, partial(ties, given, prepared))
+    def compare(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
+        return compared(relation, expected, got, partial(tie_steps, own, prepared))
 
-    return Trial(given, make, compare, lower, blank, prepared, lowered), execution
+    return EngineImplementation(own, call_of, compare, lower, blank, prepared, program), execution

@@ -1,8 +1,9 @@
-"""Laws that every engine obeys whatever it computes, tried on large shapes, where the oracle is slow.
+"""Metamorphic relations: transformations of inputs, model or execution that must not change the output.
 
-Data and scales are those of the `exact` profile, so that sums are exact in any order and no law has a tolerance. Only at a
-tie may two ways to compute an element round differently: another place in memory moves it between the vector loop of a kernel
-and its scalar tail. A difference of one step is a tie where the reference model's value before quantization proves it.
+They are tested on large shapes, where the oracle is slow. Data and scales are those of the `exact` profile, so sums are exact
+in any order and no relation has a tolerance. Only ties may round differently, because another place in memory moves an
+element between the vector loop of a kernel and its scalar tail. A difference of one step is accepted if the reference
+model's value before quantization is a tie.
 """
 
 import copy
@@ -19,44 +20,67 @@ from torch.fx import GraphModule, symbolic_trace
 
 from conformance.cases.runs import Run, describe
 from conformance.cases.sources import root_of, without_relu
-from conformance.checks.judge import Judge
 from conformance.checks.tolerances import RECURRENT
 from conformance.engines import mutation
 from conformance.engines.registry import engine
-from conformance.errors import brief
+from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.models.observers import is_observer
+from conformance.results.findings import Finding, detail_of
+from conformance.results.findings.relations import KernelWrite, RelationValues, RelationVaries, RelationWrites
+from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
 
 from . import transforms
-from .callables import Broken, Form, Trial, caller, compared, small, ties, trial
+from .callables import (
+    CHECK,
+    EngineImplementation,
+    Implementation,
+    StageFailed,
+    as_call,
+    compared,
+    implementation,
+    small,
+    tie_steps,
+)
+
+SECOND_CALL = "a second call"
+ITEM_ALONE = "an item alone"
+SPLIT_BATCH = "a split batch"
+CHANNEL_ORDER = "another order of channels"
+CHANNELS_LAST = "channels_last"
+RELU_APART = "ReLU apart"
+INPUTS_KEPT = "a call"
+SECOND_THREAD = "a second thread"
+STATE_DICT = "a loaded state_dict"
+TORCHSCRIPT = "torch.jit"
 
 
 def batch(run: Run) -> tuple[int, bool]:
-    """The dimension of the batch, and whether its items are bags, of which the last operand says where they begin."""
+    """The batch dimension, and whether items are bags whose offsets are the last operand."""
     layer = root_of(run.claim.tree) in ("nn.LSTM", "nn.GRU")
     return int(layer), any(spec.kind == "offsets" for _, spec in run.model.operands)
 
 
-# What a law does. The result says what is broken, or nothing.
+# The relations. Each returns a finding, or None if the implementation satisfies the relation.
 
 
-def _in_parts(form: Form, *cuts: float) -> str:
-    """The parts of the batch, each on its own, give what they give in the whole; cuts are fractions or numbers of items."""
-    axis, bags = batch(form.given.run)
-    inputs = form.given.fresh_inputs()
+def _in_parts(relation: str, impl: Implementation, *cuts: float) -> Finding | None:
+    """Parts of the batch give the same items as the whole batch; cuts are fractions or numbers of items."""
+    axis, bags = batch(impl.subject.run)
+    inputs = impl.subject.fresh_inputs()
     count = inputs[-1].shape[axis]
     ends = {round(cut * count) if isinstance(cut, float) else cut % count for cut in cuts} | {0, count}
-    return form.compare(form.outputs, transforms.in_parts(form.call, inputs, axis, sorted(ends), bags))
+    return impl.compare(relation, impl.outputs, transforms.in_parts(impl.call, inputs, axis, sorted(ends), bags))
 
 
 @dataclass(frozen=True)
 class Channels:
-    """Where the output channels of some operators are: the dimensions of operands, of outputs, and of weight matrices.
+    """The channel dimensions of some operators: of operands, of the output, and of weights.
 
     `operators` is a regular expression over the names of root operators.
     """
@@ -75,146 +99,156 @@ CHANNELS = (
     Channels(r"torch\.matmul", {"y": -1}, -1),
     Channels(r".*", {"x": 1, "y": 1}, 1),
 )
-"""Looked up in order. The last row is for operators that do to every channel the same, or what parameters of its own say."""
+"""The first match counts. The last row is for operators that treat all channels alike, or by parameters per channel."""
 
 
 def channels(run: Run) -> Channels:
-    """The row of a run."""
-    return next(one for one in CHANNELS if re.fullmatch(one.operators, root_of(run.claim.tree)))
+    """The channel dimensions of a run's root operator."""
+    return next(dimensions for dimensions in CHANNELS if re.fullmatch(dimensions.operators, root_of(run.claim.tree)))
 
 
-def _shuffled(form: Form) -> str:
+def _shuffled(impl: Implementation) -> Finding | None:
     """Permuting output channels permutes the output."""
-    run = form.given.run
-    where = channels(run)
+    run = impl.subject.run
+    dimensions = channels(run)
 
-    def shuffled(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def shuffled(operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(
-            transforms.shuffled(x, where.operands[name]) if name in where.operands else x.clone()
-            for x, (name, _) in zip(given, run.model.operands, strict=True)
+            transforms.shuffled(x, dimensions.operands[name]) if name in dimensions.operands else x.clone()
+            for x, (name, _) in zip(operands, run.model.operands, strict=True)
         )
 
-    call = form.call
-    if form.given.model.state_dict():
-        model = copy.deepcopy(form.given.model)
-        transforms.shuffle_channels(model, form.outputs[0].shape[where.output], where.weight)
-        call = form.make(replace(form.given, model=model, calibration=shuffled(form.given.calibration)))
-    again = call(shuffled(form.given.inputs))
-    return form.compare(form.outputs, [transforms.unshuffled(y, where.output) for y in again])
+    call = impl.call
+    if impl.subject.model.state_dict():
+        model = copy.deepcopy(impl.subject.model)
+        transforms.shuffle_channels(model, impl.outputs[0].shape[dimensions.output], dimensions.weight)
+        call = impl.build(replace(impl.subject, model=model, calibration=shuffled(impl.subject.calibration)))
+    again = call(shuffled(impl.subject.inputs))
+    return impl.compare(CHANNEL_ORDER, impl.outputs, [transforms.unshuffled(y, dimensions.output) for y in again])
 
 
-def _channels_last(form: Form) -> str:
-    """Inputs with the channels innermost in memory give the same; those that have no such format are no reason to try."""
-    inputs = channels_last(form.given.fresh_inputs())
-    return "no input has channels" if inputs is None else form.compare(form.outputs, form.call(inputs))
+def _channels_last(impl: Implementation) -> Finding | None:
+    """Inputs in channels_last memory format give the same output. Raises ValueError if no input has channels."""
+    inputs = channels_last(impl.subject.fresh_inputs())
+    if inputs is None:
+        raise ValueError("no input has channels")
+    return impl.compare(CHANNELS_LAST, impl.outputs, impl.call(inputs))
 
 
-def _relu_after(trial: Trial) -> str:
-    """A fused ReLU gives what a ReLU after the output gives, with a zero point that is not the lowest code."""
-    plain, config = _without_relu(trial.given), trial.given.run.backend.config
+def _relu_after(impl: EngineImplementation) -> Finding | None:
+    """A fused ReLU equals a ReLU applied to the output, with a zero point that is not the lowest code."""
+    plain, config = _without_relu(impl.subject), impl.subject.run.backend.config
     assert plain is not None
-    other, fused = fx.prepare(plain, config), copy.deepcopy(trial.prepared)
+    other, fused = fx.prepare(plain, config), copy.deepcopy(impl.prepared)
     fx.calibrate(other, plain)
     if (own := _output_observer(other)) is not None:
         target = _output_observer(fused)
         assert target is not None
         fused.set_submodule(target, copy.deepcopy(other.get_submodule(own)))
-    expected = caller(trial.lower(other, plain.fresh_inputs()))(plain.fresh_inputs())
-    got = caller(trial.lower(fused, trial.given.fresh_inputs()))(trial.given.fresh_inputs())
-    return compared([y.clamp_min(0.0) for y in expected], got, partial(ties, trial.given, fused))
+    expected = as_call(impl.lower(other, plain.fresh_inputs()))(plain.fresh_inputs())
+    got = as_call(impl.lower(fused, impl.subject.fresh_inputs()))(impl.subject.fresh_inputs())
+    return compared(RELU_APART, [y.clamp_min(0.0) for y in expected], got, partial(tie_steps, impl.subject, fused))
 
 
-def _without_relu(given: Subject) -> Subject | None:
+def _without_relu(subject: Subject) -> Subject | None:
     """The subject without the ReLU that its pattern ends in, with the same parameters and data."""
-    run = given.run
+    run = subject.run
     assert run.variant is not None
     model = without_relu(run.claim, run.variant)
     if model is None:
         return None
-    scope = build.names() | {"qconfig": given.qconfig}
+    scope = build.names() | {"qconfig": subject.qconfig}
     exec(model.source, scope)
     plain: nn.Module = scope["Model"]()
-    plain.load_state_dict(dict(zip(plain.state_dict(), given.model.state_dict().values(), strict=True)))
-    return replace(given, model=plain.train(given.model.training))
+    plain.load_state_dict(dict(zip(plain.state_dict(), subject.model.state_dict().values(), strict=True)))
+    return replace(subject, model=plain.train(subject.model.training))
 
 
 def _output_observer(prepared: GraphModule) -> str | None:
     """The name of the module that observes the output."""
     (last,) = next(node for node in prepared.graph.nodes if node.op == "output").all_input_nodes
-    found = last.op == "call_module" and is_observer(prepared.get_submodule(str(last.target)))
-    return str(last.target) if found else None
+    observed = last.op == "call_module" and is_observer(prepared.get_submodule(str(last.target)))
+    return str(last.target) if observed else None
 
 
-def _inputs_kept(trial: Trial) -> str:
-    """Neither the model nor a kernel inside of it writes to what it is given, as far as the operator does not say so."""
-    inputs = trial.given.fresh_inputs()
-    found = []
-    given: list[Sequence[Tensor]] = [inputs]
-    if not engine(trial.given.run.engine).fixed_shapes and _keeps_to_memory_format(trial.given.run):
-        given.append(channels_last(trial.given.fresh_inputs()) or inputs)
-    for one in given:
+def _inputs_kept(impl: EngineImplementation) -> Finding | None:
+    """Neither the program nor a kernel writes to its inputs, unless the operator declares so."""
+    inputs = impl.subject.fresh_inputs()
+    calls: list[Sequence[Tensor]] = [inputs]
+    if not engine(impl.subject.run.engine).fixed_shapes and _keeps_to_memory_format(impl.subject.run):
+        calls.append(channels_last(impl.subject.fresh_inputs()) or inputs)
+    kernels = []
+    for arguments in calls:
         with torch.no_grad(), mutation.Writes() as writes:
-            trial.lowered(*one)
-        found += writes.found
-    written = [number for number, (x, was) in enumerate(zip(inputs, trial.given.inputs, strict=True)) if _other(x, was)]
-    if written and not _writes_to_inputs(small(trial.given.run)):
-        found.append(f"changes input {', '.join(map(str, written))}")
-    return ", ".join(dict.fromkeys(found))
+            impl.program(*arguments)
+        kernels += [KernelWrite(str(write.kernel), write.argument) for write in writes.found]
+    pairs = zip(inputs, impl.subject.inputs, strict=True)
+    written = [number for number, (x, before) in enumerate(pairs) if _changed(x, before)]
+    if written and _writes_to_inputs(small(impl.subject.run)):
+        written = []
+    if not kernels and not written:
+        return None
+    return RelationWrites(CHECK, INPUTS_KEPT, tuple(dict.fromkeys(kernels)), tuple(written))
 
 
-def _other(one: Tensor, other: Tensor) -> bool:
-    return one.shape != other.shape or not torch.equal(one, other)
+def _changed(x: Tensor, before: Tensor) -> bool:
+    return x.shape != before.shape or not torch.equal(x, before)
 
 
-def _writes_to_inputs(given: Subject) -> bool:
-    """Whether the float model does."""
-    inputs = given.fresh_inputs()
+def _writes_to_inputs(subject: Subject) -> bool:
+    """Whether the float model writes to its inputs."""
+    inputs = subject.fresh_inputs()
     with torch.no_grad():
-        copy.deepcopy(given.model).eval()(*inputs)
-    return any(_other(x, was) for x, was in zip(inputs, given.inputs, strict=True))
+        copy.deepcopy(subject.model).eval()(*inputs)
+    return any(_changed(x, before) for x, before in zip(inputs, subject.inputs, strict=True))
 
 
-def _second_call(trial: Trial) -> str:
-    """Another call gives the same, and one after a call with other data too, whatever newly allocated memory holds."""
+def _second_call(impl: EngineImplementation) -> Finding | None:
+    """Another call gives the same, also after a call with other data, whatever newly allocated memory holds."""
+    finding = _called_again(impl)
+    if finding is None:
+        impl.call([x.flip(-1) if x.is_floating_point() else x for x in impl.subject.fresh_inputs()])
+        finding = _called_again(impl)
+    return RelationVaries(CHECK, SECOND_CALL) if isinstance(finding, RelationValues) else finding
+
+
+def _called_again(impl: EngineImplementation) -> Finding | None:
     with fresh_memory_holds(0xAA):
-        if found := trial.compare(trial.outputs, trial.call(trial.given.fresh_inputs())):
-            return found
-    trial.call([x.flip(-1) if x.is_floating_point() else x for x in trial.given.fresh_inputs()])
-    with fresh_memory_holds(0xAA):
-        return trial.compare(trial.outputs, trial.call(trial.given.fresh_inputs()))
+        return impl.compare(SECOND_CALL, impl.outputs, impl.call(impl.subject.fresh_inputs()))
 
 
-def _two_threads(trial: Trial) -> str:
-    """Two threads give what one gives."""
-    return trial.compare(trial.outputs, transforms.on_threads(2, trial.call, trial.given.fresh_inputs()))
+def _two_threads(impl: EngineImplementation) -> Finding | None:
+    """Two threads compute the same output as one."""
+    again = transforms.on_threads(2, impl.call, impl.subject.fresh_inputs())
+    return impl.compare(SECOND_THREAD, impl.outputs, again)
 
 
-def _state_dict(trial: Trial) -> str:
-    """A model with other weights and uncalibrated observers gives the same once it has loaded the state."""
-    blank = copy.deepcopy(trial.blank)
-    fill(blank, "other", trial.given.run.recipe.weight_levels)
-    run = trial.given.run
-    other = engine(run.engine).reload(trial.lowered, blank.eval(), run.backend.config)
-    return trial.compare(trial.outputs, caller(other)(trial.given.fresh_inputs()))
+def _state_dict(impl: EngineImplementation) -> Finding | None:
+    """A model with other weights and uncalibrated observers gives the same output after it loads the state_dict."""
+    blank, run = copy.deepcopy(impl.blank), impl.subject.run
+    fill(blank, "other", run.recipe.weight_levels)
+    other = engine(run.engine).reload(impl.program, blank.eval(), run.backend.config)
+    return impl.compare(STATE_DICT, impl.outputs, as_call(other)(impl.subject.fresh_inputs()))
 
 
-def _torch_script(trial: Trial) -> str:
-    """The model as TorchScript, saved and loaded, gives the same."""
-    assert isinstance(trial.lowered, nn.Module)
-    return trial.compare(trial.outputs, caller(transforms.scripted(trial.lowered))(trial.given.fresh_inputs()))
+def _torchscript(impl: EngineImplementation) -> Finding | None:
+    """The model as TorchScript, saved and loaded, gives the same output."""
+    assert isinstance(impl.program, nn.Module)
+    again = as_call(transforms.scripted(impl.program))(impl.subject.fresh_inputs())
+    return impl.compare(TORCHSCRIPT, impl.outputs, again)
 
 
-def _items_alone(form: Form) -> str:
-    """Batch items are independent: the first, the second and the last give alone what they give in company."""
-    return _in_parts(form, 1, 2, -1)
+def _items_alone(impl: Implementation) -> Finding | None:
+    """Batch items are independent: the first, the second and the last give the same alone as in the batch."""
+    return _in_parts(ITEM_ALONE, impl, 1, 2, -1)
 
 
-def _split_batch(form: Form) -> str:
-    """Splitting along the batch changes nothing."""
-    return _in_parts(form, 0.4)
+def _split_batch(impl: Implementation) -> Finding | None:
+    """Splitting the batch in two changes nothing."""
+    return _in_parts(SPLIT_BATCH, impl, 0.4)
 
 
-# When a law applies.
+# The runs that a relation applies to.
 
 
 def _always(run: Run) -> bool:
@@ -226,43 +260,43 @@ def _has_relu(run: Run) -> bool:
     return without_relu(run.claim, run.variant) is not None
 
 
-def _obeyed_in_float(law: Callable[[Form], str]) -> Callable[[Run], bool]:
-    """A law of the operator itself applies where its float model obeys it, on small shapes."""
+def _holds_in_float(evaluate: Callable[[Implementation], Finding | None]) -> Callable[[Run], bool]:
+    """A relation of the operator applies if the float model satisfies it on small shapes."""
 
     def applies(run: Run) -> bool:
-        form = Form(small(run), lambda given: partial(build.float_outputs, given), _close)
+        float_model = Implementation(small(run), lambda subject: partial(build.float_outputs, subject), _close)
         try:
-            return not law(form)
+            return evaluate(float_model) is None
         except (RuntimeError, ValueError, IndexError):  # such as a view to a batch size that is written down
             return False
 
     return applies
 
 
-def _close(expected: Sequence[Tensor], got: Sequence[Tensor]) -> str:
+def _close(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
     same = all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(expected, got, strict=True))
-    return "" if same else "differs"
+    return None if same else RelationVaries(CHECK, relation)
 
 
-def _by_items(law: Callable[[Form], str]) -> Callable[[Run], bool]:
-    """Laws of the batch.
+def _by_items(evaluate: Callable[[Implementation], Finding | None]) -> Callable[[Run], bool]:
+    """A relation of the batch applies if the float model satisfies it, except to recurrent layers.
 
-    They do not bind a recurrent layer: it quantizes its hidden state at every step, with qparams of all items; where it does
-    not, sums of products of a state that lies on no grid are rounded, which may go another way for fewer items.
+    A recurrent layer quantizes its hidden state at every step with qparams of all items. If it does not, the state lies on no
+    grid, and sums of products are rounded, which may go another way for fewer items.
     """
 
     def applies(run: Run) -> bool:
         root = root_of(run.claim.tree)
-        return not (root in RECURRENT and "Cell" not in root) and _obeyed_in_float(law)(run)
+        return not (root in RECURRENT and "Cell" not in root) and _holds_in_float(evaluate)(run)
 
     return applies
 
 
-_keeps_to_memory_format = _obeyed_in_float(_channels_last)
+_keeps_to_memory_format = _holds_in_float(_channels_last)
 
 
-def _can_be_scripted(run: Run) -> bool:
-    """Whether TorchScript takes the float model; that of a model for training it need not."""
+def _is_scriptable(run: Run) -> bool:
+    """Whether TorchScript compiles the float model; always true for QAT, whose float model it need not compile."""
     if run.flow == "qat":
         return True
     try:
@@ -273,84 +307,88 @@ def _can_be_scripted(run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class Law:
-    """`broken` says how a run breaks the law, or nothing; `applies` whether the law has something to say about it, which is
-    asked of the float model, and only where the engine seems to break it: that is seldom, and asking takes longer. `shapes`
-    says that it takes inputs of other shapes or formats, or a module of torch: nothing to ask of a program for fixed ones."""
+class Relation:
+    """A relation between executions of an implementation.
+
+    `evaluate` returns the finding that an implementation breaks the relation, or None. `applies` evaluates the float model:
+    it is called only after a finding, because it takes longer than the relation and findings are rare. `shapes` marks
+    relations that need inputs of other shapes or formats, or a torch module: programs for fixed shapes skip them.
+    """
 
     name: str
-    broken: Callable[[Trial], str]
+    evaluate: Callable[[EngineImplementation], Finding | None]
     applies: Callable[[Run], bool]
     shapes: bool = False
 
 
-LAWS = (
-    Law("a second call", _second_call, _always),
-    Law("an item alone", _items_alone, _by_items(_items_alone), shapes=True),
-    Law("a split batch", _split_batch, _by_items(_split_batch), shapes=True),
-    Law("another order of channels", _shuffled, _obeyed_in_float(_shuffled)),
-    Law("channels_last", _channels_last, _keeps_to_memory_format, shapes=True),
-    Law("ReLU apart", _relu_after, _has_relu),
-    Law("a call", _inputs_kept, _always),
-    Law("a second thread", _two_threads, _always, shapes=True),
-    Law("a loaded state_dict", _state_dict, _always),
-    Law("torch.jit", _torch_script, _can_be_scripted, shapes=True),
+RELATIONS = (
+    Relation(SECOND_CALL, _second_call, _always),
+    Relation(ITEM_ALONE, _items_alone, _by_items(_items_alone), shapes=True),
+    Relation(SPLIT_BATCH, _split_batch, _by_items(_split_batch), shapes=True),
+    Relation(CHANNEL_ORDER, _shuffled, _holds_in_float(_shuffled)),
+    Relation(CHANNELS_LAST, _channels_last, _keeps_to_memory_format, shapes=True),
+    Relation(RELU_APART, _relu_after, _has_relu),
+    Relation(INPUTS_KEPT, _inputs_kept, _always),
+    Relation(SECOND_THREAD, _two_threads, _always, shapes=True),
+    Relation(STATE_DICT, _state_dict, _always),
+    Relation(TORCHSCRIPT, _torchscript, _is_scriptable, shapes=True),
 )
-"""In the order of their trial. Where the first is broken, the others have nothing to compare with."""
+"""In the order of evaluation. If a second call differs, no other relation is evaluated, for lack of a stable output."""
 
 
 def applicable(run: Run) -> list[str]:
-    """Names of the laws that apply to a run. Raises what its float model raises."""
-    return [law.name for law in LAWS if law.applies(run)]
+    """Names of the relations that apply to a run. Raises the exceptions of its float model."""
+    return [relation.name for relation in RELATIONS if relation.applies(run)]
 
 
-def _tried(watch: Stopwatch, trial: Trial) -> Iterator[str]:
-    """Try every law that applies; yield how those that are broken are."""
-    run = trial.given.run
+def _broken(watch: Stopwatch, impl: EngineImplementation) -> Iterator[Finding]:
+    """Evaluate every relation that applies and yield the findings."""
+    run = impl.subject.run
     with fresh_memory_holds(0x55):
-        _ = trial.outputs
+        _ = impl.outputs
     fixed = engine(run.engine).fixed_shapes
-    for law in [law for law in LAWS if not (fixed and law.shapes)]:
+    for relation in [relation for relation in RELATIONS if not (fixed and relation.shapes)]:
+        finding: Finding | None
         try:
             with watch():
-                found = law.broken(trial)
+                finding = relation.evaluate(impl)
         except MemoryError:
             os.abort()
         except Exception as error:
-            found = f"raises {brief(error)}"
-        if found and not law.applies(run):
+            failure = Failure.of(error)
+            finding = Raises(CHECK, relation.name, failure.exception, failure.message)
+        if finding is None or not relation.applies(run):
             continue
-        if found and law is LAWS[0]:
-            yield f"{law.name} {re.sub(r' [0-9]+ of [0-9]+ values.*', ' values', found)}"
+        yield finding
+        if relation.name == SECOND_CALL:
             return
-        if found:
-            yield f"{law.name} {found}"
 
 
-CHECKS = ("matched", "observed", "lowered", "stable")
-"""Those of a row, in the order of the stages that they speak of."""
+CHECKS = ("matched", "observed", "lowered", CHECK)
+"""The checks of a row, in the order of their stages."""
 
 
-def row(judge: Judge, run: Run) -> Row:
-    """Try the laws on a run and return its row. A check after one that fails is skipped."""
+def row(watch: Stopwatch, run: Run) -> Row:
+    """Evaluate the relations on a run. Checks after the one that fails are skipped."""
     start = time.perf_counter()
     kernels: tuple[str, ...] = ()
-    failed, detail = "", ""
+    findings: tuple[Finding, ...]
     try:
         with engine(run.engine).scope(), fx.quiet():
-            made, execution = trial(judge.watch, run)
+            impl, execution = implementation(watch, run)
             kernels = tuple(dict.fromkeys(execution.listed()))
-            if detail := "; ".join(_tried(judge.watch, made)):
-                failed = "stable"
-    except Broken as broken:
-        failed, detail = broken.check, broken.detail
-    reached = CHECKS.index(failed) if failed else len(CHECKS)
-    results = {name: "fail" if name == failed else "pass" if n < reached else "skip" for n, name in enumerate(CHECKS)}
+            findings = tuple(_broken(watch, impl))
+    except StageFailed as failed:
+        findings = failed.findings
+    check = findings[0].check if findings else ""
+    reached = CHECKS.index(check) if check else len(CHECKS)
+    results = {name: "fail" if name == check else "pass" if n < reached else "skip" for n, name in enumerate(CHECKS)}
     return Row(
         **describe(run),
-        verdict="deviates" if failed else "conforms",
+        verdict="deviates" if findings else "conforms",
         checks=results,
-        detail=f"{failed}: {detail}" if failed else "",
+        detail=detail_of(findings),
+        findings=findings,
         kernels=kernels,
         seconds=round(time.perf_counter() - start, 4),
     )
