@@ -108,7 +108,7 @@ def judge_runs(
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
         store.preload(name_of(run) for run in possible if run.profile in CASES)
     judge = Judge(store)
-    properties = {
+    properties: dict[str, Callable[[Run], Row]] = {
         "constraints": enforcement.Enforcement(judge.watch).row,
         "laws": partial(relations.row, judge.watch),
     }

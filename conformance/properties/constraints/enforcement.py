@@ -20,7 +20,7 @@ from conformance.cases.constraints import Assessment, of_side, unsatisfied, viol
 from conformance.cases.runs import Run, describe
 from conformance.engines.registry import engine
 from conformance.models import fx
-from conformance.properties.search import search
+from conformance.properties.search import Counterexample, search
 from conformance.results.constraints import SIDES, UNENFORCED, Constraint
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.constraints import (
@@ -107,17 +107,18 @@ class ConstraintProperty:
         violations = map(self.converted_violation, observations(self.target, finding.qconfig))
         return replace(finding, consequence=next((found.violation for found in violations if found is not None), None))
 
-    def findings(self) -> dict[str, list[Finding]]:
+    def findings(self) -> dict[str, tuple[Finding, ...]]:
         """The findings of both properties by check, each with the smallest counterexample."""
         converted = search(calibrations(self.target), self.converted_violation, SHARE)
-        findings: dict[str, list[Finding]] = {"observed": [], "constraints": [converted.violation] if converted else []}
+        observed: list[Finding] = []
         drawn = qconfigs_around(self.target, self.constraint.field)
-        if (prepared := search(drawn, self.prepare_violation, SHARE)) is not None:
-            findings["observed"].append(self.with_consequence(prepared.violation))
+        prepared: Counterexample[str, PrepareFinding] | None = search(drawn, self.prepare_violation, SHARE)
+        if prepared is not None:
+            observed.append(self.with_consequence(prepared.violation))
         swaps = self.target.qat and self.constraint.side != "weight"
         if swaps and (trained := search(drawn, self.training_violation, SHARE)) is not None:
-            findings["observed"].append(trained.violation)
-        return findings
+            observed.append(trained.violation)
+        return {"observed": tuple(observed), "constraints": (converted.violation,) if converted else ()}
 
 
 class Enforcement:
