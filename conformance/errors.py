@@ -1,11 +1,29 @@
-"""The error for wrong input: one line that names the input and the fix."""
+"""Errors: one line for wrong input, and what is kept of an exception that a stage raised."""
+
+from dataclasses import dataclass
 
 
 class UsageError(Exception):
     """Raised for input that cannot be used. The message is one line and needs no traceback."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """An exception by the name of its type and the first line of its message, at most 300 characters of it."""
+
+    exception: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        lines = str(error).strip().splitlines() or [""]
+        return cls(type(error).__name__, lines[0][:300])
+
+    @property
+    def text(self) -> str:
+        return f"{self.exception}: {self.message}"
+
+
 def brief(error: BaseException) -> str:
-    """One line for an exception: its type and the first line of its message, without addresses."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    """An exception as one line: its type and the first line of its message."""
+    return Failure.of(error).text

@@ -14,6 +14,7 @@ from torch.ao.quantization import FakeQuantizeBase, FixedQParamsFakeQuantize, Fi
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
 
 from conformance.results.constraints import FIELDS, SIDES
+from conformance.results.findings.constraints import Number, Violation
 
 
 def constrained(dtypes: DTypeConfig) -> Iterator[tuple[str, str]]:
@@ -123,60 +124,60 @@ def standings(constraints: DTypeWithConstraints, made: Any) -> dict[str, Standin
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized tensor's scales and zero points (float64), one or one for each channel, and its codes."""
+    """A quantized tensor: scales and zero points (float64, one in all or one for each channel) and integer codes."""
 
     scales: Tensor
     zero_points: Tensor
     codes: Tensor
 
 
-def _scale_below(bound: float, made: Quantized) -> str:
-    # a scale that is no number is above no bound
-    return f"scale {made.scales.min().item()!r} is below {bound!r}" if not bool((made.scales >= bound).all()) else ""
+def _least_scale(bound: Number, tensor: Quantized) -> Number | None:
+    # a NaN scale violates every bound
+    return None if bool((tensor.scales >= bound).all()) else tensor.scales.min().item()
 
 
-def _scale_above(bound: float, made: Quantized) -> str:
-    return f"scale {made.scales.max().item()!r} is above {bound!r}" if bool((made.scales > bound).any()) else ""
+def _greatest_scale(bound: Number, tensor: Quantized) -> Number | None:
+    return tensor.scales.max().item() if bool((tensor.scales > bound).any()) else None
 
 
-def _scale_other(bound: float, made: Quantized) -> str:
-    other = bool((made.scales != _float32(bound)).any())
-    return f"scale is {made.scales[0].item()!r}, not {bound!r}" if other else ""
+def _other_scale(bound: Number, tensor: Quantized) -> Number | None:
+    return tensor.scales[0].item() if bool((tensor.scales != _float32(bound)).any()) else None
 
 
-def _zero_point_other(bound: float, made: Quantized) -> str:
-    other = bool((made.zero_points != bound).any())
-    return f"zero point is {made.zero_points[0].item():g}, not {bound}" if other else ""
+def _other_zero_point(bound: Number, tensor: Quantized) -> Number | None:
+    return tensor.zero_points[0].item() if bool((tensor.zero_points != bound).any()) else None
 
 
-def _code_below(bound: float, made: Quantized) -> str:
-    low = made.codes.min().item() if made.codes.numel() else bound
-    return f"has code {low}, below quant_min {bound}" if low < bound else ""
+def _least_code(bound: Number, tensor: Quantized) -> Number | None:
+    low = tensor.codes.min().item() if tensor.codes.numel() else bound
+    return low if low < bound else None
 
 
-def _code_above(bound: float, made: Quantized) -> str:
-    high = made.codes.max().item() if made.codes.numel() else bound
-    return f"has code {high}, above quant_max {bound}" if high > bound else ""
+def _greatest_code(bound: Number, tensor: Quantized) -> Number | None:
+    high = tensor.codes.max().item() if tensor.codes.numel() else bound
+    return high if high > bound else None
 
 
-_HELD: dict[str, Callable[[float, Quantized], str]] = {
-    "scale_min_lower_bound": _scale_below,
-    "scale_max_upper_bound": _scale_above,
-    "scale_exact_match": _scale_other,
-    "zero_point_exact_match": _zero_point_other,
-    "quant_min_lower_bound": _code_below,
-    "quant_max_upper_bound": _code_above,
+_VIOLATING: dict[str, Callable[[Number, Quantized], Number | None]] = {
+    "scale_min_lower_bound": _least_scale,
+    "scale_max_upper_bound": _greatest_scale,
+    "scale_exact_match": _other_scale,
+    "zero_point_exact_match": _other_zero_point,
+    "quant_min_lower_bound": _least_code,
+    "quant_max_upper_bound": _greatest_code,
 }
+"""The scale, zero point or code of a tensor that violates a field's bound, or None if the tensor satisfies it."""
 
 
-def violation(constraints: DTypeWithConstraints, field: str, made: Quantized) -> str:
-    """What a quantized tensor breaks of one field; empty if nothing, or if the field is not set."""
+def violation(constraints: DTypeWithConstraints, field: str, tensor: Quantized) -> Violation | None:
+    """The violation of one field by a quantized tensor; None if it satisfies the field or the field is not set."""
     bound = getattr(constraints, field)
-    return "" if bound is None else _HELD[field](bound, made)
+    got = None if bound is None else _VIOLATING[field](bound, tensor)
+    return None if got is None else Violation(field, got, bound)
 
 
-def violations(constraints: DTypeWithConstraints, made: Quantized) -> Iterator[str]:
-    """What a quantized tensor breaks of all fields."""
-    for field in _HELD:
-        if broken := violation(constraints, field, made):
-            yield broken
+def violations(constraints: DTypeWithConstraints, tensor: Quantized) -> Iterator[Violation]:
+    """The violations of all fields by a quantized tensor."""
+    for field in _VIOLATING:
+        if (found := violation(constraints, field, tensor)) is not None:
+            yield found

@@ -1,25 +1,36 @@
 """Checks that the engine ran quantized kernels."""
 
-from .evidence import PASS, Evidence, Outcome, fail, skip
+from collections.abc import Iterator
+
+from conformance.cases.runs import Run
+from conformance.engines.trace import Execution
+from conformance.results.findings import Finding
+from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
+
+from .evidence import Evidence, Outcome, outcome, skip
+
+CHECK = "lowered"
 
 
 def lowered(evidence: Evidence) -> Outcome:
-    """The engine ran quantized kernels for the whole pattern, and no float compute op."""
+    """The engine ran quantized kernels for the whole pattern, and no float compute operator."""
     for stage in ("lower", "execute"):
-        if stage in evidence.failures:
-            return fail(f"{stage} raises {evidence.failures[stage]}")
-    if evidence.execution is None:
+        if findings := evidence.raises(CHECK, stage):
+            return outcome(findings)
+    if evidence.back.execution is None:
         return skip("not executed")
-    execution, static = evidence.execution, evidence.run.recipe.kind == "static"
-    computed = [k.name for k in execution.kernels if (k.in_float if static else k.computes_in_float)]
-    problems = []
-    if computed:
-        problems.append(f"ran in float: {', '.join(dict.fromkeys(computed))}")
+    return outcome(findings_of(evidence.run, evidence.back.execution))
+
+
+def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:
+    """Yield the findings about the kernels of an execution."""
+    static = run.recipe.kind == "static"
+    in_float = [k.name for k in execution.kernels if (k.in_float if static else k.computes_in_float)]
+    if in_float:
+        yield RanInFloat(CHECK, tuple(dict.fromkeys(in_float)))
     if not static and not execution.names():
-        problems.append("no quantized kernel ran")
-    left = [number for number, output in enumerate(execution.outputs) if output.left_quantized]
-    if left:
-        problems.append(f"output {', '.join(map(str, left))} is left quantized, the float model gives float")
+        yield NoQuantizedKernel(CHECK)
+    if left := tuple(number for number, output in enumerate(execution.outputs) if output.left_quantized):
+        yield LeftQuantized(CHECK, left)
     if execution.nested and static:
-        problems.append(f"converts to float inside of the kernel: {', '.join(dict.fromkeys(execution.nested))}")
-    return fail("; ".join(problems)) if problems else PASS
+        yield ConvertsInside(CHECK, tuple(dict.fromkeys(execution.nested)))

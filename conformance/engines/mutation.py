@@ -1,6 +1,7 @@
 """Detects operators that write to their inputs without declaring it."""
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,29 +10,38 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
+@dataclass(frozen=True)
+class Write:
+    """An undeclared write to a tensor argument, counted from 0, of a kernel; of a whole program where `kernel` is None."""
+
+    kernel: str | None
+    argument: int
+
+
 def content(x: Tensor) -> Tensor:
-    """A copy of what a tensor holds: codes, or values with a number in the place of those that are none."""
+    """A copy of a tensor's codes if it is quantized, else of its values with NaN replaced, so that copies can be equal."""
     return x.int_repr() if x.is_quantized else x.nan_to_num()
 
 
 class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Finds operators that write to a tensor which they are given, against what they declare."""
+    """Records in `found` each write of an operator to a tensor argument that its schema does not declare as mutable."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[str] = []
+        self.found: list[Write] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [x for x in tree_leaves([args, kwargs or {}]) if isinstance(x, Tensor)]
-        before = [content(x) for x in given]
+        arguments = [x for x in tree_leaves([args, kwargs or {}]) if isinstance(x, Tensor)]
+        before = [content(x) for x in arguments]
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:
             return result
         try:
-            same = [torch.equal(was, content(x)) for was, x in zip(before, given, strict=True)]
+            same = [torch.equal(was, content(x)) for was, x in zip(before, arguments, strict=True)]
         except Exception:
-            # what could be read before the call cannot be now: memory is damaged, and how the process ends is chance
+            # tensors that were readable before the call no longer are: memory is damaged, so end the process here,
+            # where it ends the same way every time
             os.abort()
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
-        self.found += [f"{name} writes to its tensor {number}" for number, kept in enumerate(same) if not kept]
+        self.found += [Write(name, number) for number, unchanged in enumerate(same) if not unchanged]
         return result

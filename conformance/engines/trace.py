@@ -1,4 +1,4 @@
-"""Which kernels a model executed, and the integers behind its outputs, from a dispatch trace of the execution."""
+"""Executions of a model under a dispatch trace: the kernels that ran and the quantized tensors behind the outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.models.build import tensors
 
-from .mutation import Writes
+from .mutation import Write, Writes
 
 CONVERSIONS = frozenset(
     {
@@ -28,7 +28,7 @@ CONVERSIONS = frozenset(
         "portable.quantized_decomposed.choose_qparams",
     }
 )
-"""Operators at the border between float and quantized: no evidence for quantized execution nor against it."""
+"""Operators that convert between float and quantized: evidence neither for nor against quantized execution."""
 
 VIEWS = frozenset(
     {
@@ -55,13 +55,13 @@ VIEWS = frozenset(
         "aten.empty_like",
     }
 )
-"""Operators that copy or look at tensors and compute nothing. A dynamic or weight-only model may use them on float
-tensors; in a statically quantized pattern even they are promised to run on integers."""
+"""Operators that copy or view tensors and compute nothing. A dynamic or weight-only model may apply them to float tensors;
+in a statically quantized pattern they have to run on integers too."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One operator call that the dispatcher saw."""
+    """One operator call: its name, and whether some tensor argument is quantized or float."""
 
     name: str
     takes_quantized: bool
@@ -73,7 +73,7 @@ class Kernel:
 
     @property
     def in_float(self) -> bool:
-        """Whether it works on float tensors, copies and views included."""
+        """Whether the call takes float tensors and is no conversion; copies and views count."""
         return self.takes_float and not self.quantized and self.name not in CONVERSIONS
 
     @property
@@ -83,8 +83,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Output:
-    """One output tensor: its values and, if a dequantize call made them, the quantized tensor. `left_quantized` if none did
-    and the model gives the quantized tensor itself."""
+    """One output tensor: its values (float) and, where known, the quantized tensor that they were dequantized from.
+
+    `left_quantized` is true where the model returns the quantized tensor itself, without a dequantize call.
+    """
 
     values: Tensor
     quantized: Tensor | None = None
@@ -92,11 +94,11 @@ class Output:
 
     @property
     def raw(self) -> Tensor:
-        """What the engine wrote: the quantized tensor, or the values."""
+        """The tensor that the engine wrote: the quantized one if there is one, else the values."""
         return self.values if self.quantized is None else self.quantized
 
     def copied(self) -> "Output":
-        """The same in memory of its own, which nobody writes to later."""
+        """A copy in its own memory, which later calls cannot overwrite."""
         return replace(
             self, values=self.values.clone(), quantized=None if self.quantized is None else self.quantized.clone()
         )
@@ -111,16 +113,18 @@ def qparams_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Execution:
-    """What one execution did: the kernels in order, the outputs, of every quantize call what it took and gave, the
-    conversions that kernels make inside of themselves, and which kernels write to what they are given undeclared.
+    """One execution of a model.
 
-    `ahead_of_time` says that the kernels are those of a program and were not seen running."""
+    `kernels` are in order of execution. `quantized` has the argument and the result of each quantize call. `nested` has the
+    conversions that kernels make inside of themselves, as `outer > inner`; `writes` the undeclared writes to arguments.
+    `ahead_of_time` means that the kernels were read from a compiled program and not observed while they ran.
+    """
 
     kernels: tuple[Kernel, ...]
     outputs: tuple[Output, ...]
     quantized: tuple[tuple[Tensor, Tensor], ...] = ()
     nested: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    writes: tuple[Write, ...] = ()
     ahead_of_time: bool = False
 
     def names(self) -> list[str]:
@@ -128,15 +132,16 @@ class Execution:
         return [kernel.name for kernel in self.kernels if kernel.quantized and kernel.name not in CONVERSIONS]
 
     def listed(self) -> list[str]:
-        """Names of the kernels for a row. Of a program that was lowered ahead of time all that compute: they tell what a
-        delegate took, in integers or in float, and what was left to other kernels."""
+        """Names of the kernels for a row. Of a program that was lowered ahead of time, float kernels are listed as well: they
+        show which operators the delegate took and which were left to other kernels."""
         if not self.ahead_of_time:
             return self.names()
         return [kernel.name for kernel in self.kernels if kernel.name not in CONVERSIONS]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records every call; keeps what the quantize and dequantize calls took, by the identity of their result."""
+    """Records every operator call. `sources` has the argument and the result of each quantize and dequantize call by the id
+    of the result."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -146,22 +151,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
-        given = tensors([*args, *(kwargs or {}).values()])
-        quantized = any(x.is_quantized for x in given)
-        floating = any(not x.is_quantized and x.is_floating_point() for x in given)
+        arguments = tensors([*args, *(kwargs or {}).values()])
+        quantized = any(x.is_quantized for x in arguments)
+        floating = any(not x.is_quantized and x.is_floating_point() for x in arguments)
         self.kernels.append(Kernel(name, quantized, floating))
         if name.startswith(("aten.quantize_per", "aten.dequantize")):
             for out in tensors(result):
-                # the result is kept too, so that its identity is not given to another tensor
-                self.sources[id(out)] = (given[0], out)
+                # keeping the result alive keeps its id from being reused for another tensor
+                self.sources[id(out)] = (arguments[0], out)
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                self.sources.pop(id(value), None)  # which holds something else now
+                self.sources.pop(id(value), None)  # the call has overwritten the converted values
         return result
 
 
 def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
-    """Run `model` once and record it."""
+    """Run `model` once without gradients and record the execution."""
     recorder = Recorder()
     with torch.no_grad(), Writes() as writes, recorder:
         results = tensors(model(*inputs))
@@ -170,20 +175,20 @@ def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
         quantized = values if values.is_quantized else recorder.sources.get(id(values), (None, None))[0]
         if quantized is not None and not quantized.is_quantized:
             quantized = None
-        left = values.is_quantized
-        outputs.append(Output(values.dequantize() if left else values, quantized, left))
-    made = tuple(pair for pair in recorder.sources.values() if pair[1].is_quantized)
-    return Execution(tuple(recorder.kernels), tuple(outputs), made, writes=tuple(writes.found))
+        left_quantized = values.is_quantized
+        outputs.append(Output(values.dequantize() if left_quantized else values, quantized, left_quantized))
+    quantize_calls = tuple(call for call in recorder.sources.values() if call[1].is_quantized)
+    return Execution(tuple(recorder.kernels), tuple(outputs), quantize_calls, writes=tuple(writes.found))
 
 
 def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
-    """Run `model` once more under torch's profiler, which also sees what kernels call inside.
+    """Run `model` once under torch's profiler, which also records the operators that kernels call.
 
     Returns the outputs and, as `outer > inner`, each conversion to or from float that a kernel makes inside of itself.
     """
     with torch.no_grad(), torch.autograd.profiler.profile() as profile:
         outputs = tensors(model(*inputs))
-    inside: list[str] = []
+    conversions: list[str] = []
     ends: list[tuple[int, str]] = []
     assert profile.kineto_results is not None
     for event in profile.kineto_results.events():
@@ -191,6 +196,6 @@ def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple
         while ends and ends[-1][0] <= start:
             ends.pop()
         if ends and name in ("aten::dequantize", "aten::quantize_per_tensor"):
-            inside.append(f"{ends[0][1]} > {name}".replace("::", "."))
+            conversions.append(f"{ends[0][1]} > {name}".replace("::", "."))
         ends.append((end, name))
-    return outputs, tuple(inside)
+    return outputs, tuple(conversions)

@@ -18,6 +18,7 @@ from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+from conformance.engines.mutation import Write
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution, Kernel, Output
@@ -231,12 +232,12 @@ class ExecuTorchEngine:
         for number, values in enumerate(made):
             grid = program.grids[number] if number < len(program.grids) else None
             outputs.append(Output(values, None if grid is None else grid.codes(values)))
-        writes = [
-            f"the program writes to its input {number}"
+        writes = tuple(
+            Write(None, number)
             for number, (x, was) in enumerate(zip(inputs, before, strict=True))
             if not torch.equal(x, was)
-        ]
-        return Execution(program.kernels, tuple(outputs), writes=tuple(writes), ahead_of_time=True)
+        )
+        return Execution(program.kernels, tuple(outputs), writes=writes, ahead_of_time=True)
 
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
         """XNNPACK's graph says what is float in it, so that there is nothing more to see of what kernels do inside."""

@@ -222,12 +222,12 @@ class Question:
     def breaks_converted(self, trial: Trial) -> str:
         """What of the converted model breaks the field."""
         for name, made in self.bench.converted(trial).get(self.side, ()):
-            if broken := violation(self.constraint, self.field, made):
+            if (broken := violation(self.constraint, self.field, made)) is not None:
                 shown = trial.data and f" when {trial.data} is observed"
                 shown += " and twice that is quantized" if trial.data and self.field.startswith("quant_") else ""
                 shown += f" when {trial.weights} is the weight" if trial.weights not in ("", "w") else ""
                 shown += f" when training then makes {trial.after} of it" if trial.after else ""
-                return f"{name} {broken}{shown}: {trial.qconfig}"
+                return f"{name} {broken.text}{shown}: {trial.qconfig}"
         return ""
 
     def consequence(self, qconfig: str) -> str:

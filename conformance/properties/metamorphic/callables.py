@@ -14,7 +14,6 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ
-from conformance.checks.evidence import Evidence
 from conformance.checks.stages import guarded
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
@@ -23,6 +22,7 @@ from conformance.errors import brief
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
+from conformance.results.findings import text_of
 from conformance.stopwatch import Stopwatch
 
 from .transforms import Call
@@ -151,8 +151,8 @@ def trial(watch: Stopwatch, run: Run) -> tuple[Trial, Execution]:
         lowered = lower(prepared, given.fresh_inputs())
     with stage(watch, "lowered", "execute"), fresh_memory_holds(0x55):
         execution = used.execute(lowered, given.fresh_inputs())
-    if (outcome := lowering.lowered(Evidence(run, execution=execution))).result == "fail":
-        raise Broken("lowered", outcome.detail)
+    if findings := tuple(lowering.findings_of(run, execution)):
+        raise Broken("lowered", text_of(findings))
 
     def make(other: Subject) -> Call:
         if other is given:

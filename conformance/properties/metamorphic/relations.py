@@ -29,6 +29,7 @@ from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.models.observers import is_observer
+from conformance.results.findings.stability import WritesToInput
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
 
@@ -155,7 +156,7 @@ def _inputs_kept(trial: Trial) -> str:
     for one in given:
         with torch.no_grad(), mutation.Writes() as writes:
             trial.lowered(*one)
-        found += writes.found
+        found += [WritesToInput("stable", write.kernel, write.argument).text for write in writes.found]
     written = [number for number, (x, was) in enumerate(zip(inputs, trial.given.inputs, strict=True)) if _other(x, was)]
     if written and not _writes_to_inputs(small(trial.given.run)):
         found.append(f"changes input {', '.join(map(str, written))}")
