@@ -1,4 +1,4 @@
-"""Everything about one run as text: sources, graphs, quantization parameters, kernels, numbers, checks, ledger."""
+"""One run as text: sources, graphs, quantization parameters, kernels, numbers, checks, ledger."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from conformance.results.ledger import Entry
 from conformance.stopwatch import Stopwatch
 
 SHOWN = 10
-"""Mismatching elements shown of each output."""
+"""Mismatched elements that are shown of each output."""
 
 
 def section(title: str, text: str) -> str:
@@ -29,8 +29,8 @@ def section(title: str, text: str) -> str:
 def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the sections of a run in order.
 
-    Its kernels run in a child: if they take it down, what precedes them is shown. The engine has to be available and
-    the operators covered.
+    Its kernels run in a child process; if that dies, the models are shown as far as they can be converted. The engine has to
+    be available and the operators covered.
     """
     yield run.id
     yield from sections(diagnose.setting(run))
@@ -47,8 +47,7 @@ def show(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
         )
         failed = outcome.traceback if isinstance(outcome, Raised) else f"the process dies: {outcome.reason}"
         yield section("the suite itself fails" if isinstance(outcome, Raised) else "crashes", failed)
-    listed = [f"{e.id} ({e.source}): {', '.join(sorted(e.check))}\n{e.reason}\nupstream: {e.upstream}" for e in entries]
-    yield section("ledger", "\n\n".join(listed) or "not listed")
+    yield ledger(entries)
 
 
 def sections(texts: Mapping[str, str]) -> list[str]:
@@ -56,7 +55,7 @@ def sections(texts: Mapping[str, str]) -> list[str]:
 
 
 def executed(run: Run) -> str:
-    """Take a run through every stage and check, and say what came of it."""
+    """Take a run through every stage and check, and return the sections about its evidence and outcomes."""
     if run.profile == "laws":
         row = relations.row(Stopwatch(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
@@ -68,11 +67,13 @@ def executed(run: Run) -> str:
         return "\n".join(sections(texts))
     evidence = Judge().evidence(run)
     outcomes = {name: check(evidence) for name, check in CHECKS.items()}
-    execution = evidence.execution
-    parts = sections({**diagnose.graphs(evidence), **(diagnose.executed(execution) if execution is not None else {})})
+    back = evidence.back
+    parts = sections(diagnose.graphs(evidence.front.prepared, back.reference, back.lowered))
+    if back.execution is not None:
+        parts += sections(diagnose.executed(back.execution))
     parts += numbers(evidence)
     parts += sections(diagnose.raised(evidence))
-    checked = (f"{name:<12}{one.result:<5} {one.detail}".rstrip() for name, one in outcomes.items())
+    checked = (f"{name:<12}{outcome.result:<5} {outcome.detail}".rstrip() for name, outcome in outcomes.items())
     parts.append(section("checks", "\n".join(checked)))
     return "\n".join(parts)
 
@@ -82,49 +83,52 @@ def converted(run: Run) -> str:
 
 
 def numbers(evidence: Evidence) -> Iterator[str]:
-    """For each output what the golden has, what engine and reference model gave, and the first elements that differ."""
-    if evidence.golden is None:
-        yield section("golden", evidence.unusable or "none: there is nothing to compute")
+    """Yield a section for each output: the golden, the outputs of engine and reference model, and elements that differ."""
+    golden, back = evidence.expectation.golden, evidence.back
+    if golden is None:
+        yield section("golden", evidence.expectation.unusable or "none: there is nothing to compute")
         return
-    for number, expected in enumerate(evidence.golden.outputs):
+    for number, expected in enumerate(golden.outputs):
         grid = f" scale {expected.scale!r} zero point {expected.zero_point}" if expected.quantized else ""
         lines = [f"golden:    {expected.dtype} {tuple(expected.low.shape)}{grid}"]
-        for name, execution in (("engine", evidence.execution), ("reference", evidence.reference_execution)):
+        for name, execution in (("engine", back.execution), ("reference", back.reference_execution)):
             if execution is None or number >= len(execution.outputs):
                 continue
             got = execution.outputs[number]
             lines.append(f"{name + ':':<11}{diagnose.described(got)}")
             if got.values.shape == expected.low.shape:
-                lines += differences(evidence.run, got, expected, evidence.exact(number))
+                lines += differences(evidence.run, got, expected, evidence.expectation.exact(number))
         yield section(f"output {number}", "\n".join(lines))
 
 
 def differences(run: Run, got: Output, expected: Expected, exact: Tensor | None) -> list[str]:
-    """A table of the first elements that differ: index, got, golden, exact; codes where both have the same grid."""
-    found = compare_outputs(got, expected, tolerance(run))
-    if not found.mismatched:
-        return [f"none of {found.total} elements differs; {found.ties} ties, {found.tolerated} within the tolerance"]
+    """Lines of a table of the first elements that differ: index, got, golden, exact. They are codes where output and golden
+    have the same scale and zero point, else values."""
+    comparison = compare_outputs(got, expected, tolerance(run))
+    others = f"{comparison.ties} ties, {comparison.tolerated} within the tolerance"
+    if not comparison.mismatched:
+        return [f"none of {comparison.total} elements differs; {others}"]
     q = got.quantized
     same_grid = q is not None and (q.q_scale(), q.q_zero_point()) == (expected.scale, expected.zero_point)
     if same_grid and q is not None:
-        values, wanted = q.int_repr().double(), expected.low.double()
-        where = ((values < wanted) | (values > expected.high.double())).nonzero()
-        exact = wanted if exact is None else exact
+        values, golden = q.int_repr().double(), expected.low.double()
+        differing = ((values < golden) | (values > expected.high.double())).nonzero()
+        exact = golden if exact is None else exact
     else:
-        values, wanted = got.values.double(), expected.values
-        where, exact = (values != wanted).nonzero(), wanted
+        values, golden = got.values.double(), expected.values
+        differing, exact = (values != golden).nonzero(), golden
     table = [
-        f"{found.mismatched} of {found.total} elements differ; {found.ties} ties, {found.tolerated} within the tolerance",
+        f"{comparison.mismatched} of {comparison.total} elements differ; {others}",
         f"{'index':<20}{'got':>14}{'golden':>14}{'exact':>16}",
     ]
-    for row in where[:SHOWN].tolist():
-        index = tuple(row)
-        table.append(f"{index!s:<20}{values[index]:>14.7g}{wanted[index]:>14.7g}{exact[index]:>16.9g}")
+    for position in differing[:SHOWN].tolist():
+        index = tuple(position)
+        table.append(f"{index!s:<20}{values[index]:>14.7g}{golden[index]:>14.7g}{exact[index]:>16.9g}")
     return table
 
 
 def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
-    """What there is to see of one run: its model, the constraint, what was found, and the ledger."""
+    """Yield the sections of a run that tests a constraint: its model, the constraint, the checks, the ledger."""
     (judged,) = judge_runs([run], lambda _: None)
     yield run.id
     yield from sections(diagnose.setting(run))
@@ -133,5 +137,10 @@ def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
         return
     checked = "\n".join(f"{name:<12}{result}" for name, result in judged.row.checks.items())
     yield section("checks", f"{checked}\n{judged.row.detail}")
+    yield ledger(entries)
+
+
+def ledger(entries: Sequence[Entry]) -> str:
+    """The section of the ledger's entries that match a run."""
     listed = [f"{e.id} ({e.source}): {', '.join(sorted(e.check))}\n{e.reason}\nupstream: {e.upstream}" for e in entries]
-    yield section("ledger", "\n\n".join(listed) or "not listed")
+    return section("ledger", "\n\n".join(listed) or "not listed")

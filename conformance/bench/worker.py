@@ -66,8 +66,9 @@ class Server:
             if judged:
                 torch.set_num_threads(1)
                 evidence, row = self.judge.judged(run)
-                if evidence.unusable or row.failed:
-                    return {"reason": evidence.unusable or f"does not conform: {row.detail}"}
+                unusable = evidence.expectation.unusable
+                if unusable or row.failed:
+                    return {"reason": unusable or f"does not conform: {row.detail}"}
             torch.set_num_threads(self.threads)
             torch.set_flush_denormal(True)  # what is multiplied in place again and again ends in them
             self.timed = Timed.of(run)

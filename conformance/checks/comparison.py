@@ -9,22 +9,35 @@ from torch import Tensor
 from conformance.cases.recipes import dtype_name
 from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
+from conformance.results.findings import Finding
+from conformance.results.findings.values import (
+    CodesDiffer,
+    Element,
+    OutputKind,
+    OutputQparams,
+    OutputScheme,
+    OutputShape,
+    ValuesDiffer,
+)
 
 from .tolerances import Tolerance
 
 SHOWN = 4
-"""Elements shown of those that differ, the worst first."""
+"""Elements of a finding, the worst first."""
+
+PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
 Exact = Callable[[], Tensor | None]
-"""Gives the exact positions on the grid (float64), or None if there are none to be had."""
+"""Returns the exact positions on the grid (float64, in steps), or None if they are unknown."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an output compares with its golden: of `total` elements, `ties` lie at a tie and have the other of its two codes,
-    `tolerated` are off by no more than the tolerance, `mismatched` by more, and the rest are equal.
+    """Counts of the elements of outputs that are compared with their goldens.
 
-    `steps_max` is the greatest distance, in steps, of those that are mismatched or tolerated.
+    Of `total` elements, `ties` lie at a tie and have the other of its two codes, `tolerated` are off by no more than the
+    tolerance, `mismatched` by more, and the rest are equal. `steps_max` is the greatest distance, in steps, of the mismatched
+    and tolerated ones. `finding` is about the first output that does not agree with its golden.
     """
 
     total: int = 0
@@ -32,7 +45,11 @@ class Comparison:
     ties: int = 0
     tolerated: int = 0
     steps_max: int = 0
-    detail: str = ""
+    finding: Finding | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return () if self.finding is None else (self.finding,)
 
     def plus(self, other: "Comparison") -> "Comparison":
         return Comparison(
@@ -41,33 +58,49 @@ class Comparison:
             self.ties + other.ties,
             self.tolerated + other.tolerated,
             max(self.steps_max, other.steps_max),
-            self.detail or other.detail,
+            self.finding or other.finding,
         )
 
 
+@dataclass(frozen=True)
+class Place:
+    """The check and the number of the output that a comparison is about."""
+
+    check: str = "numerics"
+    output: int = 0
+
+
+ENGINE_OUTPUT = Place()
+
+
 def differ(first: Tensor, again: Tensor) -> Tensor:
-    """Where two float tensors of a shape differ (bool); NaN is equal to NaN."""
+    """Mask (bool) of the elements in which two float tensors of one shape differ; NaN is equal to NaN."""
     return ~((first == again) | (first.isnan() & again.isnan()))
 
 
-def _nothing_fits(output: Output, detail: str) -> Comparison:
-    return Comparison(output.values.numel(), output.values.numel(), detail=detail)
+def _worst(wrong: Tensor, off: Tensor, got: Tensor, golden: Tensor, exact: Tensor | None = None) -> tuple[Element, ...]:
+    """The elements that are furthest off, at most SHOWN of those that are wrong."""
+    elements = []
+    for flat in off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices.tolist():
+        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
+        value, wanted, position = (None if t is None else float(t.flatten()[flat]) for t in (got, golden, exact))
+        assert value is not None
+        assert wanted is not None
+        elements.append(Element(index, value, wanted, position))
+    return tuple(elements)
 
 
-def _table(wrong: Tensor, off: Tensor, columns: dict[str, Tensor]) -> str:
-    """The worst elements, ` | ` between them: where each is and what every column has there."""
-    worst = off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices
-    rows = []
-    for flat in worst.tolist():
-        where = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
-        rows.append(f"{where} " + " ".join(f"{name} {float(of.flatten()[flat]):.9g}" for name, of in columns.items()))
-    return " | ".join(rows)
+def compare_codes(
+    got: Tensor,
+    expected: Expected,
+    allowed: Tolerance,
+    exact: Exact = lambda: None,
+    place: Place = ENGINE_OUTPUT,
+) -> Comparison:
+    """Compare codes with a golden's: at a tie either neighbour is right, elsewhere only the golden's code.
 
-
-def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Exact = lambda: None) -> Comparison:
-    """Compare codes with a golden's: at a tie a code is either neighbour, elsewhere it is the golden's.
-
-    `allowed.steps` widens both within `allowed.band` of a tie. `exact` is asked for that and for the message.
+    `allowed.steps` widens both within `allowed.band` of a tie. `exact` is called only if codes differ: to decide whether they
+    lie within the band, and for the finding.
     """
     codes, low, high = got.int(), expected.low.int(), expected.high.int()
     off = torch.maximum(low - codes, codes - high).clamp(min=0)
@@ -75,16 +108,12 @@ def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Ex
     positions = exact() if bool(wrong.any()) else None
     if positions is not None:
         wrong &= (codes - positions).abs() > allowed.steps - 0.5 + allowed.band
-    detail = ""
+    finding = None
     if bool(wrong.any()):
-        columns = {"got": codes, "golden": expected.code}
-        if positions is not None:
-            columns["exact"] = positions
-        percent = 100 * int(wrong.sum()) / wrong.numel()
         beyond = off * wrong
-        detail = (
-            f"{int(wrong.sum())} of {wrong.numel()} codes differ ({percent:.1f}%), by up to {int(beyond.max())} steps: "
-            f"{_table(wrong, beyond, columns)}"
+        elements = _worst(wrong, beyond, codes, expected.code, positions)
+        finding = CodesDiffer(
+            place.check, place.output, int(wrong.sum()), wrong.numel(), int(beyond.max()), elements=elements
         )
     return Comparison(
         codes.numel(),
@@ -92,40 +121,54 @@ def compare_codes(got: Tensor, expected: Expected, allowed: Tolerance, exact: Ex
         int(tied.sum()),
         int(((off > 0) & ~wrong).sum()),
         int(off.max()) if off.numel() else 0,
-        detail,
+        finding,
     )
 
 
-def compare_outputs(got: Output, expected: Expected, allowed: Tolerance, exact: Exact = lambda: None) -> Comparison:
-    """Compare one output: codes, scale and zero point where it is quantized, values otherwise."""
+def compare_outputs(
+    got: Output,
+    expected: Expected,
+    allowed: Tolerance,
+    exact: Exact = lambda: None,
+    place: Place = ENGINE_OUTPUT,
+) -> Comparison:
+    """Compare one output: codes, scale and zero point where it is quantized, values otherwise.
+
+    All elements of an output count as mismatched if its shape, kind, scheme, dtype, scale or zero point is another.
+    """
+    if finding := _of_another_kind(got, expected, place):
+        return Comparison(got.values.numel(), got.values.numel(), finding=finding)
+    if got.quantized is None:
+        return _compare_values(got.values, expected.low, allowed, place)
+    return compare_codes(got.quantized.int_repr(), expected, allowed, exact, place)
+
+
+def _of_another_kind(got: Output, expected: Expected, place: Place) -> Finding | None:
+    """The finding about an output whose elements cannot be compared with the golden's, or None if they can."""
+    check, output, q = place.check, place.output, got.quantized
     if got.values.shape != expected.low.shape:
-        return _nothing_fits(got, f"shape {tuple(got.values.shape)}, golden {tuple(expected.low.shape)}")
-    q = got.quantized
-    if q is None or not expected.quantized:
-        if q is None and not expected.quantized:
-            return _compare_values(got.values, expected.low, allowed)
-        return _nothing_fits(got, f"gives {'float values' if q is None else 'codes'}, the golden has the other")
-    if q.qscheme() not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        return _nothing_fits(got, f"{str(q.qscheme()).removeprefix('torch.')}, golden per_tensor_affine")
-    if (q.q_scale(), q.q_zero_point(), dtype_name(q.dtype)) != (expected.scale, expected.zero_point, expected.dtype):
-        return _nothing_fits(
-            got,
-            f"scale {q.q_scale()!r}, zero point {q.q_zero_point()}, {dtype_name(q.dtype)}, "
-            f"golden {expected.scale!r}, {expected.zero_point}, {expected.dtype}",
-        )
-    return compare_codes(q.int_repr(), expected, allowed, exact)
+        return OutputShape(check, output, tuple(got.values.shape), tuple(expected.low.shape))
+    if (q is None) is expected.quantized:
+        return OutputKind(check, output, quantized=q is not None)
+    if q is None:
+        return None
+    if q.qscheme() not in PER_TENSOR:
+        return OutputScheme(check, output, str(q.qscheme()).removeprefix("torch."))
+    qparams = (q.q_scale(), q.q_zero_point(), dtype_name(q.dtype))
+    if qparams != (expected.scale, expected.zero_point, expected.dtype):
+        return OutputQparams(check, output, *qparams, expected.scale, expected.zero_point, expected.dtype)
+    return None
 
 
-def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance) -> Comparison:
-    """Float outputs: equal but for the rounding of float32, relative to the greatest value or to what went into it."""
+def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance, place: Place) -> Comparison:
+    """Compare float values: equal but for the rounding of float32, relative to the greatest value or to the greatest
+    intermediate value that may have cancelled out."""
     got, expected = got.double(), expected.double()
     greatest = max(float(expected.abs().max()) if expected.numel() else 0.0, allowed.magnitude)
     off = (got - expected).abs().nan_to_num(torch.inf)
     wrong = off > greatest * max(allowed.relative, 2.0**-20)
     if not bool(wrong.any()):
         return Comparison(got.numel())
-    detail = (
-        f"{int(wrong.sum())} of {wrong.numel()} values differ, by up to {float(off.max()):.6g}: "
-        f"{_table(wrong, off, {'got': got, 'golden': expected})}"
-    )
-    return Comparison(got.numel(), int(wrong.sum()), detail=detail)
+    mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, expected)
+    finding = ValuesDiffer(place.check, place.output, mismatched, wrong.numel(), float(off.max()), elements)
+    return Comparison(got.numel(), mismatched, finding=finding)

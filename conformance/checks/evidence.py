@@ -1,6 +1,6 @@
-"""What a run left behind, and the outcome of a check."""
+"""Evidence of a run, composed of the products of its stages, and the outcome of a check."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -10,54 +10,134 @@ from torch.fx import GraphModule
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
+from conformance.errors import Failure
 from conformance.goldens.golden import Golden
 from conformance.models.build import Subject
+from conformance.results.findings import Finding, text_of
+from conformance.results.findings.stages import Raises
 
 from .comparison import Comparison
 
 
-@dataclass
-class Evidence:
-    """Everything a run left behind. What a failed stage did not produce is None; `failures` has its error by stage.
+@dataclass(frozen=True)
+class Ablation:
+    """Whether the observed model changes when the claim's entry, or its dtype config, is taken out of the config.
 
-    `blank` is the prepared model before calibration. `prepared_without` is prepared with `rest`, the config without the
-    claim; `changes` says whether that changes anything. `program` is what the engine made of `lowered`. `exact` gives the
-    exact positions of an output on its grid; `unusable` says what keeps the suite from having a golden."""
+    Preparing may also raise then, which counts as a change. Where nothing changes, `config` is the config without the claim
+    and `prepared` the model prepared with it, so that the lowered models can be compared.
+    """
 
-    run: Run
+    changes: bool
+    config: BackendConfig | None = None
+    prepared: GraphModule | None = None
+
+
+@dataclass(frozen=True)
+class Front:
+    """Products of the stages before conversion: float model, prepare, ablation, calibrate.
+
+    They do not depend on the engine, so runs of one case on several engines share them. The product of a stage that failed
+    is None, and `failures` has the exception by the name of the stage. `float_outputs` are those of the unfused model in
+    float64, `blank` is the prepared model before calibration and `prepared` the calibrated one.
+    """
+
     subject: Subject | None = None
-    expected: list[Tensor] = field(default_factory=list)
+    float_outputs: tuple[Tensor, ...] = ()
     prepared: GraphModule | None = None
     blank: GraphModule | None = None
-    prepared_without: GraphModule | None = None
-    rest: BackendConfig | None = None
-    changes: bool = False
+    ablation: Ablation | None = None
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Back:
+    """Products of the stages from conversion on: reference, lowering, execution, repetitions.
+
+    The product of a stage that failed is None, and `failures` has the exception by the name of the stage. `program` is
+    compiled from `lowered` by the engine. `changes` is true if the lowered model changes without the claim's entry; it is
+    only tested where the observed model does not change. `repetitions` has the outputs of each repeated execution by name.
+    """
+
     reference: GraphModule | None = None
+    reference_execution: Execution | None = None
     lowered: GraphModule | None = None
     program: Program | None = None
+    changes: bool = False
     execution: Execution | None = None
-    reference_execution: Execution | None = None
+    repetitions: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+def no_positions(output: int) -> Tensor | None:
+    """Exact positions where the oracle has no answer."""
+    return None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The golden of a run. `exact` gives the exact positions (float64, in steps) of an output on its grid, by the number of
+    the output. `unusable` is the reason why there is no golden that the run could be compared with."""
+
     golden: Golden | None = None
-    exact: Callable[[int], Tensor | None] = lambda number: None
+    exact: Callable[[int], Tensor | None] = no_positions
     unusable: str = ""
-    repetitions: dict[str, list[Tensor]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    comparison: Comparison | None = None
-    sqnr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the stages of a run produced."""
+
+    run: Run
+    front: Front = Front()
+    back: Back = Back()
+    expectation: Expectation = Expectation()
+
+    @property
+    def failures(self) -> Mapping[str, Failure]:
+        """The exception of each stage that failed, by the name of the stage, in the order of the stages."""
+        return {**self.front.failures, **self.back.failures}
+
+    @property
+    def changes(self) -> bool:
+        """Whether taking the claim out of the config changes the observed or the lowered model."""
+        return self.back.changes or (self.front.ablation is not None and self.front.ablation.changes)
+
+    def raises(self, check: str, stage: str) -> tuple[Raises, ...]:
+        """The finding of `check` about the exception of a stage; empty if the stage did not fail."""
+        failure = self.failures.get(stage)
+        return () if failure is None else (Raises(check, stage, failure.exception, failure.message),)
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """Outcome of a check: `result` is pass, fail or skip.
+
+    `findings` is empty unless the check fails. `note` is the reason for a skip. `comparison` and `sqnr_db` are the
+    measurements of the checks numerics and accuracy.
+    """
+
     result: str
-    detail: str = ""
+    findings: tuple[Finding, ...] = ()
+    note: str = ""
+    comparison: Comparison | None = None
+    sqnr_db: float | None = None
+
+    @property
+    def detail(self) -> str:
+        """The findings as text, or the reason for a skip."""
+        return text_of(self.findings) if self.findings else self.note
 
 
 PASS = Outcome("pass")
 
 
-def skip(reason: str) -> Outcome:
-    return Outcome("skip", reason)
+def skip(reason: str, sqnr_db: float | None = None) -> Outcome:
+    return Outcome("skip", note=reason, sqnr_db=sqnr_db)
 
 
-def fail(reason: str) -> Outcome:
-    return Outcome("fail", reason)
+def outcome(
+    findings: Iterable[Finding], *, comparison: Comparison | None = None, sqnr_db: float | None = None
+) -> Outcome:
+    """Fail if there are findings, else pass."""
+    findings = tuple(findings)
+    return Outcome("fail" if findings else "pass", findings, comparison=comparison, sqnr_db=sqnr_db)

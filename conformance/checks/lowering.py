@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution
-from conformance.results.findings import Finding, text_of
+from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 
-from .evidence import PASS, Evidence, Outcome, fail, skip
+from .evidence import Evidence, Outcome, outcome, skip
 
 CHECK = "lowered"
 
@@ -15,12 +15,11 @@ CHECK = "lowered"
 def lowered(evidence: Evidence) -> Outcome:
     """The engine ran quantized kernels for the whole pattern, and no float compute operator."""
     for stage in ("lower", "execute"):
-        if stage in evidence.failures:
-            return fail(f"{stage} raises {evidence.failures[stage]}")
-    if evidence.execution is None:
+        if findings := evidence.raises(CHECK, stage):
+            return outcome(findings)
+    if evidence.back.execution is None:
         return skip("not executed")
-    findings = tuple(findings_of(evidence.run, evidence.execution))
-    return fail(text_of(findings)) if findings else PASS
+    return outcome(findings_of(evidence.run, evidence.back.execution))
 
 
 def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:

@@ -4,100 +4,130 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.ao.quantization.backend_config import DTypeWithConstraints, ObservationType
 from torch.fx import GraphModule
 
 from conformance.cases.constraints import Quantized, violations
 from conformance.cases.recipes import dtype_name
-from conformance.engines.trace import Execution, qparams_of
+from conformance.cases.runs import Run
+from conformance.engines.trace import Execution, Output, qparams_of
 from conformance.goldens.golden import Golden
+from conformance.results.findings import Finding
+from conformance.results.findings.constraints import ConstraintViolated
+from conformance.results.findings.structure import (
+    MissingModule,
+    MissingQparams,
+    QuantizesNothing,
+    UndeclaredDtype,
+    WeightDtype,
+)
 
-from .evidence import PASS, Evidence, Outcome, fail, skip
-from .numerics import _compared
+from .evidence import Evidence, Outcome, outcome, skip
+from .numerics import compare_execution
+
+CHECK = "reference"
 
 
 def reference(evidence: Evidence) -> Outcome:
-    """Quantize ops carry the declared dtypes, the root module became its reference module, and the reference model's qparams
-    and integers are those of the golden."""
-    if "reference" in evidence.failures:
-        return fail(f"convert_to_reference raises {evidence.failures['reference']}")
-    if "reference execution" in evidence.failures:
-        return fail(f"the reference model raises {evidence.failures['reference execution']}")
-    if evidence.reference is None:
+    """Quantize operators carry the declared dtypes, the root module became its reference module, and the reference model's
+    qparams and integers are those of the golden."""
+    for stage in ("reference", "reference execution"):
+        if findings := evidence.raises(CHECK, stage):
+            return outcome(findings)
+    graph, execution, golden = evidence.back.reference, evidence.back.reference_execution, evidence.expectation.golden
+    if graph is None:
         return skip("no reference model")
-    graph, run, dtypes = evidence.reference, evidence.run, evidence.run.claim.dtypes
-    problems = []
-    by_root = {
-        e.root_module: e.reference_quantized_module for e in run.backend.config.configs if e.reference_quantized_module
-    }
-    entries = {e.pattern: e for e in run.backend.config.configs if not isinstance(e.pattern, tuple)}
-    root = run.claim.entry.root_module
-    if root is None and run.claim.entry.fused_module in entries:
-        root = entries[run.claim.entry.fused_module].root_module
-    declared = by_root.get(root)
-    found: list[Any] = [m for m in graph.modules() if declared is not None and type(m) is declared]
-    if declared is not None and not found:
-        problems.append(f"no {declared.__name__} in the reference model")
-    problems += [
-        f"weight quantized to {dtype_name(m.weight_dtype)}, not {dtype_name(dtypes.weight_dtype)}"
-        for m in found
-        if hasattr(m, "weight_dtype") and m.weight_dtype != dtypes.weight_dtype
-    ]
-    kind = run.recipe.kind
-    allowed = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
+    problems = [*_root_module(evidence.run, graph), *_quantize_operators(evidence.run, graph)]
+    if golden is not None and execution is not None:
+        problems += _missing_qparams(golden, execution)
+        problems += compare_execution(evidence, execution, CHECK).findings
+    return outcome(problems)
+
+
+def _reference_class(run: Run) -> type[nn.Module] | None:
+    """The reference module class that the config declares for the claim's root module, or None if it declares none."""
+    configs, entry = run.backend.config.configs, run.claim.entry
+    root = entry.root_module
+    entries = {e.pattern: e for e in configs if not isinstance(e.pattern, tuple)}
+    if root is None and entry.fused_module in entries:
+        root = entries[entry.fused_module].root_module
+    by_root = {e.root_module: e.reference_quantized_module for e in configs if e.reference_quantized_module}
+    return by_root.get(root)
+
+
+def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about the class of the root module and the dtypes of weights."""
+    declared, weight_dtype = _reference_class(run), run.claim.dtypes.weight_dtype
+    if declared is None:
+        return
+    modules: list[Any] = [module for module in graph.modules() if type(module) is declared]
+    if not modules:
+        yield MissingModule(CHECK, declared.__name__, "reference")
+    for module in modules:
+        if hasattr(module, "weight_dtype") and module.weight_dtype != weight_dtype:
+            yield WeightDtype(CHECK, dtype_name(module.weight_dtype), dtype_name(weight_dtype))
+
+
+def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about the dtypes of quantize operators, and about a model that has none where the claim wants some."""
+    dtypes = run.claim.dtypes
+    declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
     quantizers = [
         n for n in graph.graph.nodes if "quantize_per" in str(n.target) or (n.target == "to" and n.op == "call_method")
     ]
     for node in quantizers:
-        used = [a for a in node.args if isinstance(a, torch.dtype)]
-        if used and used[0] not in allowed:
-            problems.append(f"{node.name} quantizes to {dtype_name(used[0])}")
+        dtype = next((argument for argument in node.args if isinstance(argument, torch.dtype)), None)
+        if dtype is not None and dtype not in declared:
+            yield UndeclaredDtype(CHECK, node.name, dtype_name(dtype))
     unobserved = run.claim.entry.observation_type is ObservationType.INPUT_OUTPUT_NOT_OBSERVED
-    if not quantizers and kind != "weight" and not unobserved:
-        problems.append("the reference model quantizes nothing")
-    if evidence.golden is not None and evidence.reference_execution is not None:
-        problems += _wrong_qparams(evidence.golden, evidence.reference_execution)
-        if detail := _compared(evidence, evidence.reference_execution).detail:
-            problems.append(f"the reference model's {detail}")
-    return fail("; ".join(problems)) if problems else PASS
+    if not quantizers and run.recipe.kind != "weight" and not unobserved:
+        yield QuantizesNothing(CHECK)
 
 
-def _wrong_qparams(golden: Golden, execution: Execution) -> Iterator[str]:
-    """Which of the golden's qparams an execution has quantized nothing with."""
-    found = {tuple(map(tuple, map(Tensor.tolist, qparams_of(made)))) for _, made in execution.quantized}
+def _missing_qparams(golden: Golden, execution: Execution) -> Iterator[Finding]:
+    """Yield findings about the golden's qparams with which an execution quantizes nothing."""
+    used = {tuple(map(tuple, map(Tensor.tolist, qparams_of(quantized)))) for _, quantized in execution.quantized}
     for name, qparams in golden.qparams.items():
-        if tuple(map(tuple, map(Tensor.tolist, qparams))) not in found:
-            scale, zero_point = (", ".join(f"{value!r}" for value in part.tolist()[:4]) for part in qparams)
-            yield f"the reference model quantizes nothing with the scale {scale} and zero point {zero_point} of {name}"
-
-
-def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[str]:
-    """What a quantized tensor breaks of a `DTypeWithConstraints`."""
-    if tensor.is_quantized and tensor.dtype == constrained.dtype:
-        for broken in violations(constrained, Quantized(*qparams_of(tensor), tensor.int_repr())):
-            yield f"{what} {broken.text}"
-
-
-def _quantized_weights(graph: GraphModule) -> Iterator[Tensor]:
-    modules: list[Any] = [module for module in graph.modules() if hasattr(module, "get_quantized_weight")]
-    for module in modules:
-        yield module.get_quantized_weight()
+        scales, zero_points = map(Tensor.tolist, qparams)
+        if (tuple(scales), tuple(zero_points)) not in used:
+            yield MissingQparams(CHECK, name, tuple(scales[:4]), tuple(zero_points[:4]))
 
 
 def constraints(evidence: Evidence) -> Outcome:
     """Every scale, zero point and code in the model satisfies its `DTypeWithConstraints`."""
-    if evidence.reference is None or evidence.reference_execution is None:
+    back, dtypes = evidence.back, evidence.run.claim.dtypes
+    if back.reference is None or back.reference_execution is None:
         return skip("the reference model did not run")
-    dtypes = evidence.run.claim.dtypes
-    problems: list[str] = []
-    for output in evidence.reference_execution.outputs:
-        if output.quantized is not None and not evidence.run.variant_has_other_operators:
-            problems += _violations(dtypes.output_dtype_with_constraints, output.quantized, "output")
-    for weight in _quantized_weights(evidence.reference):
-        problems += _violations(dtypes.weight_dtype_with_constraints, weight, "weight")
-    if evidence.execution is not None:
-        for output in evidence.execution.outputs:
-            if output.quantized is not None and not evidence.run.variant_has_other_operators:
-                problems += _violations(dtypes.output_dtype_with_constraints, output.quantized, "engine's output")
-    return fail("; ".join(dict.fromkeys(problems))) if problems else PASS
+    output = dtypes.output_dtype_with_constraints
+    findings = [
+        *_violating_outputs(evidence.run, output, back.reference_execution.outputs, "output"),
+        *_violating_weights(dtypes.weight_dtype_with_constraints, back.reference),
+    ]
+    if back.execution is not None:
+        findings += _violating_outputs(evidence.run, output, back.execution.outputs, "engine's output")
+    # several outputs or weights may violate a field with the same number
+    return outcome({finding.text: finding for finding in findings}.values())
+
+
+def _violating_outputs(
+    run: Run, constrained: DTypeWithConstraints, outputs: tuple[Output, ...], what: str
+) -> Iterator[Finding]:
+    """Yield violations by quantized outputs. Where a model has other operators, the output may not be the claim's."""
+    for output in outputs:
+        if output.quantized is not None and not run.variant_has_other_operators:
+            yield from _violations(constrained, output.quantized, what)
+
+
+def _violating_weights(constrained: DTypeWithConstraints, graph: GraphModule) -> Iterator[Finding]:
+    """Yield violations by the weights of reference modules."""
+    modules: list[Any] = [module for module in graph.modules() if hasattr(module, "get_quantized_weight")]
+    for module in modules:
+        yield from _violations(constrained, module.get_quantized_weight(), "weight")
+
+
+def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[Finding]:
+    """Yield violations of `constrained` by a tensor, if it is quantized to the constrained dtype."""
+    if tensor.is_quantized and tensor.dtype == constrained.dtype:
+        for violation in violations(constrained, Quantized(*qparams_of(tensor), tensor.int_repr())):
+            yield ConstraintViolated("constraints", what, violation.field, violation.got, violation.bound)

@@ -1,50 +1,68 @@
-"""Checks that repetitions change nothing."""
+"""Checks that repeating the execution does not change its outputs."""
+
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from conformance.results.findings.stability import WritesToInput
+from conformance.engines.trace import Output
+from conformance.results.findings import Finding
+from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 
 from .comparison import differ
-from .evidence import PASS, Evidence, Outcome, fail, skip
-from .numerics import _wrong_shape
+from .evidence import Evidence, Outcome, outcome, skip
+from .numerics import wrong_shape
 
-
-def _tied(evidence: Evidence, number: int, again: Tensor) -> Tensor:
-    """Where an output is one step off at a tie: another memory order moves elements between the vector loop of a kernel and
-    its scalar tail, and there the two may round differently."""
-    expected = evidence.golden.outputs[number] if evidence.golden is not None else None
-    assert evidence.execution is not None
-    got = evidence.execution.outputs[number]
-    if expected is None or not expected.quantized or expected.low.shape != got.values.shape:
-        return torch.tensor(False)
-    return (expected.low != expected.high) & ((again - got.values).abs() <= 1.001 * expected.scale)
-
+CHECK = "stable"
 
 REPETITIONS = ("second run", "another call", "state_dict", "channels_last")
-"""What must not make a difference. After another call the first outputs are looked at again."""
+"""Repetitions that must not change the outputs. `another call` compares the first outputs again after a call with other
+inputs, which may have overwritten them."""
 
 
 def stable(evidence: Evidence) -> Outcome:
-    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing. No kernel writes to what it
-    is given unless it declares so, and another call leaves earlier outputs as they are."""
-    if evidence.execution is None:
+    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing. No kernel writes to its
+    arguments unless its schema declares it, and another call leaves earlier outputs unchanged."""
+    execution = evidence.back.execution
+    if execution is None:
         return skip("not executed")
-    if _wrong_shape(evidence):
+    if wrong_shape(evidence):
         return skip("the output has the wrong shape")
-    writes = dict.fromkeys(evidence.execution.writes)
-    problems = [WritesToInput("stable", write.kernel, write.argument).text for write in writes]
-    problems += [f"{name} raises {evidence.failures[name]}" for name in REPETITIONS if name in evidence.failures]
-    for name, outputs in evidence.repetitions.items():
-        for number, (output, again) in enumerate(zip(evidence.execution.outputs, outputs, strict=True)):
-            first, again = output.values, again.dequantize() if again.is_quantized else again
-            if first.shape != again.shape:
-                problems.append(f"{name} changes the shape to {tuple(again.shape)}")
-                break
-            changed = differ(first, again)
-            if name == "channels_last" and bool(changed.any()):
-                changed &= ~_tied(evidence, number, again)
-            if bool(changed.any()):
-                problems.append(f"{name} changes {int(changed.sum())} of {first.numel()} values")
-                break
-    return fail("; ".join(problems)) if problems else PASS
+    findings: list[Finding] = [
+        WritesToInput(CHECK, write.kernel, write.argument) for write in dict.fromkeys(execution.writes)
+    ]
+    for name in REPETITIONS:
+        findings += evidence.raises(CHECK, name)
+    for name, outputs in evidence.back.repetitions.items():
+        findings += _first_change(evidence, execution.outputs, name, outputs)
+    return outcome(findings)
+
+
+def _first_change(
+    evidence: Evidence, outputs: Sequence[Output], name: str, repeated: Sequence[Tensor]
+) -> Iterator[Finding]:
+    """Yield the finding about the first output that a repetition changes, if any."""
+    for number, (output, again) in enumerate(zip(outputs, repeated, strict=True)):
+        first, again = output.values, again.dequantize() if again.is_quantized else again
+        if first.shape != again.shape:
+            yield RepetitionShape(CHECK, name, tuple(again.shape))
+            return
+        changed = differ(first, again)
+        if name == "channels_last" and bool(changed.any()):
+            changed &= ~_tied(evidence, number, first, again)
+        if bool(changed.any()):
+            yield RepetitionValues(CHECK, name, int(changed.sum()), first.numel())
+            return
+
+
+def _tied(evidence: Evidence, number: int, first: Tensor, again: Tensor) -> Tensor:
+    """Mask (bool) of the elements that are one step off at a tie.
+
+    Another memory order moves elements between the vector loop of a kernel and its scalar tail, which may round ties
+    differently.
+    """
+    golden = evidence.expectation.golden
+    expected = golden.outputs[number] if golden is not None else None
+    if expected is None or not expected.quantized or expected.low.shape != first.shape:
+        return torch.tensor(False)
+    return (expected.low != expected.high) & ((again - first).abs() <= 1.001 * expected.scale)

@@ -1,4 +1,4 @@
-"""The checks of one run: one small function each, over the evidence that the run left."""
+"""Checks of the observed model: whether the claim has an effect, and where its observers and fused modules are."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +9,27 @@ from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import GraphModule, Node
 
 from conformance.cases.recipes import QUANTIZED, dtype_name
+from conformance.cases.runs import Run
 from conformance.cases.sources import operators_of
 from conformance.models.observers import is_observer
+from conformance.results.findings import Finding
+from conformance.results.findings.structure import (
+    ActivationObserved,
+    DynamicOutputObserved,
+    FakeQuantizeDisabled,
+    InnerObservers,
+    MissingModule,
+    NoEffect,
+    NotObserved,
+    ObservedDtype,
+    ObserverNotDynamic,
+    ObserverRange,
+    SharedObserver,
+)
 
-from .evidence import PASS, Evidence, Outcome, fail, skip
+from .evidence import PASS, Evidence, Outcome, outcome, skip
+
+CHECK = "observed"
 
 
 def _module(graph: GraphModule, node: Node) -> nn.Module | None:
@@ -34,7 +51,7 @@ def _describe(module: nn.Module) -> str:
 
 
 def signature(graph: GraphModule) -> list[str]:
-    """The structure of a graph: every node with what it calls and takes; observers by kind, range and identity."""
+    """The structure of a graph: each node with its target and arguments; observers by kind, range and identity."""
     observers: dict[int, int] = {}
     lines = []
     for node in graph.graph.nodes:
@@ -50,24 +67,23 @@ def signature(graph: GraphModule) -> list[str]:
 
 
 def matched(evidence: Evidence) -> Outcome:
-    """The claim's own entry did it: with the entry, or its dtype config, taken out, the outcome changes."""
-    if "float" in evidence.failures:
-        return fail(f"the pattern cannot occur: the float model raises {evidence.failures['float']}")
-    if evidence.prepared is None:
+    """The claim's own entry takes effect: without the entry, or its dtype config, the outcome changes."""
+    if findings := evidence.raises("matched", "float"):
+        return outcome(findings)
+    if evidence.front.prepared is None:
         return skip("prepare failed")
     if evidence.changes:
         return PASS
-    if evidence.lowered is None:
+    if evidence.back.lowered is None:
         return skip("prepare shows no difference and lowering failed")
-    return fail("without this claim in the config the observed and the lowered model are the same")
+    return outcome([NoEffect("matched")])
 
 
-def _fused_class(evidence: Evidence) -> type[nn.Module] | None:
+def _declared_class(run: Run) -> type[nn.Module] | None:
     """The module class that the config declares for the fused pattern in this flow, or None if it declares none.
 
-    For ptq, batch norm is folded into the layer, so that the class is the one declared for the pattern without it.
+    For ptq, batch norm is folded into the layer, so the class is the one declared for the pattern without batch norm.
     """
-    run = evidence.run
     entries, entry = run.backend.entries, run.claim.entry
     if run.flow == "qat":
         fused = entries.get(entry.fused_module, entry) if entry.fused_module else entry
@@ -75,125 +91,148 @@ def _fused_class(evidence: Evidence) -> type[nn.Module] | None:
     if entry.fused_module is None:
         return None
     if isinstance(entry.pattern, tuple) and any("BatchNorm" in getattr(op, "__name__", "") for op in entry.pattern[1:]):
-        rest = tuple(op for op in entry.pattern if "BatchNorm" not in getattr(op, "__name__", ""))
-        if len(rest) == 1:
-            return rest[0]  # type: ignore[no-any-return]
-        return entries[rest].fused_module if rest in entries else entry.fused_module
+        folded = tuple(op for op in entry.pattern if "BatchNorm" not in getattr(op, "__name__", ""))
+        if len(folded) == 1:
+            return folded[0]  # type: ignore[no-any-return]
+        return entries[folded].fused_module if folded in entries else entry.fused_module
     return entry.fused_module
 
 
-def _observation_type(evidence: Evidence, tensors: int) -> ObservationType:
-    entry = evidence.run.claim.entry
+def _observation_type(run: Run, tensors: int) -> ObservationType:
+    """The observation type that the claim's entry declares for an operator of so many tensor arguments."""
+    entry = run.claim.entry
     by_count = entry._num_tensor_args_to_observation_type
     return by_count.get(tensors, entry.observation_type) if by_count else entry.observation_type
 
 
 def observed(evidence: Evidence) -> Outcome:
-    """Observers are where `observation_type` and the dtype config say, with the range of codes that the recipe gives them; a
-    fake-quantize does both; the fused or QAT module is the declared one."""
-    if "prepare" in evidence.failures:
-        return fail(f"prepare raises {evidence.failures['prepare']}")
-    if "calibrate" in evidence.failures:
-        return fail(f"the observed model raises {evidence.failures['calibrate']}")
-    if evidence.prepared is None:
+    """Observers are where `observation_type` and the dtype config say, with the recipe's quant_min and quant_max; each
+    fake-quantize is enabled; the fused or QAT module is the declared one."""
+    for stage in ("prepare", "calibrate"):
+        if findings := evidence.raises(CHECK, stage):
+            return outcome(findings)
+    graph, run = evidence.front.prepared, evidence.run
+    if graph is None:
         return skip("not prepared")
-    graph, run = evidence.prepared, evidence.run
-    problems = [*_misplaced_observers(evidence, graph), *_wrong_ranges(evidence, graph), *_disabled(graph)]
-    declared = _fused_class(evidence)
-    types = {type(module) for module in graph.modules()}
-    if declared is not None and declared not in types:
-        problems.append(f"no {declared.__name__} in the {run.flow} model, which the config declares")
-    return fail("; ".join(problems)) if problems else PASS
+    problems = [*_misplaced_observers(run, graph), *_wrong_ranges(run, graph), *_disabled(graph)]
+    declared = _declared_class(run)
+    if declared is not None and declared not in {type(module) for module in graph.modules()}:
+        problems.append(MissingModule(CHECK, declared.__name__, run.flow))
+    return outcome(problems)
 
 
 def _computes(graph: GraphModule, node: object) -> bool:
-    """Whether a node is an operator of the model, and no input, parameter or observer."""
+    """Whether a node calls an operator of the model, not an observer."""
     return isinstance(node, Node) and node.op.startswith("call_") and _observer(graph, node) is None
 
 
 def _tensor_arguments(graph: GraphModule) -> int:
-    """How many tensors the first operator takes, one given twice counted twice."""
+    """The number of tensor arguments of the first operator; a tensor that is passed twice counts twice."""
     first = next(node for node in graph.graph.nodes if _computes(graph, node))
     return sum(isinstance(argument, Node) for argument in (*first.args, *first.kwargs.values()))
 
 
-def _misplaced_observers(evidence: Evidence, graph: GraphModule) -> Iterator[str]:
-    run, dtypes = evidence.run, evidence.run.claim.dtypes
-    kind = run.recipe.kind
-    inputs = [
-        node
-        for node, (_, spec) in zip(
-            (n for n in graph.graph.nodes if n.op == "placeholder"), run.model.operands, strict=True
-        )
-        if spec.kind == "activation"
-    ]
+def _misplaced_observers(run: Run, graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about the places and dtypes of observers."""
     output = next(n for n in graph.graph.nodes if n.op == "output").args[0]
     while isinstance(output, tuple | list):
         output = output[0]
-    result = _observer(graph, output)
-    expected = _observation_type(evidence, _tensor_arguments(graph))
-    if kind == "weight":
-        for node in graph.graph.nodes:
-            observer = _observer(graph, node)
-            of_weight = isinstance(node.args[0], Node) and node.args[0].op == "get_attr" if node.args else False
-            if observer is not None and observer.dtype in QUANTIZED and not of_weight:
-                yield f"{node.name} observes an activation as {dtype_name(observer.dtype)}; only weights are quantized"
+    declared = _observation_type(run, _tensor_arguments(graph))
+    if run.recipe.kind == "weight":
+        yield from _observed_activations(graph)
         return
-    if expected is ObservationType.INPUT_OUTPUT_NOT_OBSERVED:
+    if declared is ObservationType.INPUT_OUTPUT_NOT_OBSERVED:
         return
-    observers = []
-    for node in inputs[:1] if kind == "dynamic" else inputs:
-        users = [user for user in node.users if user.op != "output" and user.target is not getattr]
-        found = [o for user in users if (o := _observer(graph, user)) is not None]
-        observers += found
-        if len(found) < len(users) or not found:
-            yield f"input {node.name} is not observed"
-        elif any(o.dtype != dtypes.input_dtype for o in found):
-            yield f"input {node.name} is observed as {dtype_name(found[0].dtype)}, not {dtype_name(dtypes.input_dtype)}"
-        elif kind == "dynamic" and not all(getattr(o, "is_dynamic", False) for o in found):
-            yield f"the observer of input {node.name} is not dynamic"
-    if kind == "dynamic":
-        if result is not None:
-            yield "the output of a dynamic claim is observed"
-    elif result is None:
-        yield "the output is not observed"
-    elif result.dtype != dtypes.output_dtype:
-        yield f"the output is observed as {dtype_name(result.dtype)}, not {dtype_name(dtypes.output_dtype)}"
-    elif observers and not run.variant_has_other_operators:
-        shared = any(result is observer for observer in observers)
-        if shared is not (expected is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT):
-            yield f"input and output {'share' if shared else 'do not share'} an observer, against {expected.name}"
-    several = len(list(operators_of(run.claim.tree))) > 1 and not run.variant_has_other_operators
-    if several:
-        between = [
+    observers: list[Any] = []
+    for node in _observed_inputs(run, graph):
+        on_input, finding = _input_observers(run, graph, node)
+        observers += on_input
+        if finding is not None:
+            yield finding
+    yield from _output_observer(run, _observer(graph, output), observers, declared)
+    if len(list(operators_of(run.claim.tree))) > 1 and not run.variant_has_other_operators:
+        inner = [
             n
             for n in graph.graph.nodes
             if n is not output and _observer(graph, n) is not None and _computes(graph, n.args[0])
         ]
-        if between:
-            yield f"{len(between)} observers inside of the pattern"
+        if inner:
+            yield InnerObservers(CHECK, len(inner))
 
 
-def _wrong_ranges(evidence: Evidence, graph: GraphModule) -> Iterator[str]:
-    """Observers of static activations and of weights whose codes are not those of the recipe; `typical` ones are torch's."""
-    run = evidence.run
+def _observed_activations(graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about observers of activations with quantized dtypes, of which a weight-only claim has none."""
+    for node in graph.graph.nodes:
+        observer = _observer(graph, node)
+        if observer is not None and observer.dtype in QUANTIZED and not _observes_weight(node):
+            yield ActivationObserved(CHECK, node.name, dtype_name(observer.dtype))
+
+
+def _observes_weight(node: Node) -> bool:
+    """Whether the argument of an observer's node is a parameter."""
+    return bool(node.args) and isinstance(node.args[0], Node) and node.args[0].op == "get_attr"
+
+
+def _observed_inputs(run: Run, graph: GraphModule) -> list[Node]:
+    """The graph's inputs that have to be observed: those for activations; of a dynamic claim only the first."""
+    placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
+    inputs = [
+        node for node, (_, spec) in zip(placeholders, run.model.operands, strict=True) if spec.kind == "activation"
+    ]
+    return inputs[:1] if run.recipe.kind == "dynamic" else inputs
+
+
+def _input_observers(run: Run, graph: GraphModule, node: Node) -> tuple[list[Any], Finding | None]:
+    """The observers of an input, and the finding about them, if any."""
+    users = [user for user in node.users if user.op != "output" and user.target is not getattr]
+    observers = [observer for user in users if (observer := _observer(graph, user)) is not None]
+    declared = run.claim.dtypes.input_dtype
+    if len(observers) < len(users) or not observers:
+        return observers, NotObserved(CHECK, node.name)
+    if any(observer.dtype != declared for observer in observers):
+        return observers, ObservedDtype(CHECK, node.name, dtype_name(observers[0].dtype), dtype_name(declared))
+    if run.recipe.kind == "dynamic" and not all(getattr(observer, "is_dynamic", False) for observer in observers):
+        return observers, ObserverNotDynamic(CHECK, node.name)
+    return observers, None
+
+
+def _output_observer(run: Run, observer: Any, on_inputs: list[Any], declared: ObservationType) -> Iterator[Finding]:
+    """Yield the finding about the observer of the output (None if there is none); `on_inputs` are those of the inputs."""
+    output_dtype = run.claim.dtypes.output_dtype
+    if run.recipe.kind == "dynamic":
+        if observer is not None:
+            yield DynamicOutputObserved(CHECK)
+    elif observer is None:
+        yield NotObserved(CHECK, None)
+    elif observer.dtype != output_dtype:
+        yield ObservedDtype(CHECK, None, dtype_name(observer.dtype), dtype_name(output_dtype))
+    elif on_inputs and not run.variant_has_other_operators:
+        shared = any(observer is on_input for on_input in on_inputs)
+        if shared is not (declared is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT):
+            yield SharedObserver(CHECK, shared, declared.name)
+
+
+def _wrong_ranges(run: Run, graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about observers of static activations and of weights without the recipe's quant_min and quant_max.
+
+    In the `typical` profile the observers are torch's defaults, whose ranges are not part of the claim.
+    """
     scheme = run.recipe.scheme
     if run.profile == "typical":
         return
     activations = [scheme.activation, scheme.others] if scheme.kind == "static" else []
     for name, module in _observers_by_name(graph):
-        of_weight = isinstance(name, Node) and isinstance(name.args[0], Node) and name.args[0].op == "get_attr"
-        allowed = [scheme.weight] if of_weight or not isinstance(name, Node) else activations
-        ranges = {(grid.low, grid.high) for grid in allowed if grid is not None}
-        found = _ranges(module)
-        if ranges and not found <= ranges:
-            low, high = next(iter(found - ranges))
-            wanted = " or ".join(f"{low} to {high}" for low, high in sorted(ranges))
-            yield f"{name} observes the codes {low} to {high}, not {wanted}"
+        of_weight = not isinstance(name, Node) or _observes_weight(name)
+        allowed = [scheme.weight] if of_weight else activations
+        expected = {(grid.low, grid.high) for grid in allowed if grid is not None}
+        ranges = _ranges(module)
+        if expected and not ranges <= expected:
+            low, high = next(iter(ranges - expected))
+            yield ObserverRange(CHECK, str(name), low, high, tuple(sorted(expected)))
 
 
 def _observers_by_name(graph: GraphModule) -> Iterator[tuple[Node | str, Any]]:
-    """Observers by the nodes that call them, and those of modules' weights by name."""
+    """Yield observers with the nodes that call them, and those of modules' weights with their names."""
     for node in graph.graph.nodes:
         if (observer := _observer(graph, node)) is not None:
             yield node, observer
@@ -203,15 +242,16 @@ def _observers_by_name(graph: GraphModule) -> Iterator[tuple[Node | str, Any]]:
 
 
 def _ranges(observer: Any) -> set[tuple[int, int]]:
-    """The range of codes of an observer, or of a fake-quantize and the observer inside."""
+    """quant_min and quant_max of an observer, or of a fake-quantize and of the observer inside."""
     parts = [observer, *([observer.activation_post_process] if hasattr(observer, "activation_post_process") else [])]
     return {(part.quant_min, part.quant_max) for part in parts}
 
 
-def _disabled(graph: GraphModule) -> Iterator[str]:
+def _disabled(graph: GraphModule) -> Iterator[Finding]:
+    """Yield findings about each fake-quantize whose quantization or observer is switched off."""
     for name, module in graph.named_modules():
         if isinstance(module, FakeQuantizeBase):
             if not bool(module.fake_quant_enabled.all()):
-                yield f"{name} does not fake-quantize"
+                yield FakeQuantizeDisabled(CHECK, name, observer_disabled=False)
             if not bool(module.observer_enabled.all()):
-                yield f"{name} does not observe"
+                yield FakeQuantizeDisabled(CHECK, name, observer_disabled=True)

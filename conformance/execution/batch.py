@@ -1,6 +1,6 @@
-"""One invocation: what is selected, what the host is, and where the rows go."""
+"""Batches of runs judged in isolated processes, one row for each run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,38 +16,40 @@ from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
 from conformance.models import build, fx
-from conformance.properties.constraints import enforcement
+from conformance.properties.constraints.enforcement import Enforcement
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
+from conformance.results.findings import detail_of
+from conformance.results.findings.stages import Crashes
 from conformance.results.profiles import CASES
 from conformance.results.rows import Row
 
 from . import diagnose
 
 BATCH = 32
-"""Runs per child: a fork and its first kernels cost some 60 ms, a death costs the batch again."""
+"""Runs per child process. A fork and its first kernels cost some 60 ms; after a death the rest of a batch is repeated."""
 
 
 @cache
 def warm_up() -> None:
-    """Let torch do its late imports here, before the fork, and not in every child.
+    """Make torch do its lazy imports in this process, before the fork, so that no child has to.
 
-    With one thread nothing starts a thread pool that a child would miss, but for oneDNN on ARM, which has its own; one run a
-    core is also what suits small models.
+    torch is limited to one thread, so that it starts no thread pool, which a forked child would lack; one thread is also
+    fastest for small models. oneDNN is switched off meanwhile, because on ARM it has a thread pool of its own.
     """
     torch.set_num_threads(1)
     run = next(run for run in runs(backend("fbgemm"), ["x86"]) if run.variant is not None)
     with fx.quiet(), torch.backends.mkldnn.flags(enabled=False):
-        given = build.subject(run)
-        prepared = fx.prepare(given, run.backend.config)
-        fx.calibrate(prepared, given)
+        subject = build.subject(run)
+        prepared = fx.prepare(subject, run.backend.config)
+        fx.calibrate(prepared, subject)
         fx.reference(prepared, run.backend.config)
 
 
 @dataclass
 class Judged:
-    """A row with the seconds that its run spent in torch, and what there is to see of it; `unusable` says why it could not
-    be held to a golden."""
+    """A row with the seconds that its run spent in torch and its diagnostics. `unusable` is the reason why the run has no
+    usable golden, if it needs one."""
 
     row: Row
     torch_seconds: float = 0.0
@@ -58,76 +60,85 @@ class Judged:
 MEMORY_FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT")
 
 
-def crash(death: Death) -> str:
-    """How a run died, in the same words every time: which way a process with a damaged heap ends is chance.
+def crashed_row(run: Run, death: Death) -> Row:
+    """The row of a run whose process died, with the same finding every time.
 
-    The allocator may also wait for itself forever, while it tells of the damage.
+    How a process with a damaged heap ends is chance: by one of several signals, or not at all, because the allocator may
+    deadlock while it reports the damage.
     """
-    if death.reason.startswith((*MEMORY_FAULTS, "hangs")):
-        return f"crashes: memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
-    return f"crashes: {death.reason}"
+    reason = death.reason
+    if reason.startswith((*MEMORY_FAULTS, "hangs")):
+        reason = f"memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
+    findings = (Crashes("crashes", reason),)
+    return Row(**describe(run), verdict="crashes", detail=detail_of(findings), findings=findings)
 
 
-def deviation(run: Run) -> Details:
-    """What there is to see of a run that has left no evidence: one that breaks a property, or dies."""
+def without_evidence(run: Run) -> Details:
+    """Diagnostics of a run that left no evidence, because it tests a property or because its process died."""
     graphs = diagnose.converted(run) if run.constraint is None else {}
     return Details(run.id, {**diagnose.setting(run), **graphs})
 
 
-def crashed(run: Run) -> Details:
-    """What there is to see of a run that died: how far it comes without running a kernel, which may be where it dies."""
-    (outcome,) = run_isolated([run], deviation)
+def crashed_details(run: Run) -> Details:
+    """Diagnostics of a run whose process died: its models as far as they can be converted, without running a kernel."""
+    (outcome,) = run_isolated([run], without_evidence)
     return outcome.value if isinstance(outcome, Done) else Details(run.id, diagnose.setting(run))
 
 
 def judge_runs(
     batch: Sequence[Run], unavailable: Callable[[str], str | None], store: Store | None = None
 ) -> list[Judged | Raised]:
-    """Judge a batch of runs, isolated, in order, by the goldens of `store` (default: those in the repository).
+    """Judge a batch of runs in isolated processes, by the goldens of `store` (default: those in the repository).
 
-    A run on which the suite itself fails is Raised.
+    `unavailable` returns the reason why an engine is unavailable, or None. The results are in the order of the batch; the one
+    of a run on which the suite itself fails is Raised.
     """
     store = store or Store()
     results: dict[str, Judged | Raised] = {}
     possible = []
     for run in batch:
-        reason = unavailable(run.engine)
-        if run.variant is None:
-            named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
-            lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
-            results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=lacking))
-        elif reason and run.profile != "constraints":  # which torch enforces, whatever the engine
-            results[run.id] = Judged(
-                Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
-            )
+        if (row := _unavailable_row(run, unavailable)) is not None:
+            results[run.id] = Judged(row)
         else:
             possible.append(run)
     warm_up()
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
-    with suppress(GoldenError):  # what cannot be read is said by the run that needs it
+    with suppress(GoldenError):  # the run that needs an unreadable golden reports it
         store.preload(name_of(run) for run in possible if run.profile in CASES)
     judge = Judge(store)
     properties: dict[str, Callable[[Run], Row]] = {
-        "constraints": enforcement.Enforcement(judge.watch).row,
+        "constraints": Enforcement(judge.watch).row,
         "laws": partial(relations.row, judge.watch),
     }
-
-    def work(run: Run) -> Judged:
-        before = judge.watch.seconds
-        if run.profile not in properties:
-            evidence, row = judge.judged(run)
-            seconds = judge.watch.seconds - before
-            return Judged(row, seconds, evidence.unusable, diagnose.details(evidence, row))
-        row = properties[run.profile](run)
-        return Judged(row, judge.watch.seconds - before, details=deviation(run) if row.failed else None)
-
-    for run, outcome in zip(possible, run_isolated(possible, work), strict=True):
+    for run, outcome in zip(possible, run_isolated(possible, partial(_judge, judge, properties)), strict=True):
         if isinstance(outcome, Done):
             results[run.id] = outcome.value
         elif isinstance(outcome, Death):
-            row = Row(**describe(run), verdict="crashes", detail=crash(outcome))
-            results[run.id] = Judged(row, details=crashed(run))
+            results[run.id] = Judged(crashed_row(run, outcome), details=crashed_details(run))
         else:
             results[run.id] = outcome
     return [results[run.id] for run in batch]
+
+
+def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row | None:
+    """The row of a run that cannot be executed here, or None. Constraints need no engine: torch enforces them in prepare."""
+    if run.variant is None:
+        named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
+        lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
+        return Row(**describe(run), verdict="unavailable", detail=lacking)
+    reason = unavailable(run.engine)
+    if reason and run.constraint is None:
+        return Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
+    return None
+
+
+def _judge(judge: Judge, properties: Mapping[str, Callable[[Run], Row]], run: Run) -> Judged:
+    """Judge one run in this process; `properties` makes the row of a run that tests a property, by profile."""
+    before = judge.watch.seconds
+    if run.profile not in properties:
+        evidence, row = judge.judged(run)
+        seconds = judge.watch.seconds - before
+        return Judged(row, seconds, evidence.expectation.unusable, diagnose.details(evidence, row))
+    row = properties[run.profile](run)
+    return Judged(row, judge.watch.seconds - before, details=without_evidence(run) if row.failed else None)

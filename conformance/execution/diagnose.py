@@ -1,4 +1,4 @@
-"""What there is to see of a run beyond its row, from the evidence that it left: texts by title, and how far off it is."""
+"""Diagnostics of a run: models, kernels and exceptions as texts by title, and the distribution of its errors."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from conformance.cases.constraints import of_side
 from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
 from conformance.checks.evidence import Evidence
-from conformance.checks.judge import FROM_RUN_TO_RUN
+from conformance.checks.judge import vary
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, Output
 from conformance.errors import brief
@@ -30,16 +30,18 @@ BINS = 41
 
 
 def details(evidence: Evidence, row: Row) -> Details:
-    """Everything about a judged case but its reproduction. What differs from run to run has no offsets."""
-    seen = {**setting(evidence.run), **graphs(evidence)} if row.failed else {}
-    if evidence.execution is not None:
-        seen |= executed(evidence.execution)
-    chance = FROM_RUN_TO_RUN in row.detail or (row.total is None and "stable" in row.failed)
-    return Details(row.id, {**seen, **raised(evidence)}, () if chance else outputs(evidence))
+    """All diagnostics of a judged case but its reproduction. Outputs that differ from run to run have no offsets."""
+    texts: dict[str, str] = {}
+    back = evidence.back
+    if row.failed:
+        texts |= {**setting(evidence.run), **graphs(evidence.front.prepared, back.reference, back.lowered)}
+    if back.execution is not None:
+        texts |= executed(back.execution)
+    return Details(row.id, {**texts, **raised(evidence)}, () if vary(row.findings) else outputs(evidence))
 
 
 def setting(run: Run) -> dict[str, str]:
-    """What a run is before it runs: its model and how it is to be quantized."""
+    """The inputs of a run: the source of its model, and its QConfig and config or the constraint that it tests."""
     assert run.variant is not None
     model = {"model": run.model.source}
     if run.constraint is not None:
@@ -50,42 +52,40 @@ def setting(run: Run) -> dict[str, str]:
 
 
 def converted(run: Run) -> dict[str, str]:
-    """Take a run to the lowered model and no further: what there is to see of one that crashes, or that raises on the way."""
-    evidence = Evidence(run)
-    raised = {}
+    """Models of a run up to the lowered one, which is not executed, and the exception of the first stage that raises."""
+    prepared = reference = lowered = None
+    exception = {}
     with engine(run.engine).scope(), fx.quiet():
         try:
-            given = callables.subject(run) if run.profile == "laws" else build.subject(run)
-            evidence.prepared = fx.prepare(given, run.backend.config)
-            fx.calibrate(evidence.prepared, given)
-            evidence.reference = fx.reference(evidence.prepared, run.backend.config)
-            evidence.lowered = engine(run.engine).convert(evidence.prepared, run.backend.config)
-        except Exception as error:  # whatever torch raises is what there is to see
-            raised = {"raised": brief(error)}
-    return {**graphs(evidence), **raised}
+            subject = callables.subject(run) if run.profile == "laws" else build.subject(run)
+            prepared = fx.prepare(subject, run.backend.config)
+            fx.calibrate(prepared, subject)
+            reference = fx.reference(prepared, run.backend.config)
+            lowered = engine(run.engine).convert(prepared, run.backend.config)
+        except Exception as error:  # any exception of torch is part of the diagnostics
+            exception = {"raised": brief(error)}
+    return {**graphs(prepared, reference, lowered), **exception}
 
 
-def graphs(evidence: Evidence) -> dict[str, str]:
-    """The three models, each with what its graph does not tell: modules and quantization parameters."""
-    found = {}
-    for title, graph in (
-        ("observed", evidence.prepared),
-        ("reference", evidence.reference),
-        ("lowered", evidence.lowered),
-    ):
+def graphs(
+    prepared: GraphModule | None = None, reference: GraphModule | None = None, lowered: GraphModule | None = None
+) -> dict[str, str]:
+    """Graphs of the three models with the modules that they call, and the quantization parameters."""
+    texts = {}
+    for title, graph in (("observed", prepared), ("reference", reference), ("lowered", lowered)):
         if graph is None:
-            found[f"{title} model"] = "none: an earlier stage failed"
+            texts[f"{title} model"] = "none: an earlier stage failed"
             continue
-        found[f"{title} model"] = "\n".join([str(graph.graph).strip(), *_modules(graph)])
+        texts[f"{title} model"] = "\n".join([str(graph.graph).strip(), *_modules(graph)])
         if title == "observed":
-            found["observers"] = "\n".join(_observers(graph)) or "none"
+            texts["observers"] = "\n".join(_observers(graph)) or "none"
         if title == "reference":
-            found["quantization parameters of the reference model"] = "\n".join(_qparams(graph)) or "none"
-    return found
+            texts["quantization parameters of the reference model"] = "\n".join(_qparams(graph)) or "none"
+    return texts
 
 
 def executed(execution: Execution) -> dict[str, str]:
-    """Which kernels ran."""
+    """The kernels of an execution, and the conversions inside of them."""
     marks = (
         f"{'quantized' if k.quantized else 'float    ' if k.in_float else '         '}  {k.name}"
         for k in execution.kernels
@@ -97,8 +97,8 @@ def executed(execution: Execution) -> dict[str, str]:
 
 
 def raised(evidence: Evidence) -> dict[str, str]:
-    """What stages raised, if any did."""
-    failures = "\n".join(f"{stage}: {error}" for stage, error in evidence.failures.items())
+    """The exceptions of the stages that failed."""
+    failures = "\n".join(f"{stage}: {failure.text}" for stage, failure in evidence.failures.items())
     return {"raised": failures} if failures else {}
 
 
@@ -109,10 +109,10 @@ def _modules(graph: GraphModule) -> Iterator[str]:
 
 
 def _described(module: nn.Module) -> str:
-    """A module as it describes itself. Some unpack their weights for that, which not every engine can."""
+    """The first line of a module's repr. Some modules unpack their weights for it, which raises on some engines."""
     try:
         return str(module).splitlines()[0]
-    except Exception as error:  # whatever the engine raises
+    except Exception as error:
         return f"{type(module).__name__}, which cannot describe itself: {brief(error)}"
 
 
@@ -120,14 +120,14 @@ def _observers(graph: GraphModule) -> Iterator[str]:
     for name, module in graph.named_modules():
         observer: Any = module
         if is_observer(observer):
-            what = f"{name}: {type(observer).__name__} {dtype_name(observer.dtype)}"
-            what += f" [{getattr(observer, 'quant_min', None)}, {getattr(observer, 'quant_max', None)}]"
+            line = f"{name}: {type(observer).__name__} {dtype_name(observer.dtype)}"
+            line += f" [{getattr(observer, 'quant_min', None)}, {getattr(observer, 'quant_max', None)}]"
             try:
                 scale, zero_point = observer.calculate_qparams()
-                what += f" scale {_numbers(scale)} zero point {_numbers(zero_point)}"
-            except Exception as error:  # placeholders have none, and say so in several ways
-                what += f" without scale ({type(error).__name__})"
-            yield what
+                line += f" scale {_numbers(scale)} zero point {_numbers(zero_point)}"
+            except Exception as error:  # placeholder observers raise several types
+                line += f" without scale ({type(error).__name__})"
+            yield line
 
 
 def _qparams(graph: GraphModule) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _numbers(tensor: Tensor) -> str:
 
 
 def described(output: Output) -> str:
-    """An output in words: dtype, shape, and its grid."""
+    """An output as text: dtype, shape, scale and zero point."""
     q, shape = output.quantized, tuple(output.values.shape)
     if q is None:
         return f"{dtype_name(output.values.dtype)} {shape}"
@@ -156,17 +156,15 @@ def described(output: Output) -> str:
 
 
 def outputs(evidence: Evidence) -> tuple[Offsets, ...]:
-    """How far the engine's outputs are from the golden's; nothing where there is none of either."""
-    if evidence.golden is None or evidence.execution is None:
+    """The distance of each of the engine's outputs from the golden's; empty without an execution or a golden."""
+    golden, execution = evidence.expectation.golden, evidence.back.execution
+    if golden is None or execution is None:
         return ()
-    return tuple(
-        offsets(got, expected)
-        for got, expected in zip(evidence.execution.outputs, evidence.golden.outputs, strict=False)
-    )
+    return tuple(offsets(got, expected) for got, expected in zip(execution.outputs, golden.outputs, strict=False))
 
 
 def offsets(got: Output, expected: Expected) -> Offsets:
-    """How far one output is from its golden: from the one code that rounding half to even gives, in steps, or in values."""
+    """The distance of one output from its golden: in steps from the code that rounds half to even, or in values."""
     total, q = expected.low.numel(), got.quantized
     golden, codes = _digest(expected.code, expected.scale, expected.zero_point), ""
     if got.values.shape != expected.low.shape:
@@ -174,7 +172,7 @@ def offsets(got: Output, expected: Expected) -> Offsets:
     values = got.values.double()
     if q is not None and q.qscheme() in PER_TENSOR:
         codes = _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
-        # as values are computed for the golden, so that equal codes on equal grids are equal to the bit
+        # the golden's values are computed like this too, so equal codes on equal grids give equal values, bit for bit
         values = (q.int_repr().double() - q.q_zero_point()) * q.q_scale()
     off = (values - expected.values).flatten()
     tied = torch.zeros(0, dtype=torch.bool)
@@ -205,12 +203,12 @@ def offsets(got: Output, expected: Expected) -> Offsets:
 
 
 def _rounded(value: float) -> float:
-    """Six figures are more than a plot shows; whole steps stay whole."""
+    """A value rounded to six figures, which is more than a plot shows; whole steps stay integers."""
     return int(value) if value == int(value) and abs(value) < 2**31 else float(f"{value:.6g}")
 
 
 def _histogram(off: Tensor) -> tuple[tuple[float, int], ...]:
-    """Every distinct offset with its count, or equal bins if there are more distinct ones than BINS and not all are whole."""
+    """Distinct offsets with their counts, or bins of equal width if more than BINS are distinct and some are fractional."""
     values, count = torch.unique(off, return_counts=True)
     if len(values) > BINS and bool((values != values.round()).any()):
         low, high = float(values[0]), float(values[-1])

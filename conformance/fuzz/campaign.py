@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from conformance.cases.claims import BackendClaims
-from conformance.cases.runs import describe
 from conformance.checks.judge import Judge
-from conformance.execution.batch import crash, warm_up
+from conformance.execution.batch import crashed_row, warm_up
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
 from conformance.repro.script import script
@@ -66,7 +65,7 @@ class Trials:
         if isinstance(outcome, Done):
             row, _ = outcome.value
         elif isinstance(outcome, Death):
-            row = Row(**describe(run_of(self.family.backend, drawn)), verdict="crashes", detail=crash(outcome))
+            row = crashed_row(run_of(self.family.backend, drawn), outcome)
         else:
             raise RuntimeError(f"the suite itself fails on {drawn}:\n{outcome.traceback}")
         failed = row.failed - NOT_HELD

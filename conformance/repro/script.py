@@ -15,7 +15,6 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
-from conformance.checks.judge import FROM_RUN_TO_RUN
 from conformance.checks.tolerances import tolerance
 from conformance.configs.names import pattern_name
 from conformance.configs.registry import BACKENDS
@@ -268,6 +267,8 @@ def _matched(case: Case) -> Iterator[str]:
         '    deviates("matched", "without its entry in the config, the observed and the lowered model are the same")\n'
     )
 
+
+FROM_RUN_TO_RUN = "the codes differ from run to run"
 
 OBSERVATIONS = (
     (r"input (\w+) is not observed", "None in (observers('{0}') or [None])"),

@@ -354,7 +354,7 @@ def test_an_allocation_that_fails_is_a_damaged_heap(monkeypatch: pytest.MonkeyPa
         faulthandler.disable()
         raise MemoryError
 
-    monkeypatch.setattr("conformance.checks.judge.execute", allocation_fails)
+    monkeypatch.setattr("conformance.checks.stages.execute", allocation_fails)
     (judged,) = judge_runs([run(RELU)], lambda name: None)
     assert isinstance(judged, Judged)
     assert judged.row.failed == {"crashes"}

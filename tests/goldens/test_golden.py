@@ -239,7 +239,7 @@ def judged(store: Store, name: str) -> dict[str, Outcome]:
 
     def work(one: Run) -> dict[str, Outcome]:
         evidence = Judge(store).evidence(one)
-        assert not evidence.unusable, evidence.unusable
+        assert not evidence.expectation.unusable, evidence.expectation.unusable
         return {name: check(evidence) for name, check in CHECKS.items()}
 
     (outcome,) = run_isolated([run(name)], work)

@@ -1,0 +1,76 @@
+"""Models that compute in float, or cannot be lowered or executed, fail the check `lowered`."""
+
+import sys
+
+import torch
+from lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from conformance.models import fx
+
+
+def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> None:
+    outcomes = judged(run(LINEAR), ("lower", lambda honest: fx.reference))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail.startswith("ran in float: ")
+
+
+def test_a_kernel_that_goes_through_float_and_back_is_caught_by_lowered_alone() -> None:
+    def through_float(x: Tensor) -> Tensor:
+        y = x.dequantize() * 1.0
+        return torch.quantize_per_tensor(y, x.q_scale(), x.q_zero_point(), x.dtype)
+
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, through_float)))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail == "ran in float: aten.mul"
+
+
+def test_a_kernel_that_converts_inside_of_itself_is_caught_by_lowered_alone() -> None:
+    def concatenated(x: Tensor) -> Tensor:
+        return torch.cat([x[:2], x[2:]])
+
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, concatenated)))
+    assert failed(outcomes) == {"lowered"}
+    assert "aten.cat > aten.dequantize" in outcomes["lowered"].detail
+
+
+def test_a_dynamic_layer_that_stays_in_float_is_caught_by_lowered() -> None:
+    outcomes = judged(run(DYNAMIC), after("lower", lambda graph: graph.set_submodule("op", nn.Linear(16, 8))))
+    assert "lowered" in failed(outcomes)
+    assert "no quantized kernel ran" in outcomes["lowered"].detail
+
+
+def test_a_model_that_cannot_be_lowered_is_caught_by_lowered() -> None:
+    def refuses(*_: object) -> GraphModule:
+        raise NotImplementedError("no kernel\nfor this")
+
+    outcomes = judged(run(LINEAR), instead("lower", refuses))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail == "lower raises NotImplementedError: no kernel"
+    assert [outcomes[name].result for name in ("numerics", "accuracy", "stable")] == ["skip"] * 3
+
+
+def test_a_kernel_that_raises_is_caught_by_lowered() -> None:
+    def raises(x: Tensor) -> Tensor:
+        raise RuntimeError("expected QUInt8")
+
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, raises)))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail.startswith("execute raises RuntimeError: expected QUInt8")
+
+
+def test_an_output_that_is_left_quantized_is_caught_by_lowered_alone() -> None:
+    def left(graph: GraphModule) -> None:
+        (output,) = (node for node in graph.graph.nodes if node.op == "output")
+        output.args = (output.args[0].args[0],)  # type: ignore[union-attr]
+
+    outcomes = judged(run(LINEAR), after("lower", left))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail == "output 0 is left quantized, the float model gives float"
+
+
+def test_a_kernel_that_ends_the_interpreter_is_caught_by_lowered() -> None:
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, lambda x: sys.exit())))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail.startswith("execute raises SystemExit")
