@@ -1,6 +1,17 @@
 """Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
 
-from . import stability, stages, structure, values
+from . import constraints, stability, stages, structure, values
 from .finding import KINDS, Finding, detail_of, from_json, text_of
 
-__all__ = ["KINDS", "Finding", "detail_of", "from_json", "stability", "stages", "structure", "text_of", "values"]
+__all__ = [
+    "KINDS",
+    "Finding",
+    "constraints",
+    "detail_of",
+    "from_json",
+    "stability",
+    "stages",
+    "structure",
+    "text_of",
+    "values",
+]
