@@ -11,6 +11,9 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import is_qat_module, root_of
 from conformance.configs.names import pattern_name
 from conformance.results.constraints import FIELDS
+from conformance.results.findings import Finding
+
+from .case import Renderer
 
 
 @dataclass(frozen=True)
@@ -130,3 +133,6 @@ def blocks(run: Run, found: Mapping[str, str], inputs: str, filled: str) -> Iter
         weights = match[1] if (match := re.search(r" when (.*?) is the weight", one.said)) else ""
         yield _prepared(run, one, filled, weights)
         yield _converted(run, one)
+
+
+RENDERERS: dict[type[Finding], Renderer] = {}

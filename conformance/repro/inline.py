@@ -127,18 +127,22 @@ other.load_state_dict(torch.load(saved, weights_only=False))
 """
 TO_EXECUTORCH = '''\
 class Program:
-    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime; `in_float` is what computes in float in it."""
+    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime; its operators in float and those in integers."""
 
     def __init__(self, model, inputs):
-        self.model, self.in_float, serialize = model, [], xnnpack_preprocess.serialize_xnnpack_binary
+        self.model, self.in_float, self.in_integers = model, [], []
+        serialize = xnnpack_preprocess.serialize_xnnpack_binary
 
         def seen(graph, constants):
             values = [getattr(value.xvalue_union, "tensor_value", value.xvalue_union) for value in graph.xvalues]
             dtypes = {value.id_out: value.datatype.name for value in values}
             for node in graph.xnodes:
                 taken = [dtypes.get(number) for name, number in vars(node.xnode_union).items() if name.startswith("input")]
-                if "xnn_datatype_fp32" in taken and type(node.xnode_union).__name__ != "XNNConvert":
-                    self.in_float.append(type(node.xnode_union).__name__)
+                name = type(node.xnode_union).__name__
+                if name != "XNNConvert" and any(str(dtype).startswith("xnn_datatype_q") for dtype in taken):
+                    self.in_integers.append(name)
+                elif name != "XNNConvert" and "xnn_datatype_fp32" in taken:
+                    self.in_float.append(name)
             return serialize(graph, constants)
 
         xnnpack_preprocess.serialize_xnnpack_binary = seen
@@ -148,7 +152,9 @@ class Program:
         self.in_float += [name for name in left if "embedding" not in name]
         fuses = any("embedding" in name for name in left)
         made = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
-        self.program = Runtime.get().load_program(made.buffer)  # which has to outlive its method
+        portable = [str(node.target) for node in made.exported_program().graph.nodes]
+        self.in_integers += [name for name in portable if "quantized_decomposed.embedding" in name]
+        self.program = Runtime.get().load_program(made.buffer)  # its method needs it alive
         self.method = self.program.load_method("forward")
 
     def __call__(self, *inputs):

@@ -6,7 +6,9 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import without_relu
 from conformance.models.build import unequal_channels
 from conformance.properties.metamorphic.relations import batch, channels
+from conformance.results.findings import Finding
 
+from .case import Renderer
 from .inline import CHANNELS_LAST, LOADED
 
 CALL = """\
@@ -141,3 +143,6 @@ def blocks(run: Run, text: str) -> Iterator[str]:
             )
         else:
             yield lines + check
+
+
+RENDERERS: dict[type[Finding], Renderer] = {}

@@ -1,0 +1,234 @@
+"""The blocks of a script up to its checks: model, prepare, calibration, reference model, lowering and execution.
+
+Which of them a script has depends on the kinds of its findings. A stage that raises is guarded, and no later stage follows.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from conformance.cases.runs import Run
+from conformance.configs.registry import BACKENDS
+from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.results.findings import Finding
+from conformance.results.findings.constraints import ConstraintViolated
+from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.structure import NoEffect
+from conformance.results.findings.values import CodesVary
+
+from . import constraints, metamorphic
+from .case import Case, Once, Renderer, backend_config_source, data_source, guarded, has_state
+
+CHECK_OF = {
+    "float": "matched",
+    "prepare": "observed",
+    "calibrate": "observed",
+    "reference": "reference",
+    "reference execution": "reference",
+    "lower": "lowered",
+    "execute": "lowered",
+}
+"""The check that fails if a stage raises."""
+
+CALLS = {
+    "float": "the float model",
+    "prepare": "prepare",
+    "calibrate": "the observed model",
+    "reference": "convert_to_reference_fx",
+    "reference execution": "the reference model",
+    "lower": "convert_fx",
+    "execute": "execution",
+}
+"""The name of each stage in the messages of scripts."""
+
+
+def blocks(case: Case) -> Iterator[str]:
+    """Yield the blocks that run before the checks. A `constraints` run prepares in its renderers, with their QConfigs."""
+    if case.run.profile == "constraints":
+        yield from _constraint_setting(case.run)
+        return
+    yield from _setting(case.run)
+    for stage in (_built, _prepared, _reference, _executed):
+        yield from stage(case)
+
+
+def _raised(case: Case, finding: Raises) -> Iterator[str]:
+    """The stage's own block, which `blocks` yields in its place."""
+    yield stage_block(case, finding.stage)
+
+
+def _crashed(case: Case, finding: Crashes) -> Iterator[str]:
+    yield 'print(f"DEVIATES crashes: the process dies here", flush=True)\n'
+    yield "for byte in (0x55, 0xAA):\n    with fresh_memory_holds(byte):\n        lowered(*inputs())\n"
+
+
+RENDERERS: dict[type[Finding], Renderer] = {Raises: _raised, Crashes: _crashed}
+"""Renderers of findings about stages."""
+
+
+def stage_block(case: Case, stage: str) -> str:
+    """The lines of a stage, guarded if it raises."""
+    lines = LINES[stage](case)
+    if not case.raises(stage):
+        return lines
+    call = "lowering" if stage == "lower" and case.run.engine == EXECUTORCH.name else CALLS[stage]
+    return Once(guarded(CHECK_OF[stage], call, lines))
+
+
+def _setting(run: Run) -> Iterator[str]:
+    yield run.model.source
+    if run.recipe.qconfig.startswith("QConfig("):
+        activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
+        yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\n"
+    elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
+        yield f"qconfig = {run.recipe.qconfig}\n"
+    yield f"mapping = {run.recipe.mapping}\n"
+    yield backend_config_source(run)
+    yield f'key = "{run.key}"  # what the data are a function of\n'
+    calibration, inputs = (data_source(run, executed=executed) for executed in (False, True))
+    if calibration != inputs:
+        yield f"def calibration():\n    return {calibration}\n"
+    yield f"def inputs():\n    return {inputs}\n"
+
+
+def _constraint_setting(run: Run) -> Iterator[str]:
+    yield run.model.source
+    registered = run.backend.name in BACKENDS
+    yield (not registered and constraints.config_source(run.claim.entry)) or backend_config_source(run)
+    yield f'key = "{run.key}"  # what the data are a function of\n'
+    yield f"def inputs():\n    return {data_source(run, executed=False)}\n"
+
+
+def _float_outputs(run: Run) -> str:
+    lines = "float_model = copy.deepcopy(model).eval()\n"
+    if "nnqat." in run.model.source or "nniqat." in run.model.source:
+        lines += (
+            "for module in float_model.modules():\n"
+            '    if hasattr(module, "weight_fake_quant"):\n'
+            "        module.weight_fake_quant = nn.Identity()\n"
+        )
+    if "EmbeddingBag" in run.model.source:
+        return f"{lines}ideal = tensors(float_model(*inputs()))\n"
+    data = "[x.double() if x.is_floating_point() else x for x in inputs()]"
+    outputs = f"ideal = tensors(float_model.double()(*{data}))\n"
+    if "nniqat." in run.model.source:  # some of these modules create a bias in the default dtype
+        outputs = f"torch.set_default_dtype(torch.float64)\n{outputs}torch.set_default_dtype(torch.float32)\n"
+    return lines + outputs
+
+
+def _model_lines(case: Case) -> str:
+    run, lines = case.run, "model = Model()\n"
+    if has_state(run):
+        typical = run.profile == "typical"
+        lines += "fill_typical(model, key)\n" if typical else metamorphic.filled(run, "model")
+    return lines
+
+
+def _float_lines(case: Case) -> str:
+    return _model_lines(case) + _float_outputs(case.run)
+
+
+def _prepare_lines(case: Case) -> str:
+    entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
+    model = "copy.deepcopy(model)" if case.has(NoEffect) else "model"
+    return f"prepared = {entry}({model}, mapping, calibration(), backend_config=backend_config)\n"
+
+
+def _calibrate_lines(case: Case) -> str:
+    lines = ""
+    if case.run.flow == "qat":
+        lines += "for module in prepared.modules():\n"
+        lines += '    if hasattr(module, "freeze_bn_stats"):\n        module.freeze_bn_stats()\n'
+    return f"{lines}prepared(*calibration())\nprepared.eval()\n"
+
+
+def _reference_lines(case: Case) -> str:
+    return "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
+
+
+def _reference_execution_lines(case: Case) -> str:
+    if case.raises("reference execution"):
+        return "reference(*inputs())\n"
+    return "given = inputs()\nwith Trace() as reference_trace:\n    expected = tensors(reference(*given))\n"
+
+
+def _lower_lines(case: Case) -> str:
+    if case.run.engine == EXECUTORCH.name:
+        return (
+            "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
+            "lowered = trace = Program(with_integer_weights(reference), inputs())\n"
+        )
+    again = {"reference", "numerics", "matched", "observed", "constraints"} & case.failed
+    return (
+        f"lowered = convert_fx({'copy.deepcopy(prepared)' if again else 'prepared'}, backend_config=backend_config)\n"
+    )
+
+
+def _execute_lines(case: Case) -> str:
+    if case.run.engine == EXECUTORCH.name:
+        return "outputs = lowered(*inputs())\n"
+    if case.raises("execute"):
+        return "lowered(*inputs())\n"
+    poisoned = "fresh_memory_holds(0x55), " if repeats(case, "second run") else ""
+    return f"given = inputs()\nwith {poisoned}Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
+
+
+LINES: dict[str, Callable[[Case], str]] = {
+    "float": _float_lines,
+    "prepare": _prepare_lines,
+    "calibrate": _calibrate_lines,
+    "reference": _reference_lines,
+    "reference execution": _reference_execution_lines,
+    "lower": _lower_lines,
+    "execute": _execute_lines,
+}
+"""The lines of each stage."""
+
+
+def repeats(case: Case, repetition: str) -> bool:
+    """Whether a finding is about a repetition of the execution or, in the profile `laws`, about a relation of that name."""
+    return any(
+        repetition in (getattr(finding, name, None) for name in ("stage", "repetition", "relation"))
+        for finding in case.findings
+    )
+
+
+def _built(case: Case) -> Iterator[str]:
+    if case.raises("float"):
+        yield stage_block(case, "float")
+        return
+    yield _model_lines(case) + ("model.train()\n" if case.run.flow == "qat" else "model.eval()\n")
+    if "accuracy" in case.failed:
+        yield _float_outputs(case.run)
+
+
+def _prepared(case: Case) -> Iterator[str]:
+    if case.raises("float"):
+        return
+    yield stage_block(case, "prepare")
+    if case.raises("prepare"):
+        return
+    if repeats(case, "state_dict") or repeats(case, "a loaded state_dict"):
+        yield "blank = copy.deepcopy(prepared)\n"
+    yield stage_block(case, "calibrate")
+
+
+def _reference(case: Case) -> Iterator[str]:
+    if not {"reference", "constraints"} & case.failed and not case.has(CodesVary):
+        return
+    yield stage_block(case, "reference")
+    if not case.raises("reference"):
+        yield stage_block(case, "reference execution")
+
+
+def _executed(case: Case) -> Iterator[str]:
+    checks = {"lowered", "numerics", "accuracy", "stable"} & case.failed
+    constrained = any(
+        isinstance(finding, ConstraintViolated) and finding.what == "engine's output" for finding in case.findings
+    )
+    if not (checks or constrained or case.has(NoEffect) or case.has(Crashes)):
+        return
+    if case.run.engine == EXECUTORCH.name:
+        yield "import executorch.kernels.quantized  # registers kernels\n"
+    yield stage_block(case, "lower")
+    if not case.raises("lower") and (checks or constrained):
+        yield stage_block(case, "execute")
