@@ -1,6 +1,5 @@
-"""The table of constraints from rows files, as markdown: what is documented, enforced, and kept in the converted model."""
+"""The table of constraints from rows files, as markdown: documented, enforced at prepare, true of the converted model."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,28 +7,33 @@ from dataclasses import dataclass
 from conformance.configs.engines import ENGINES
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, marked
-from conformance.results.constraints import DOCUMENTED, FIELDS, SIDES, UNENFORCED
+from conformance.results.constraints import CONSTRAINTS, DOCUMENTED, FIELDS, SIDES, UNENFORCED, Constraint
+from conformance.results.findings import text_of
+from conformance.results.findings.constraints import (
+    IgnoredQConfigTrainsWeight,
+    SatisfyingQConfigWarned,
+    ViolatingQConfigUsed,
+)
 from conformance.results.ledger import Entry
 from conformance.results.rows import Row, repro_command
 
 
 def kind(row: Row) -> str:
-    """What the operator of a row is for prepare: where its weights are, and how many operators it takes as one."""
-    what = "module" if row.pattern.startswith(("nn.", "nni.", "nnqat.", "nniqat.")) else "function"
+    """The kind of the operator that prepare sees: module or function, fused or not, dynamic, QAT."""
+    form = "module" if row.pattern.startswith(("nn.", "nni.", "nnqat.", "nniqat.")) else "function"
     fused = "+" in row.pattern or row.pattern.startswith(("nni.", "nniqat."))
     dynamic = "dynamic " if row.dtype_config.startswith("dynamic") else ""
     unregistered = f" ({row.backend})" if row.backend not in ENGINES else ""
-    return f"{dynamic}{'fused ' if fused else ''}{what}{', QAT' if row.flow == 'qat' else ''}{unregistered}"
+    return f"{dynamic}{'fused ' if fused else ''}{form}{', QAT' if row.flow == 'qat' else ''}{unregistered}"
 
 
-def about(variant: str) -> tuple[str, str]:
-    """Side and field that a run is about, by the name of its variant."""
-    side, _, field = variant.replace("`", "'").partition(".")  # the table has what it names between backticks
-    return side, field
+def constraint_of(row: Row) -> Constraint:
+    """The constraint that a row tests; without a side if only another version of the suite knows it."""
+    return CONSTRAINTS.get(row.variant, Constraint("", row.variant.replace("`", "'")))
 
 
 def listed(rows: Iterable[Row], check: str, entries: Sequence[Entry]) -> str:
-    """The ledger's entries of the rows that fail in a check."""
+    """The ids of the ledger's entries for the rows that fail in a check."""
     ids = dict.fromkeys(
         entry.id
         for row in rows
@@ -46,14 +50,29 @@ def _some(failing: int, total: int) -> str:
 
 
 def at_prepare(rows: Sequence[Row], entries: Sequence[Entry]) -> str:
-    if about(rows[0].variant)[1] in UNENFORCED:
+    """Whether prepare enforces the field. Rows without findings (schema 1) count as plain failures."""
+    if constraint_of(rows[0]).field in UNENFORCED:
         return "no, as documented"
     failing = [row for row in rows if "observed" in row.failed]
     if not failing:
         return "yes"
-    trained = all("observed: it is ignored, and its weight is" in row.detail for row in failing)
-    word = "but for weights in training" if trained else _some(len(failing), len(rows))
+    word = (
+        "but for weights in training" if all(map(_fails_in_training_only, failing)) else _some(len(failing), len(rows))
+    )
     return f"{word}: {listed(failing, 'observed', entries)}"
+
+
+def _fails_in_training_only(row: Row) -> bool:
+    findings = [finding for finding in row.findings if finding.check == "observed"]
+    return bool(findings) and all(isinstance(finding, IgnoredQConfigTrainsWeight) for finding in findings)
+
+
+def _passes_on(row: Row) -> bool:
+    """Whether a QConfig that prepare mishandles leads to a violation in the converted model."""
+    return any(
+        isinstance(finding, ViolatingQConfigUsed | SatisfyingQConfigWarned) and finding.consequence is not None
+        for finding in row.findings
+    )
 
 
 def converted(rows: Sequence[Row], entries: Sequence[Entry]) -> str:
@@ -63,12 +82,12 @@ def converted(rows: Sequence[Row], entries: Sequence[Entry]) -> str:
         return f"{_some(len(failing), len(rows))}: {listed(failing, 'constraints', entries)}"
     if any(row.checks.get("constraints") == "skip" for row in rows):
         return "no, as documented"
-    passed = [row for row in rows if "; then " in row.detail]
+    passed = [row for row in rows if _passes_on(row)]
     return f"if the QConfig satisfies it, else no: {listed(passed, 'observed', entries)}" if passed else "yes"
 
 
 def claims(rows: Iterable[Row]) -> str:
-    """How many claims of each backend rows are about; engines do not count twice."""
+    """The number of claims of each backend in rows; several engines of a claim count once."""
     count = Counter(backend for backend, *_ in {(r.backend, r.pattern, r.dtype_config) for r in rows})
     return ", ".join(f"{name} {count[name]}" for name in sorted(count))
 
@@ -81,25 +100,25 @@ def cells(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[tuple[str, 
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.profile == "constraints":
-            side, field = about(row.variant)
-            groups.setdefault((field, side, kind(row)), []).append(row)
-    for (field, side, what), found in sorted(groups.items(), key=lambda group: _place(*group[0])):
+            constraint = constraint_of(row)
+            groups.setdefault((constraint.field, constraint.side, kind(row)), []).append(row)
+    for (field, side, operators), members in sorted(groups.items(), key=lambda group: _place(*group[0])):
         documented = "not enforced" if field in UNENFORCED else "enforced"
         yield (
             f"`{field}`",
             side,
-            what,
-            claims(found),
+            operators,
+            claims(members),
             documented,
-            at_prepare(found, entries),
-            converted(found, entries),
+            at_prepare(members, entries),
+            converted(members, entries),
         )
 
 
-def _place(field: str, side: str, what: str) -> tuple[int, int, str]:
-    """Sorts by field and side in their order; what only another version of the suite knows comes last."""
+def _place(field: str, side: str, operators: str) -> tuple[int, int, str]:
+    """Sort key: field and side in their own order, then the kind of operator. Unknown fields and sides come last."""
     fields, sides = [*FIELDS, field], [*SIDES, side]
-    return fields.index(field), sides.index(side), what
+    return fields.index(field), sides.index(side), operators
 
 
 def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
@@ -115,7 +134,7 @@ def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Gap:
-    """A ledger entry that rows show: how many runs of which claims, and the smallest counterexample."""
+    """A ledger entry that rows show, with the number of runs, their claims, and the row of the smallest counterexample."""
 
     entry: Entry
     row: Row
@@ -130,7 +149,7 @@ def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
 
 
 def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Gap]:
-    """A gap for each ledger entry that the rows show."""
+    """A gap for each ledger entry that rows show. A row without findings (schema 1) is quoted with its whole detail."""
     for entry in entries:
         shown = [
             row for row in rows if row.profile == "constraints" and entry.matches(row.id) if entry.check <= row.failed
@@ -139,14 +158,12 @@ def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Gap]:
             continue
         row = _smallest(shown, entry)
         check = min(entry.check)
-        said = re.split(r"(?:^|; )(?:observed|constraints): ", row.detail)
-        checks: list[str] = [name for name in ("observed", "constraints") if name in row.failed]
-        detail = said[1 + checks.index(check)] if check in checks and len(said) > len(checks) else row.detail
+        detail = text_of(finding for finding in row.findings if finding.check == check) or row.detail
         yield Gap(entry, row, detail, len(shown), claims(shown))
 
 
-def told(gap: Gap) -> Iterator[str]:
-    """A gap as a paragraph."""
+def paragraph(gap: Gap) -> Iterator[str]:
+    """The lines of a section about a gap."""
     yield f"### {code(gap.entry.id)}"
     yield ""
     yield f"{gap.entry.reason} Upstream: {gap.entry.upstream}. {gap.runs} runs: {escaped(gap.claims)}."
@@ -186,4 +203,4 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], command: str) -> Ite
     yield "## Gaps"
     yield ""
     for gap in gaps(rows, entries):
-        yield from told(gap)
+        yield from paragraph(gap)

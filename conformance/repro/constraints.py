@@ -1,46 +1,55 @@
-"""The blocks of a script that shows how a constraint is not kept, from the counterexample that a row's detail tells."""
+"""Renderers of findings about constraints: the QConfig of the counterexample, prepare, and the converted model."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from torch.ao.quantization.backend_config import BackendPatternConfig, DTypeWithConstraints
 
 from conformance.cases.constraints import of_side
 from conformance.cases.runs import Run
-from conformance.cases.sources import is_qat_module, root_of
 from conformance.configs.names import pattern_name
 from conformance.results.constraints import FIELDS
 from conformance.results.findings import Finding
+from conformance.results.findings.constraints import (
+    ConversionViolates,
+    ConvertedViolation,
+    IgnoredQConfigTrainsWeight,
+    SatisfyingQConfigIgnored,
+    SatisfyingQConfigWarned,
+    ViolatingQConfigIgnored,
+    ViolatingQConfigUsed,
+)
 
-from .case import Renderer
+from .case import Case, Renderer, condition_block, has_state, violates
+
+PrepareFinding = (
+    ViolatingQConfigUsed
+    | ViolatingQConfigIgnored
+    | SatisfyingQConfigIgnored
+    | SatisfyingQConfigWarned
+    | IgnoredQConfigTrainsWeight
+)
+
+PREPARE_CONDITIONS: dict[type[Finding], str] = {
+    ViolatingQConfigUsed: "used",
+    ViolatingQConfigIgnored: "not used and not warned",
+    SatisfyingQConfigIgnored: "not used",
+    SatisfyingQConfigWarned: "used and warned",
+    IgnoredQConfigTrainsWeight: "swapped and not used",
+}
+"""The expression that holds if prepare deviates as a finding states."""
 
 
-@dataclass(frozen=True)
-class Told:
-    """A counterexample: what the detail says of it, and its QConfig."""
-
-    said: str
-    qconfig: str
-
-
-def told(text: str) -> Iterator[Told]:
-    """The counterexamples in what a check says, which stand apart by ` | `."""
-    for part in text.split(" | "):
-        said, _, rest = part.partition(": QConfig(")
-        yield Told(said, "QConfig(" + rest.partition("; then ")[0])
-
-
-def split(qconfig: str) -> str:
+def _qconfig_lines(qconfig: str) -> str:
     """A QConfig with each of its two observers on a line of its own."""
     activation, weight = qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
     return f"QConfig(\n    activation={activation},\n    weight={weight},\n)"
 
 
-def _prepared(run: Run, one: Told, filled: str, weights: str) -> str:
-    """The lines up to the prepared model; what prepare warns of is in `caught`."""
-    lines = f"qconfig = {split(one.qconfig)}\nmapping = {run.recipe.mapping}\nmodel = Model()\n{filled}"
-    lines += f"rewrite(model, {weights!r})\n" if weights else ""
+def _prepare_lines(run: Run, qconfig: str, weights: str = "") -> str:
+    """The lines up to the prepared model, which bind the warnings of prepare to `caught`."""
+    filled = f"fill(model, key, {run.recipe.weight_levels})\n" if has_state(run) else ""
+    lines = f"qconfig = {_qconfig_lines(qconfig)}\nmapping = {run.recipe.mapping}\nmodel = Model()\n{filled}"
+    lines += f"rewrite(model, {weights!r})\n" if weights not in ("", "w") else ""
     lines += "model.train()\n" if run.flow == "qat" else "model.eval()\n"
     entry = "prepare_qat_fx" if run.flow == "qat" else "prepare_fx"
     return (
@@ -50,60 +59,59 @@ def _prepared(run: Run, one: Told, filled: str, weights: str) -> str:
     )
 
 
-GATES = (
-    (r".* it is used", "used"),
-    (r".* it is ignored without a warning", "not used and not warned"),
-    (r"satisfies every constraint and is ignored", "not used"),
-    (r"satisfies every constraint and is used, with a warning", "used and warned"),
-    (r"it is ignored, and its weight is fake-quantized", "swapped and not used"),
-)
-"""What is said of prepare and the expression that holds if it is so."""
-
-
-def _gate(run: Run, one: Told) -> str:
+def _prepare_finding(case: Case, finding: PrepareFinding) -> Iterator[str]:
+    """Prepare with the QConfig; what the QConfig causes in the converted model is not checked."""
+    run = case.run
     assert run.variant is not None
+    yield _prepare_lines(run, finding.qconfig)
     nodes = "prepared.graph.nodes"
     if run.variant.prelude:
         nodes = 'next(node for node in prepared.graph.nodes if node.op == "output").all_input_nodes'
-    condition = next(holds for expression, holds in GATES if re.match(expression, one.said))
     lines = f"used = any(observes(prepared, node) for node in {nodes})\n"
     lines += 'warned = any("ignoring" in str(one.message) and "QConfig" in str(one.message) for one in caught)\n'
-    if "swapped" in condition and not is_qat_module(root_of(run.claim.tree)):
+    if isinstance(finding, IgnoredQConfigTrainsWeight):
         lines += 'swapped = any(hasattr(module, "weight_fake_quant") for module in prepared.modules())\n'
-    return f'{lines}print(prepared.graph)\nif {condition}:\n    deviates("observed", {one.said!r})\n'
+    condition = PREPARE_CONDITIONS[type(finding)]
+    yield f"{lines}print(prepared.graph)\n{condition_block(finding.check, condition, finding.text)}"
 
 
-def _converted(run: Run, one: Told) -> str:
-    """Lines that make `constrained`: the quantized tensors of the converted model, by what the detail calls them."""
-    data = match[1] if (match := re.search(r" when (.*?) is observed", one.said)) else ""
-    after = match[1] if (match := re.search(r" when training then makes (.*?) of it", one.said)) else ""
-    if data:
-        lines = f"data = {data}\nshow(prepared, data)\n"
+def _converted_lines(run: Run, violation: ConvertedViolation) -> str:
+    """The lines that bind `constrained`: the quantized tensors of the converted model, by the name of their side."""
+    if violation.data:
+        lines = f"data = {violation.data}\nshow(prepared, data)\n"
     else:
         lines = "data = torch.tensor([-1.0, 1.0])\n"
         if run.flow == "qat":
             lines += "for module in prepared.modules():\n"
             lines += '    if hasattr(module, "freeze_bn_stats"):\n        module.freeze_bn_stats()\n'
         lines += "prepared(*inputs())\n"
-    lines += f"rewrite(prepared, {after!r})\n" if after else ""
+    lines += f"rewrite(prepared, {violation.trained!r})\n" if violation.trained else ""
     lines += "prepared.eval()\n"
     lines += "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
     lines += 'constrained = {"input": [], "output": [], "weight": []}\n'
-    lines += "for side, _, tensor in quantized_by(reference, 2 * data):\n    constrained[side].append(tensor)\n"
-    if one.said.startswith("packed weight"):
+    lines += "for side, tensor in quantized_by(reference, 2 * data):\n    constrained[side].append(tensor)\n"
+    if violation.tensor == "packed weight":
         lines += "lowered = convert_fx(prepared, backend_config=backend_config)\n"
         lines += 'constrained["packed weight"] = [*unpacked(lowered)]\n'
     return lines + "print(reference)\n"
 
 
+def _conversion_finding(case: Case, finding: ConversionViolates) -> Iterator[str]:
+    violation = finding.violation
+    yield _prepare_lines(case.run, finding.qconfig, violation.weights)
+    yield _converted_lines(case.run, violation)
+    condition = violates(violation.violation.field, violation.violation.bound, violation.tensor)
+    yield condition_block(finding.check, condition, violation.text)
+
+
 def _dtype_source(constraints: DTypeWithConstraints) -> str:
     fields = {field: getattr(constraints, field) for field in FIELDS}
-    given = "".join(f", {field}={value!r}" for field, value in fields.items() if value is not None)
-    return f"DTypeWithConstraints({constraints.dtype}{given})" if given else str(constraints.dtype)
+    arguments = "".join(f", {field}={value!r}" for field, value in fields.items() if value is not None)
+    return f"DTypeWithConstraints({constraints.dtype}{arguments})" if arguments else str(constraints.dtype)
 
 
 def config_source(entry: BackendPatternConfig) -> str:
-    """A config with one entry as source text; empty for an entry that takes more than one operator."""
+    """The source text of a config with one entry; empty for an entry whose pattern has several operators."""
     if entry.pattern is None or isinstance(entry.pattern, tuple) or entry.fuser_method is not None:
         return ""
     lines = [f"BackendPatternConfig({pattern_name(entry.pattern)})", f".set_observation_type({entry.observation_type})"]
@@ -120,19 +128,8 @@ def config_source(entry: BackendPatternConfig) -> str:
     return f"entry = (\n{chain})\nbackend_config = BackendConfig().set_backend_pattern_config(entry)\n"
 
 
-def blocks(run: Run, found: Mapping[str, str], inputs: str, filled: str) -> Iterator[str]:
-    """The blocks for what was found at prepare, and those that end in `constrained` for what was found after it.
-
-    `inputs` is the source of the inputs' expression, `filled` the line that fills the model's parameters, if it has any.
-    """
-    yield f"def inputs():\n    return {inputs}\n"
-    for one in told(found["observed"]) if "observed" in found else ():
-        yield _prepared(run, one, filled, "")
-        yield _gate(run, one)
-    for one in told(found["constraints"]) if "constraints" in found else ():
-        weights = match[1] if (match := re.search(r" when (.*?) is the weight", one.said)) else ""
-        yield _prepared(run, one, filled, weights)
-        yield _converted(run, one)
-
-
-RENDERERS: dict[type[Finding], Renderer] = {}
+RENDERERS: dict[type[Finding], Renderer] = {
+    **dict.fromkeys(PREPARE_CONDITIONS, _prepare_finding),
+    ConversionViolates: _conversion_finding,
+}
+"""Renderers of findings of the profile `constraints`."""

@@ -1,14 +1,23 @@
-"""The blocks of a script that shows how a law is broken, from what a row's detail says."""
+"""Renderers of findings about metamorphic relations: the lines that evaluate each relation."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from conformance.cases.runs import Run
 from conformance.cases.sources import without_relu
 from conformance.models.build import unequal_channels
-from conformance.properties.metamorphic.relations import batch, channels
+from conformance.properties.metamorphic import relations
 from conformance.results.findings import Finding
+from conformance.results.findings.relations import (
+    RelationOutputs,
+    RelationShape,
+    RelationValues,
+    RelationVaries,
+    RelationWrites,
+)
+from conformance.results.findings.stages import Raises
 
-from .case import Renderer
+from .case import Case, Once, Renderer, guarded
 from .inline import CHANNELS_LAST, LOADED
 
 CALL = """\
@@ -17,22 +26,24 @@ def call(given, model=None):
 """
 
 HELD = """\
-def held(law, expected, got):
-    if not all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
-        deviates("stable", f"{law} changes the outputs")
+def held(relation, expected, got):
+    if len(expected) != len(got) or not all(map(torch.equal, expected, got)):
+        deviates("stable", f"{relation} changes the outputs")
 """
+
+FIRST = "with fresh_memory_holds(0x55):\n    first = call(inputs())\n"
 
 
 def filled(run: Run, model: str) -> str:
-    """Lines that give a model its parameters."""
+    """Lines that fill the parameters of a model."""
     lines = f"fill({model}, key, {run.recipe.weight_levels})\n"
     return lines + (f"with_unequal_channels({model})\n" if unequal_channels(run) else "")
 
 
-def _built(run: Run, name: str, made: str) -> str:
-    """Lines that make a model in the mode in which it is prepared."""
+def _built(run: Run, name: str, cls: str) -> str:
+    """Lines that build a model in the mode in which it is prepared."""
     mode = "train" if run.flow == "qat" else "eval"
-    return f"{name} = {made}()\n{filled(run, name)}{name}.{mode}()\n"
+    return f"{name} = {cls}()\n{filled(run, name)}{name}.{mode}()\n"
 
 
 def _observed(run: Run, name: str, model: str, calibration: str) -> str:
@@ -48,29 +59,29 @@ def _observed(run: Run, name: str, model: str, calibration: str) -> str:
     )
 
 
-def _in_parts(run: Run, law: str) -> str:
-    axis, bags = batch(run)
+def _in_parts(run: Run, relation: str) -> str:
+    axis, bags = relations.batch(run)
     items = "len(inputs()[-1])" if bags else f"inputs()[0].shape[{axis}]"
-    cuts = "[0, 1, 2, items - 1, items]" if law == "an item alone" else "[0, round(0.4 * items), items]"
+    cuts = "[0, 1, 2, items - 1, items]" if relation == relations.ITEM_ALONE else "[0, round(0.4 * items), items]"
     return f"items = {items}\nagain = in_parts(call, inputs(), {axis}, {cuts}, {bags})\n"
 
 
-def _channels(run: Run, law: str) -> str:
-    where = channels(run)
+def _channels(run: Run, relation: str) -> str:
+    dimensions = relations.channels(run)
     shuffled = [
-        f"shuffled({name}, {where.operands[name]})" if name in where.operands else name
+        f"shuffled({name}, {dimensions.operands[name]})" if name in dimensions.operands else name
         for name, _ in run.model.operands
     ]
     names = ", ".join(name for name, _ in run.model.operands)
     lines = f"def permuted({names}):\n    return ({', '.join(shuffled)},)\n\n\n"
     lines += _built(run, "other", "Model")
-    lines += f"shuffle_channels(other, first[0].shape[{where.output}], {where.weight})\n"
+    lines += f"shuffle_channels(other, first[0].shape[{dimensions.output}], {dimensions.weight})\n"
     lines += _observed(run, "other", "other", "permuted(*inputs())")
     lines += "other = convert_fx(other, backend_config=backend_config)\n"
-    return f"{lines}again = [unshuffled(y, {where.output}) for y in call(permuted(*inputs()), other)]\n"
+    return f"{lines}again = [unshuffled(y, {dimensions.output}) for y in call(permuted(*inputs()), other)]\n"
 
 
-def _relu(run: Run, law: str) -> str:
+def _relu(run: Run, relation: str) -> str:
     assert run.variant is not None
     plain = without_relu(run.claim, run.variant)
     assert plain is not None
@@ -85,15 +96,15 @@ def _relu(run: Run, law: str) -> str:
             "fused.set_submodule(ends[0], plain.get_submodule(ends[1]))\n"
         )
     lines += "apart = convert_fx(plain, backend_config=backend_config)\n"
-    lines += "first = [y.clamp_min(0.0) for y in call(inputs(), apart)]\n"
+    lines += "clamped = [y.clamp_min(0.0) for y in call(inputs(), apart)]\n"
     return f"{lines}again = call(inputs(), convert_fx(fused, backend_config=backend_config))\n"
 
 
 def _text(lines: str) -> Callable[[Run, str], str]:
-    return lambda run, law: lines.replace("{levels}", str(run.recipe.weight_levels))
+    return lambda run, relation: lines.replace("{levels}", str(run.recipe.weight_levels))
 
 
-def _call(run: Run, law: str) -> str:
+def _call(run: Run, relation: str) -> str:
     return (
         f"{CHANNELS_LAST}for given in (inputs(), channels_last):\n"
         "    with Writes() as writes:\n        lowered(*given)\n"
@@ -104,45 +115,55 @@ def _call(run: Run, law: str) -> str:
     )
 
 
-AGAIN: dict[str, Callable[[Run, str], str]] = {
-    "a second call": _text("with fresh_memory_holds(0xAA):\n    again = call(inputs())\n"),
-    "an item alone": _in_parts,
-    "a split batch": _in_parts,
-    "another order of channels": _channels,
-    "channels_last": _text(f"{CHANNELS_LAST}again = call(channels_last)\n"),
-    "ReLU apart": _relu,
-    "a call": _call,
-    "a second thread": _text(
-        "torch.set_num_threads(1)\nfirst = call(inputs())\nagain = on_threads(2, call, inputs())\n"
+LINES: dict[str, Callable[[Run, str], str]] = {
+    relations.SECOND_CALL: _text("with fresh_memory_holds(0xAA):\n    again = call(inputs())\n"),
+    relations.ITEM_ALONE: _in_parts,
+    relations.SPLIT_BATCH: _in_parts,
+    relations.CHANNEL_ORDER: _channels,
+    relations.CHANNELS_LAST: _text(f"{CHANNELS_LAST}again = call(channels_last)\n"),
+    relations.RELU_APART: _relu,
+    relations.INPUTS_KEPT: _call,
+    relations.SECOND_THREAD: _text(
+        "torch.set_num_threads(1)\nalone = call(inputs())\nagain = on_threads(2, call, inputs())\n"
     ),
-    "a loaded state_dict": _text(f"{LOADED}again = call(inputs(), other)\n"),
-    "torch.jit": _text("again = call(inputs(), scripted(lowered))\n"),
+    relations.STATE_DICT: _text(f"{LOADED}again = call(inputs(), other)\n"),
+    relations.TORCHSCRIPT: _text("again = call(inputs(), scripted(lowered))\n"),
 }
-"""The lines that try each law; they leave what comes in `again`, and what it has to be in `first`."""
+"""The lines that evaluate each relation; they bind its outputs to `again`."""
+
+EXPECTED = {relations.RELU_APART: "clamped", relations.SECOND_THREAD: "alone"}
+"""The name of the outputs that a relation compares with, if it is not `first`."""
 
 
-def broken(text: str) -> list[str]:
-    """Names of the laws that a detail says are broken, in order."""
-    problems = text.split("; ")
-    return [law for law in AGAIN if any(problem.startswith(f"{law} ") for problem in problems)]
+def _first(case: Case) -> Iterator[str]:
+    """The blocks that all relations of a script share."""
+    yield Once(CALL)
+    yield Once(HELD)
+    yield Once(FIRST)
 
 
-def blocks(run: Run, text: str) -> Iterator[str]:
-    """Yield a block for each law that the text of a check says is broken."""
-    yield CALL
-    yield HELD
-    yield "with fresh_memory_holds(0x55):\n    first = call(inputs())\n"
-    for law in broken(text):
-        lines = AGAIN[law](run, law)
-        check = f'held("{law}", first, again)\n'
-        if f"{law} raises " in text:
-            inner = "".join(f"    {line}\n" if line else "\n" for line in lines.splitlines())
-            yield (
-                f'try:\n{inner}except Exception as error:\n    deviates("stable", f"{law} raises {{error!r:.400}}")\n'
-                f"else:\n    {check}"
-            )
-        else:
-            yield lines + check
+def _held(relation: str) -> str:
+    return f'held("{relation}", {EXPECTED.get(relation, "first")}, again)\n'
 
 
-RENDERERS: dict[type[Finding], Renderer] = {}
+def _broken(case: Case, finding: Any) -> Iterator[str]:
+    yield from _first(case)
+    yield LINES[finding.relation](case.run, finding.relation) + _held(finding.relation)
+
+
+def _raised(case: Case, finding: Raises) -> Iterator[str]:
+    yield from _first(case)
+    relation = finding.stage
+    lines = LINES[relation](case.run, relation)
+    yield f"{guarded(finding.check, relation, lines)}else:\n    {_held(relation)}"
+
+
+RENDERERS: dict[type[Finding], Renderer] = {
+    RelationOutputs: _broken,
+    RelationShape: _broken,
+    RelationValues: _broken,
+    RelationVaries: _broken,
+    RelationWrites: _broken,
+    Raises: _raised,
+}
+"""Renderers of findings of the profile `laws`; `Raises` is for a relation that raises."""
