@@ -115,7 +115,8 @@ def alarming(prepare: Prepare) -> Prepare:
     (unconstrained, ViolatingQConfigUsed, "and it is used without a warning: QConfig("),
     (unused, SatisfyingQConfigIgnored, "satisfies every constraint and is ignored: QConfig("),
     (silent, ViolatingQConfigIgnored, "and it is ignored without a warning: QConfig("),
-    (alarming, SatisfyingQConfigWarned, "constraint and is used, with a warning that it is ignored: QConfig("),
+    (alarming, SatisfyingQConfigWarned,
+     "satisfies every constraint and is used, with a warning that it is ignored: QConfig("),
 ])  # fmt: skip
 def test_a_prepare_that_decides_otherwise_is_caught(
     name: str, lie: Callable[[Prepare], Prepare], kind: type, sentence: str, monkeypatch: pytest.MonkeyPatch

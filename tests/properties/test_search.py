@@ -3,11 +3,11 @@
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 
-from conformance.properties.search import Found, search
+from conformance.properties.search import Counterexample, search
 
 
-def test_the_smallest_example_is_returned_with_what_is_said_of_it() -> None:
-    assert search(st.integers(), lambda x: f"{x} is large" if x > 1000 else "") == Found(1001, "1001 is large")
+def test_the_smallest_example_is_returned_with_its_violation() -> None:
+    assert search(st.integers(), lambda x: f"{x} is large" if x > 1000 else "") == Counterexample(1001, "1001 is large")
 
 
 def test_a_property_that_holds_has_no_counterexample() -> None:
@@ -24,7 +24,7 @@ def test_as_many_examples_are_tried_as_the_profile_says_times_the_share() -> Non
 def test_the_bounded_profile_draws_the_same_every_time_and_the_deep_one_does_not() -> None:
     def drawn() -> list[int]:
         tried: list[int] = []
-        search(st.integers(), lambda x: tried.append(x) or "")  # type: ignore[func-returns-value]
+        search(st.integers(), lambda x: tried.append(x))  # type: ignore[func-returns-value]
         return tried
 
     assert drawn() == drawn()
@@ -36,7 +36,7 @@ def test_the_bounded_profile_draws_the_same_every_time_and_the_deep_one_does_not
         settings.load_profile("bounded")
 
 
-def test_what_a_strategy_is_made_of_is_not_written_down() -> None:
+def test_hypothesis_does_not_format_the_strategy() -> None:
     class Long:
         def __repr__(self) -> str:
             raise AssertionError("hypothesis writes it down")
@@ -50,7 +50,7 @@ def test_what_a_strategy_is_made_of_is_not_written_down() -> None:
     assert search(one(Long()), lambda x: "") is None
 
 
-def test_what_a_property_raises_is_not_swallowed() -> None:
+def test_the_exception_of_a_property_is_not_swallowed() -> None:
     def broken(x: int) -> str:
         raise ZeroDivisionError(x)
 

@@ -1,36 +1,32 @@
-"""A model that breaks a law is caught by that law, honest ones are left alone, and every claim is tried."""
+"""A program that breaks a relation is caught by it, conforming programs break none, and every claim is tested."""
 
 import ctypes
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.ao.nn.intrinsic.quantized as nniq
 import torch.ao.nn.quantized as nnq
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from conformance.cases.claims import backend
-from conformance.cases.runs import Run, describe, runs
+from conformance.cases.runs import Run, runs
 from conformance.cases.sources import missing_operators, root_of
-from conformance.checks.judge import Judge
 from conformance.configs.registry import BACKENDS
 from conformance.engines.registry import engine
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import fx
-from conformance.properties.metamorphic import callables, relations
-from conformance.repro import metamorphic
-from conformance.repro.script import script
+from conformance.properties.metamorphic import relations
+from conformance.results.findings import detail_of
+from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
+from conformance.stopwatch import Stopwatch
 
 CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
@@ -48,21 +44,21 @@ HONEST = (
     "qnnpack/F.interpolate/static-qint8/ptq/large/laws@qnnpack",
 )
 JIT = "torch.jit"
-"""Broken by most lies besides their own law: TorchScript does not take their Python."""
+"""Also broken by most faults: TorchScript does not compile their Python."""
 
 
-def laws_runs(name: str, engines: tuple[str, ...] = ()) -> list[Run]:
+def relation_runs(name: str, engines: tuple[str, ...] = ()) -> list[Run]:
     return [run for run in runs(backend(name), engines) if run.profile == "laws"]
 
 
 @cache
 def run(name: str) -> Run:
-    found = laws_runs(name.partition("/")[0], (name.rpartition("@")[2],))
+    found = relation_runs(name.partition("/")[0], (name.rpartition("@")[2],))
     return next(one for one in found if one.id == name)
 
 
 def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row:
-    """Try the laws on a run in a child, with every lowered model changed by `lie`."""
+    """Evaluate the relations on a run in a child, with every lowered model changed by `lie`."""
     subject = run(name)
     if (reason := engine(subject.engine).unavailable()) is not None:
         pytest.skip(f"{subject.engine}: {reason}")
@@ -79,22 +75,26 @@ def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row
             return graph
 
         setattr(fx, "lower", lying)  # noqa: B010
-        return relations.row(Judge(), one)
+        return relations.row(Stopwatch(), one)
 
     (outcome,) = run_isolated([subject], work)
     assert isinstance(outcome, Done), outcome
+    assert outcome.value.detail == detail_of(outcome.value.findings)
     return outcome.value
 
 
 def broken_by(name: str, lie: Callable[[GraphModule], object]) -> set[str]:
-    """Names of the laws that a lie breaks."""
+    """Names of the relations that a lie breaks."""
     row = judged(name, lie)
     assert row.failed <= {"stable"}, row.detail
-    return set(metamorphic.broken(row.detail.removeprefix("stable: ")))
+    return {
+        str(finding.stage if isinstance(finding, Raises) else getattr(finding, "relation", None))
+        for finding in row.findings
+    }
 
 
 def on_input(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
-    """Apply a function to the first input before anything else sees it."""
+    """Apply a function to the first input before any other node uses it."""
     given: Node = next(node for node in graph.graph.nodes if node.op == "placeholder")
     with graph.graph.inserting_after(given):
         made = graph.graph.call_function(function, (given,))
@@ -102,7 +102,7 @@ def on_input(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def on_output(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
-    """Apply a function to what is dequantized at the end."""
+    """Apply a function to the quantized output."""
     last: Node = next(node for node in reversed(graph.graph.nodes) if node.name.startswith("dequantize"))
     with graph.graph.inserting_before(last):
         made = graph.graph.call_function(function, (last.args[0],))
@@ -120,7 +120,7 @@ def with_codes(change: Callable[[Tensor], Tensor]) -> Callable[[GraphModule], No
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_engines_break_no_law(name: str) -> None:
+def test_engines_break_no_relation(name: str) -> None:
     row = judged(name)
     assert (row.verdict, row.detail) == ("conforms", "")
     assert set(row.checks.values()) == {"pass"}
@@ -237,7 +237,7 @@ def scripted_lie(x: Tensor) -> Tensor:
     return x
 
 
-def test_a_model_in_float_is_not_tried() -> None:
+def test_relations_are_not_evaluated_on_a_model_in_float() -> None:
     def through_float(x: Tensor) -> Tensor:
         return torch.quantize_per_tensor(x.dequantize() * 1.0, x.q_scale(), x.q_zero_point(), x.dtype)
 
@@ -246,21 +246,9 @@ def test_a_model_in_float_is_not_tried() -> None:
     assert row.checks["stable"] == "skip"
 
 
-# What differs at a tie, and what does not.
+# The runs that each relation applies to.
 
-
-def test_one_step_at_a_tie_is_no_difference_and_two_steps_are() -> None:
-    first, again, ties = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([0.5, 0.5, 0.0])
-    assert callables.compared([first], [again], lambda number: ties) == ""
-    assert "changes 1 of 3 values" in callables.compared([first], [2 * again], lambda number: ties)
-    assert "changes 1 of 3 values" in callables.compared([first], [again.flip(0)], lambda number: ties)
-    assert "first at (0,): 0.5, not 0" in callables.compared([first], [again], lambda number: None)
-    assert "changes the shape" in callables.compared([first], [again[:2]], lambda number: ties)
-
-
-# Which laws apply to what.
-
-LAWS = {law.name for law in relations.LAWS}
+RELATIONS = {relation.name for relation in relations.RELATIONS}
 RESTRICTED = {
     "an item alone": {"Tensor.resize_", "nn.GRU", "nn.LSTM"},
     "a split batch": {"Tensor.resize_", "nn.GRU", "nn.LSTM"},
@@ -274,7 +262,7 @@ RESTRICTED = {
         *(f"nn.{cell}Cell/dynamic-{dtype}" for cell in ("GRU", "LSTM", "RNN") for dtype in ("quint8", "float16")),
     },
 }  # fmt: skip
-"""The operators that a law of the operator says nothing about; `channels_last` needs four dimensions."""
+"""The operators that a relation does not apply to; `channels_last` needs four dimensions."""
 
 
 FUSED_RELU = (
@@ -283,21 +271,21 @@ FUSED_RELU = (
 """Patterns that continue with a ReLU."""
 
 
-def excepted(law: str, one: Run) -> bool:
-    """Whether a law has nothing to say about a run."""
+def excepted(relation: str, one: Run) -> bool:
+    """Whether a relation does not apply to a run."""
     names = {root_of(one.claim.tree), f"{root_of(one.claim.tree)}/{one.claim.dtype_config}"}
-    if law == "channels_last":
+    if relation == "channels_last":
         shapes = [spec.shape for spec in one.variant.operands.values()] if one.variant else []
         return not any(len(shape) in (4, 5) for shape in shapes) or bool(names & {"Tensor.view", "Tensor.resize_"})
-    if law == "ReLU apart":
+    if relation == "ReLU apart":
         return not re.match(FUSED_RELU, one.claim.pattern)
-    return bool(names & RESTRICTED.get(law, set()))
+    return bool(names & RESTRICTED.get(relation, set()))
 
 
 @pytest.mark.parametrize("name", ["qnnpack", "fbgemm", "onednn"])
-def test_every_law_applies_to_every_operator_but_those_that_are_listed(name: str) -> None:
+def test_every_relation_applies_to_every_operator_but_the_listed_ones(name: str) -> None:
     seen = set()
-    for one in laws_runs(name, ("x86",)):
+    for one in relation_runs(name, ("x86",)):
         key = (one.claim.pattern, one.claim.dtype_config)
         cannot_occur = ("hardsigmoid" in key[0] and "Tensor." in key[0]) or (
             key[1] == "dynamic-float16" and one.flow == "qat"
@@ -307,14 +295,14 @@ def test_every_law_applies_to_every_operator_but_those_that_are_listed(name: str
         seen.add(key)
         with fx.quiet():
             applied = set(relations.applicable(one))
-        assert applied == {law for law in LAWS if not excepted(law, one)}, one.id
+        assert applied == {relation for relation in RELATIONS if not excepted(relation, one)}, one.id
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_every_claim_is_tried_on_every_engine_on_large_shapes(name: str) -> None:
+def test_every_claim_is_tested_on_every_engine_on_large_shapes(name: str) -> None:
     one = backend(name)
     covered = [claim for claim in one.claims if not missing_operators(claim)]
-    found = laws_runs(name)
+    found = relation_runs(name)
     assert len(found) == len(covered) * len(one.engines)
     assert {run.claim for run in found} == set(covered)
     assert {run.variant.name for run in found if run.variant} == {"large"}
@@ -322,43 +310,6 @@ def test_every_claim_is_tried_on_every_engine_on_large_shapes(name: str) -> None
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_large_shapes_have_at_least_a_thousand_values(name: str) -> None:
-    for one in laws_runs(name):
+    for one in relation_runs(name):
         assert one.variant is not None
         assert max(torch.Size(spec.shape).numel() for spec in one.variant.operands.values()) > 1000, one.id
-
-
-# Scripts.
-
-
-@pytest.mark.parametrize("name", [CONV_RELU, "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"])
-def test_a_script_tries_every_law_and_finds_nothing_where_they_hold(name: str, tmp_path: Path) -> None:
-    relu = "ReLU" in name
-    said = "; ".join(
-        f"{law} changes 1 of 2 values"
-        for law in metamorphic.AGAIN
-        if relu or law not in ("ReLU apart", "channels_last")
-    )
-    row = Row(**describe(run(name)), verdict="deviates", checks={"stable": "fail"}, detail=f"stable: {said}")
-    path = tmp_path / "script.py"
-    path.write_text(script(run(name), row, None))
-    done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, check=False)
-    assert done.stdout == "CONFORMS\n", done.stdout + done.stderr
-
-
-def test_scripts_know_every_law() -> None:
-    assert set(metamorphic.AGAIN) == LAWS
-
-
-def test_a_stage_that_raises_says_so_and_skips_what_follows() -> None:
-    row = judged("fbgemm/Tensor.hardsigmoid/static-quint8/ptq/large/laws@fbgemm")
-    assert row.detail.startswith("matched: the pattern cannot occur: the float model raises AttributeError")
-    assert dict(row.checks) == {"matched": "fail", "observed": "skip", "lowered": "skip", "stable": "skip"}
-
-
-def test_every_item_gets_both_ends_of_the_range_and_channels_get_scales_of_their_own() -> None:
-    given = callables.subject(run(CONV))
-    (x,) = given.inputs
-    assert {(item.min().item(), item.max().item()) for item in x} == {(x.min().item(), x.max().item())}
-    assert len({channel.abs().max().item() for channel in given.model.op.weight}) == 3  # type: ignore[union-attr]
-    assert isinstance(given.model, nn.Module)
-    assert replace(given).inputs is given.inputs

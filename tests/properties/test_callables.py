@@ -1,0 +1,71 @@
+"""Outputs are compared up to ties, data contain both ends of the range, and a stage that raises is a finding."""
+
+import torch
+from torch import Tensor, nn
+
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run, runs
+from conformance.execution import batch
+from conformance.host.isolation import Done, run_isolated
+from conformance.properties.metamorphic import callables, relations
+from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
+from conformance.results.findings.stages import Raises
+from conformance.results.rows import Row
+from conformance.stopwatch import Stopwatch
+
+
+def run(name: str) -> Run:
+    claims = backend(name.partition("/")[0])
+    return next(one for one in runs(claims, (name.rpartition("@")[2],)) if one.id == name)
+
+
+def compared(expected: list[Tensor], got: list[Tensor], steps: Tensor | None) -> object:
+    return callables.compared("a split batch", expected, got, lambda number: steps)
+
+
+def test_one_step_at_a_tie_is_no_difference_and_two_steps_are() -> None:
+    first, again, ties = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0.5, 0.0, 0.0]), torch.tensor([0.5, 0.5, 0.0])
+    assert compared([first], [again], ties) is None
+    assert compared([first], [2 * again], ties) == RelationValues("stable", "a split batch", 0, 1, 3, (0,), 1.0, 0.0)
+    assert compared([first], [again.flip(0)], ties) == RelationValues(
+        "stable", "a split batch", 0, 1, 3, (2,), 0.5, 0.0
+    )
+    finding = compared([first], [again], None)
+    assert isinstance(finding, RelationValues)
+    assert finding.text == "a split batch changes 1 of 3 values, first at (0,): 0.5, not 0"
+
+
+def test_other_shapes_and_numbers_of_outputs_are_differences() -> None:
+    first, again = torch.zeros(3), torch.zeros(2)
+    assert compared([first], [again], None) == RelationShape("stable", "a split batch", 0, (2,), (3,))
+    second = compared([first, first], [first, again], None)
+    assert isinstance(second, RelationShape)
+    assert second.text == "a split batch changes the shape of output 1 from (3,) to (2,)"
+    number = compared([first, first], [first], None)
+    assert number == RelationOutputs("stable", "a split batch", 1, 2)
+    assert isinstance(number, RelationOutputs)
+    assert number.text == "a split batch changes the number of outputs from 2 to 1"
+
+
+def test_a_stage_that_raises_is_a_finding_and_later_checks_are_skipped() -> None:
+    batch.warm_up()
+
+    def work(one: Run) -> Row:
+        return relations.row(Stopwatch(), one)
+
+    (outcome,) = run_isolated([run("fbgemm/Tensor.hardsigmoid/static-quint8/ptq/large/laws@fbgemm")], work)
+    assert isinstance(outcome, Done), outcome
+    row = outcome.value
+    (finding,) = row.findings
+    assert isinstance(finding, Raises)
+    assert (finding.check, finding.stage, finding.exception) == ("matched", "float", "AttributeError")
+    assert row.detail.startswith("matched: the pattern cannot occur: the float model raises AttributeError")
+    assert dict(row.checks) == {"matched": "fail", "observed": "skip", "lowered": "skip", "stable": "skip"}
+
+
+def test_every_item_gets_both_ends_of_the_range_and_channels_get_scales_of_their_own() -> None:
+    subject = callables.subject(run("fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"))
+    (x,) = subject.inputs
+    assert {(item.min().item(), item.max().item()) for item in x} == {(x.min().item(), x.max().item())}
+    assert len({channel.abs().max().item() for channel in subject.model.op.weight}) == 3  # type: ignore[union-attr]
+    assert isinstance(subject.model, nn.Module)
