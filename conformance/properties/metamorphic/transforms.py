@@ -1,4 +1,7 @@
-"""Doing again, in another way, what has to come to the same; with torch alone, so that scripts quote it."""
+"""Transformations that must not change the output.
+
+torch-only, because reproduction scripts inline this source.
+"""
 
 import io
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +16,7 @@ Call = Callable[[Sequence[Tensor]], list[Tensor]]
 
 
 def part(inputs: Sequence[Tensor], axis: int, low: int, high: int, bags: bool) -> list[Tensor]:
-    """Items `low` to `high` of the inputs along `axis`; of `bags`, the second input says where each begins in the first."""
+    """Items `low` to `high` (exclusive) of the inputs along `axis`. With `bags`, the inputs are indices and offsets of bags."""
     if not bags:
         return [x.narrow(axis, low, high - low).clone() for x in inputs]
     indices, offsets = inputs
@@ -22,28 +25,28 @@ def part(inputs: Sequence[Tensor], axis: int, low: int, high: int, bags: bool) -
 
 
 def in_parts(call: Call, inputs: Sequence[Tensor], axis: int, cuts: Iterable[int], bags: bool = False) -> list[Tensor]:
-    """The outputs for the parts of the batch between the cuts, one call each, put together again."""
+    """The outputs of one call for each part of the batch between two cuts, concatenated along `axis`."""
     outputs = [call(part(inputs, axis, low, high, bags)) for low, high in pairwise(cuts)]
     return [torch.cat(parts, axis) for parts in zip(*outputs, strict=True)]
 
 
 def order(count: int) -> Tensor:
-    """An order of channels: those of odd number first."""
+    """A permutation of channels as int64 indices: the odd ones first."""
     return torch.cat([torch.arange(1, count, 2), torch.arange(0, count, 2)])
 
 
 def shuffled(x: Tensor, dimension: int) -> Tensor:
-    """`x` with the channels along a dimension in another order."""
+    """`x` with the channels along a dimension permuted by `order`."""
     return x.index_select(dimension, order(x.shape[dimension]))
 
 
 def unshuffled(x: Tensor, dimension: int) -> Tensor:
-    """`x` with the channels along a dimension in the order from which `shuffled` takes them."""
+    """The inverse of `shuffled`."""
     return x.index_select(dimension, order(x.shape[dimension]).argsort())
 
 
 def shuffle_channels(model: nn.Module, count: int, axis: int) -> None:
-    """Shuffle the `count` output channels of a layer: `axis` of its weights, and what else there is one of for each."""
+    """Permute the `count` output channels of a layer: along `axis` of weights, along axis 0 of biases and buffers."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             dimension = axis if tensor.dim() > 1 else 0
@@ -52,7 +55,7 @@ def shuffle_channels(model: nn.Module, count: int, axis: int) -> None:
 
 
 def on_threads(count: int, call: Call, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs as `count` threads compute them."""
+    """The outputs of a call with `count` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
