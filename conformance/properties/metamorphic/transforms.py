@@ -16,7 +16,7 @@ Call = Callable[[Sequence[Tensor]], list[Tensor]]
 
 
 def part(inputs: Sequence[Tensor], axis: int, low: int, high: int, bags: bool) -> list[Tensor]:
-    """Items `low` to `high` (exclusive) of the inputs along `axis`. With `bags`, the inputs are indices and offsets of bags."""
+    """Items from `low` up to `high` of the inputs along `axis`; with `bags`, inputs are indices and offsets of bags."""
     if not bags:
         return [x.narrow(axis, low, high - low).clone() for x in inputs]
     indices, offsets = inputs
