@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DRIVER = r"""
-import copy, io, json, os, sys, warnings
+import contextlib, copy, io, json, os, sys, warnings
 import torch
 import torch.ao.quantization.quantize_fx as fx
 from torch import nn
@@ -120,7 +120,11 @@ def run(prelude, text):
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), output
 
 
-print(json.dumps([run(*pair) for pair in json.load(sys.stdin)]))
+pairs = json.load(sys.stdin)
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    exec(compile(pairs[0][1], "script.py", "exec"), {"__name__": "__main__"})  # what torch loads late, forks inherit
+torch.set_grad_enabled(True)
+print(json.dumps([run(*pair) for pair in pairs]))
 """
 
 

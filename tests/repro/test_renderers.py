@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from conformance.__main__ import find
-from conformance.cases.runs import Run, describe
 from conformance.goldens.golden import Golden
 from conformance.goldens.store import Store
 from conformance.models import build
 from conformance.repro import script as script_module
 from conformance.repro.case import NothingToCheck
 from conformance.repro.script import RENDERERS, script
-from conformance.results.findings import KINDS, Finding, detail_of
+from conformance.results.findings import KINDS, Finding
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 from conformance.results.findings.stages import Crashes, Raises
@@ -56,12 +55,12 @@ from conformance.results.findings.values import (
     OutputShape,
     ValuesDiffer,
 )
-from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from lies import Ending, endings
+from rows import row_of
 
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
 LINEAR_QAT = "fbgemm/nn.Linear/static-quint8/qat/default/exact@fbgemm"
@@ -328,19 +327,6 @@ STABILITY = [
 ]
 
 CLAIMS = [*STAGES, *STRUCTURE, *REFERENCE, *VIOLATIONS, *KERNELS, *OUTPUTS, *STABILITY]
-
-
-def row_of(run: Run, *findings: Finding) -> Row:
-    """A row of a run that fails the checks of these findings."""
-    failed = {finding.check for finding in findings}
-    crashes = "crashes" in failed
-    checks = {} if crashes else {check: "fail" if check in failed else "pass" for check in CHECKS}
-    identity = describe(run)
-    return Row(
-        identity["id"], identity["backend"], identity["pattern"], identity["dtype_config"], identity["flow"],
-        identity["variant"], identity["profile"], identity["engine"],
-        "crashes" if crashes else "deviates" if findings else "conforms", checks, detail_of(findings), findings,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
