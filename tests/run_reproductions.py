@@ -1,4 +1,4 @@
-"""Run the reproductions of rows files and hold what each shows against the row it comes from.
+"""Run the reproductions of rows files and compare the checks that they fail with those of their rows.
 
     python tests/run_reproductions.py ROWS… [--python PYTHON] [--distinct details] [--keep FOLDER]
 
@@ -28,12 +28,15 @@ from conformance.results.ledger import Entry, load
 from conformance.results.rows import Row, read
 
 TIMEOUT = 120.0
-"""Seconds for one script; most of its few are torch's import."""
+"""Seconds for one script. An honest one takes a few, most of them for the import of torch."""
+
+FIGURES = str.maketrans("", "", "0123456789.-")
+"""Deletes figures, in which details of the same kind differ."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a script has to show and what it showed; `showed` is None if it ended in no way that a script may end."""
+    """The checks that a row fails and those that its script showed, None if the script did not end as scripts do."""
 
     id: str
     failed: frozenset[str]
@@ -46,11 +49,11 @@ class Reproduction:
 
 
 def kinds(row: Row, entries: Iterable[Entry], distinct: str) -> set[tuple[object, ...]]:
-    """What makes a row's findings its own: its ledger entries, or else its failing checks (or its detail)."""
+    """The kinds of deviations of a row: its ledger entries, or else its failing checks (or its detail)."""
     listed: set[tuple[object, ...]] = {
         ("entry", entry.id) for entry in entries if entry.matches(row.id) and entry.check <= row.failed
     }
-    return listed or {(row.failed, re.sub(r"[-.]?\d+", "", row.detail) if distinct == "details" else "")}
+    return listed or {(row.failed, row.detail.translate(FIGURES) if distinct == "details" else "")}
 
 
 def picked(
@@ -64,7 +67,8 @@ def picked(
 
 
 def scripts(rows: Sequence[Row], entries: Mapping[str, Entry], isa: str | None) -> dict[str, str]:
-    """The script of every row, by run id. Raises UsageError for a row whose run the registered backends do not have."""
+    """The script of every row, by run id. Raises UsageError for a row whose run the registered backends do not
+    have, and for one without findings."""
     engines = {(row.backend, row.engine) for row in rows}
     known = {run.id: run for name, engine in sorted(engines) for run in runs(backend(name), [engine])}
     if missing := [row.id for row in rows if row.id not in known]:

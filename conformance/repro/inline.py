@@ -70,10 +70,12 @@ class Trace(TorchDispatchMode):
         return result
 
     def source(self, tensor):
-        """What the quantize or dequantize call took that gave `tensor`; None if what it gave was written to since."""
+        """The quantized tensor of an output: itself, or the argument of the dequantize call that returned it, or None."""
+        if tensor.is_quantized:
+            return tensor
         made = [(name, taken) for name, taken, given in self.calls if given is tensor]
         name, taken = made[-1] if made else ("", [None])
-        return taken[0] if "quantize" in name else None
+        return taken[0] if name.startswith(("aten.quantize_per", "aten.dequantize")) else None
 '''
 TENSORS = """\
 def tensors(outputs):

@@ -1,0 +1,19 @@
+"""Rows of runs with fabricated findings."""
+
+from conformance.cases.runs import Run, describe
+from conformance.results.findings import Finding, detail_of
+from conformance.results.profiles import CHECKS
+from conformance.results.rows import Row
+
+
+def row_of(run: Run, *findings: Finding) -> Row:
+    """A row of a run that fails the checks of these findings."""
+    failed = {finding.check for finding in findings}
+    crashes = "crashes" in failed
+    checks = {} if crashes else {check: "fail" if check in failed else "pass" for check in CHECKS}
+    identity = describe(run)
+    return Row(
+        identity["id"], identity["backend"], identity["pattern"], identity["dtype_config"], identity["flow"],
+        identity["variant"], identity["profile"], identity["engine"],
+        "crashes" if crashes else "deviates" if findings else "conforms", checks, detail_of(findings), findings,
+    )  # fmt: skip
