@@ -3,11 +3,11 @@
 import sys
 
 import torch
-from lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from conformance.models import fx
+from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
 
 
 def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> None:

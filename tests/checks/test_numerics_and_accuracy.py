@@ -5,7 +5,16 @@ import math
 
 import pytest
 import torch
-from lies import (
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from conformance.checks.evidence import Back, Evidence, Expectation, Front
+from conformance.checks.judge import CHECKS
+from conformance.checks.numerics import accuracy, sqnr_db
+from conformance.engines.trace import Execution, Output
+from conformance.goldens.golden import Expected, Golden
+from conformance.models import build
+from tests.lies import (
     CONV,
     DYNAMIC,
     LINEAR,
@@ -23,15 +32,6 @@ from lies import (
     run,
     with_codes,
 )
-from torch import Tensor, nn
-from torch.fx import GraphModule
-
-from conformance.checks.evidence import Back, Evidence, Expectation, Front
-from conformance.checks.judge import CHECKS
-from conformance.checks.numerics import accuracy, sqnr_db
-from conformance.engines.trace import Execution, Output
-from conformance.goldens.golden import Expected, Golden
-from conformance.models import build
 
 
 @pytest.mark.parametrize("name", [LINEAR, LINEAR_QAT, LINEAR_RELU, DYNAMIC, RELU, SIGMOID, POOLING, CONV])

@@ -4,9 +4,23 @@ import copy
 
 import pytest
 import torch
-from lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, after, call, erased, failed, instead, judged, run
 from torch import nn
 from torch.fx import GraphModule
+
+from tests.lies import (
+    DYNAMIC,
+    LINEAR,
+    LINEAR_QAT,
+    LINEAR_RELU,
+    POOLING,
+    after,
+    call,
+    erased,
+    failed,
+    instead,
+    judged,
+    run,
+)
 
 
 @pytest.mark.parametrize(

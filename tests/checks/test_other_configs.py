@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch.ao.nn.intrinsic as nni
 import torch.ao.nn.qat as nnqat
-from lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged, run
 from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, ObservationType
 
 from conformance.checks.evidence import Outcome
 from conformance.configs import dtypes
 from conformance.models import fx
+from tests.lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged, run
 
 
 def with_entry(name: str, change: Callable[[BackendPatternConfig], BackendPatternConfig]) -> dict[str, Outcome]:

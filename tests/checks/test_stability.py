@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lies import CONV, LINEAR, RELU, Applied, after, applied, call, failed, first_code_one_up, judged, run, with_codes
 from torch import Tensor
 from torch.fx import GraphModule
 
@@ -12,6 +11,20 @@ from conformance.checks.evidence import Back, Evidence, Expectation
 from conformance.checks.stability import stable
 from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import Expected, Golden
+from tests.lies import (
+    CONV,
+    LINEAR,
+    RELU,
+    Applied,
+    after,
+    applied,
+    call,
+    failed,
+    first_code_one_up,
+    judged,
+    run,
+    with_codes,
+)
 
 
 def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
