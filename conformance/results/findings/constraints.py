@@ -9,7 +9,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Violation:
-    """A quantized tensor violates a field of a `DTypeWithConstraints`: the scale, zero point or code, and the field's bound."""
+    """A field of a `DTypeWithConstraints` that a quantized tensor violates: its scale, zero point or code, and the bound."""
 
     field: str
     got: Number
