@@ -247,11 +247,12 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
         limit_isa(arguments.isa)
     run = find(arguments.run, arguments.backend_config)
     from conformance.engines.availability import probe
+    from conformance.results.profiles import PROFILES
 
     reason: str | None
     if run.variant is None:
         reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
-    elif run.profile == "constraints":  # which torch enforces, whatever the engine
+    elif not PROFILES[run.profile].needs_engine:
         reason = None
     else:
         reason = probe(run.engine)

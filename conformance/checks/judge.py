@@ -23,8 +23,9 @@ from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.oracle import Answer, Codes, NotCovered
-from conformance.results.profiles import ON_THE_SPOT
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Evidence, Outcome
@@ -84,7 +85,7 @@ class Judge:
             comparison, sqnr_db, detail = None, None, without_chance(detail)
         row = Row(
             **describe(run),
-            verdict="deviates" if failed else "conforms",
+            verdict=Verdict.of(failed),
             checks={name: outcome.result for name, outcome in outcomes.items()},
             detail=detail,
             kernels=tuple(dict.fromkeys(evidence.execution.listed())) if evidence.execution else (),
@@ -122,7 +123,7 @@ class Judge:
         that the reference model has: which ones torch's observers settle on is no part of the claim.
         """
         run, chosen = evidence.run, None
-        if run.profile == "typical":
+        if PROFILES[run.profile].mapping == "default":
             if evidence.reference is None or evidence.reference_execution is None:
                 return
             chosen = qparams_by_name(evidence.reference, evidence.reference_execution, given)
@@ -137,7 +138,7 @@ class Judge:
 
         evidence.exact = exact
         try:
-            if run.profile in ON_THE_SPOT and not answer().certain:
+            if PROFILES[run.profile].certain_only and not answer().certain:
                 evidence.unusable = f"{run.id}: the oracle's answer is not certain"
                 return
             evidence.golden = self._stored(given) if chosen is None else None
@@ -150,7 +151,7 @@ class Judge:
     def _stored(self, given: Subject) -> Golden | None:
         """The stored golden of a run, or None where it is computed instead: for drawn and timed cases, and for configs that
         are not registered if none is stored or it is stale."""
-        if given.run.profile in ON_THE_SPOT:
+        if PROFILES[given.run.profile].golden != "stored":
             return None
         try:
             return self.store.find(given)

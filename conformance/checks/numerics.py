@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from conformance.engines.trace import Execution, qparams_of
+from conformance.results.profiles import PROFILES
 
 from .comparison import Comparison, compare_outputs
 from .evidence import PASS, Evidence, Outcome, fail, skip
 from .tolerances import tolerance
 
-SQNR_FLOOR_DB = {"exact": {16: 40.0, 8: 20.0, 4: 8.0}, "typical": {16: 60.0, 8: 24.0, 4: 16.0}}
-"""Least SQNR by profile and bit width. An ideal b-bit quantizer of uniform data gives 6.02 b dB, of normal data that it clips
+SQNR_FLOOR_DB = {"dyadic": {16: 40.0, 8: 20.0, 4: 8.0}, "normal": {16: 60.0, 8: 24.0, 4: 16.0}}
+"""Least SQNR in dB by the profile's data and bit width. An ideal b-bit quantizer of uniform data gives 6.02 b dB, of normal data that it clips
 at four sigmas 6.02 b - 7.3 dB (Gersho and Gray, "Vector Quantization and Signal Compression", 1992, section 5.5). Input,
 weight and output are each quantized, which costs 5 dB; some engines have 7 bits for activations, another 6; in `exact` a
 scale rounded up to a power of two costs up to 6; and in `typical` an average on its input's grid has lost up to 9."""
@@ -99,7 +100,7 @@ def accuracy(evidence: Evidence) -> Outcome:
         return skip("no signal") if ratio == 200.0 else fail("noise where zero is due")
     evidence.sqnr_db = round(ratio, 2)
     bits = {torch.quint4x2: 4, torch.float16: 16}.get(evidence.run.claim.dtypes.weight_dtype or torch.quint8, 8)
-    floor = SQNR_FLOOR_DB["typical" if evidence.run.profile == "typical" else "exact"][bits]
+    floor = SQNR_FLOOR_DB[PROFILES[evidence.run.profile].data][bits]
     if _best_sqnr_db(evidence) < floor + 6:
         return skip("the output's grid is too coarse for this signal")
     if evidence.sqnr_db >= floor:

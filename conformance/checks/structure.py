@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.sources import operators_of
 from conformance.models.observers import is_observer
+from conformance.results.profiles import PROFILES
 
 from .evidence import PASS, Evidence, Outcome, fail, skip
 
@@ -178,7 +179,7 @@ def _wrong_ranges(evidence: Evidence, graph: GraphModule) -> Iterator[str]:
     """Observers of static activations and of weights whose codes are not those of the recipe; `typical` ones are torch's."""
     run = evidence.run
     scheme = run.recipe.scheme
-    if run.profile == "typical":
+    if PROFILES[run.profile].mapping == "default":
         return
     activations = [scheme.activation, scheme.others] if scheme.kind == "static" else []
     for name, module in _observers_by_name(graph):

@@ -9,6 +9,7 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.models.data import GREATEST_BIAS
 from conformance.results.rows import Row
+from conformance.results.profiles import PROFILES
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ RECURRENT = frozenset({"nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNN
 def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
     """Return what a run may be off by: the table's row for its operator and engine, or what its profile says."""
     operator = root_of(run.claim.tree)
-    general = NEAR_TIES if run.profile == "typical" else EQUAL
+    general = NEAR_TIES if PROFILES[run.profile].data == "normal" else EQUAL
     found = next((row for row in table if row.speaks_of(operator, run.engine)), general)
     if found.steps < general.steps:
         found = replace(found, steps=general.steps, band=general.band)

@@ -19,8 +19,9 @@ from conformance.models import build, fx
 from conformance.properties.constraints import enforcement
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
-from conformance.results.profiles import CASES
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from . import diagnose
 
@@ -70,7 +71,7 @@ def crash(death: Death) -> str:
 
 def deviation(run: Run) -> Details:
     """What there is to see of a run that has left no evidence: one that breaks a property, or dies."""
-    graphs = diagnose.converted(run) if run.profile != "constraints" else {}
+    graphs = diagnose.converted(run) if PROFILES[run.profile].needs_engine else {}
     return Details(run.id, {**diagnose.setting(run), **graphs})
 
 
@@ -99,10 +100,10 @@ def judge_runs(
         if run.variant is None:
             named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
             lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
-            results[run.id] = Judged(Row(**describe(run), verdict="unavailable", detail=lacking))
-        elif reason and run.profile != "constraints":  # which torch enforces, whatever the engine
+            results[run.id] = Judged(Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=lacking))
+        elif reason and PROFILES[run.profile].needs_engine:
             results[run.id] = Judged(
-                Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
+                Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
             )
         else:
             possible.append(run)
@@ -110,12 +111,12 @@ def judge_runs(
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
     with suppress(GoldenError):  # what cannot be read is said by the run that needs it
-        store.preload(name_of(run) for run in possible if run.profile in CASES)
+        store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
 
     def work(run: Run) -> Judged:
         before = judge.watch.seconds
-        if run.profile not in PROPERTY:
+        if PROFILES[run.profile].kind == "case":
             evidence, row = judge.judged(run)
             seconds = judge.watch.seconds - before
             return Judged(row, seconds, evidence.unusable, diagnose.details(evidence, row))
@@ -126,7 +127,7 @@ def judge_runs(
         if isinstance(outcome, Done):
             results[run.id] = outcome.value
         elif isinstance(outcome, Death):
-            row = Row(**describe(run), verdict="crashes", detail=crash(outcome))
+            row = Row(**describe(run), verdict=Verdict.CRASHES, detail=crash(outcome))
             results[run.id] = Judged(row, details=crashed(run))
         else:
             results[run.id] = outcome

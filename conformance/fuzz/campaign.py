@@ -16,6 +16,7 @@ from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.ledger import Entry
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from .strategies import Drawn, Family, cases, like_ids, run_of
 
@@ -66,7 +67,7 @@ class Trials:
         if isinstance(outcome, Done):
             row, _ = outcome.value
         elif isinstance(outcome, Death):
-            row = Row(**describe(run_of(self.family.backend, drawn)), verdict="crashes", detail=crash(outcome))
+            row = Row(**describe(run_of(self.family.backend, drawn)), verdict=Verdict.CRASHES, detail=crash(outcome))
         else:
             raise RuntimeError(f"the suite itself fails on {drawn}:\n{outcome.traceback}")
         failed = row.failed - NOT_HELD
