@@ -9,10 +9,10 @@ from torch.ao.quantization import backend_config as torch_configs
 from conformance.configs.parity import drift
 from conformance.configs.registry import Backend
 from conformance.results.ledger import Entry, Expectation
-from conformance.results.profiles import names
+from conformance.results.profiles import profile_names
 from conformance.results.rows import Row, repro_command
 
-PROFILES = names("case")
+PROFILES = profile_names("case")
 """Profiles of the runs that this module takes."""
 
 

@@ -17,8 +17,8 @@ from conformance.results.jsonl import Format, PartialFile, Reader, opened, parti
 class Counts:
     """Figures of one call of a lowered model that do not vary from call to call.
 
-    The kernels that it executes, the number of calls that quantize and dequantize, the size of the saved weights in bytes, and
-    the number of instructions where the machine counts them."""
+    The kernels that it executes, the number of calls that quantize and dequantize, the size of the saved weights in bytes,
+    and the number of instructions where the machine counts them."""
 
     kernels: tuple[str, ...]
     quantize: int
@@ -151,6 +151,7 @@ FORMAT: Format["Timing | NotTimed"] = Format(
     schemas=(1,),
     decode=_decoded,
     encode=lambda line: ("timing" if isinstance(line, Timing) else "not timed", encode(line)),
+    key=lambda line: f"{line.case}#{line.number}" if isinstance(line, Timing) else line.case,
     counts=_counts,
     unit="timings",
     again="time it again with `tox -e bench`",

@@ -10,7 +10,7 @@ from torch.ao.quantization.backend_config import ObservationType
 
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
-from conformance.results.profiles import BENCH, PROFILES, names
+from conformance.results.profiles import BENCH, PROFILES, profile_names
 
 from .claims import BackendClaims, Claim
 from .constraints import constrained
@@ -115,7 +115,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
-                for profile in names("case"):
+                for profile in profile_names("case"):
                     if PROFILES[profile].variants == "every" or (variant is main and variant):
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None:

@@ -16,7 +16,7 @@ from .evidence import PASS, Evidence, Outcome, fail, skip
 from .tolerances import tolerance
 
 SQNR_FLOOR_DB = {"dyadic": {16: 40.0, 8: 20.0, 4: 8.0}, "normal": {16: 60.0, 8: 24.0, 4: 16.0}}
-"""Least SQNR in dB by the profile's data and bit width. An ideal b-bit quantizer of uniform data gives 6.02 b dB, of normal data that it clips
+"""Least SQNR by data and bit width. An ideal b-bit quantizer of uniform data gives 6.02 b dB, of normal data that it clips
 at four sigmas 6.02 b - 7.3 dB (Gersho and Gray, "Vector Quantization and Signal Compression", 1992, section 5.5). Input,
 weight and output are each quantized, which costs 5 dB; some engines have 7 bits for activations, another 6; in `exact` a
 scale rounded up to a power of two costs up to 6; and in `typical` an average on its input's grid has lost up to 9."""

@@ -8,8 +8,8 @@ from conformance.cases.operators import WEIGHTED
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.models.data import GREATEST_BIAS
-from conformance.results.rows import Row
 from conformance.results.profiles import PROFILES
+from conformance.results.rows import Row
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,13 @@ def encode(value: Any) -> Any:
     return str(value) if isinstance(value, StrEnum) else value
 
 
+def annotations(of: Any) -> dict[str, Any]:
+    """The annotations of the fields of a dataclass, by name."""
+    return _annotations(of)
+
+
 @cache
-def annotations(of: type) -> dict[str, Any]:
-    """The annotations of a dataclass' fields by name."""
+def _annotations(of: Any) -> dict[str, Any]:
     hints = get_type_hints(of, include_extras=True)
     return {field.name: hints[field.name] for field in fields(of)}
 
@@ -99,7 +103,7 @@ def decoder(annotation: Any) -> Decoder:
         return _sequence(annotation, arguments[0]) if arguments[-1] is ... else _fixed(annotation, arguments)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(annotation, *arguments)
-    if is_dataclass(annotation):
+    if isinstance(annotation, type) and is_dataclass(annotation):
         return _dataclass(annotation)
     if issubclass(annotation, StrEnum):
         return _member(annotation)

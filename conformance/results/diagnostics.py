@@ -81,6 +81,7 @@ FORMAT: Format[Details] = Format(
     schemas=(1,),
     decode=_decoded,
     encode=lambda details: ("run", encode(details)),
+    key=lambda details: details.id,
     counts=lambda runs: {"runs": len(runs)},
     unit="runs",
     again="run it again, or remove this file",
@@ -131,14 +132,11 @@ def write(rows: Path, parts: Iterable[str]) -> None:
             file.write(part.encode())
 
 
-def merge(rows: Path, files: Mapping[Path, Sequence[RowsFile]]) -> None:
-    """Write the diagnostics of a rows file that was merged from these files; none if none of them has any."""
-    parts = {digest: part for path in files for digest, part in _parts(path).items()}
-    merged = [part for file in files.values() for part in file]
-    if parts:
-        write(rows, [parts[one.digest].text if one.digest in parts else _part(one.digest, []) for one in merged])
-    else:
-        path_beside(rows).unlink(missing_ok=True)
+def merged(files: Mapping[Path, Sequence[RowsFile]]) -> list[str]:
+    """The texts of the parts that belong to the parts of these rows files, in order; none if no file has diagnostics."""
+    texts = {digest: part.text for path in files for digest, part in _parts(path).items()}
+    digests = [file.digest for parts in files.values() for file in parts]
+    return [texts.get(digest) or _part(digest, []) for digest in digests] if texts else []
 
 
 def read(rows: Path, parts: Sequence[RowsFile]) -> list[dict[str, Details]]:
@@ -159,9 +157,7 @@ def read(rows: Path, parts: Sequence[RowsFile]) -> list[dict[str, Details]]:
 def _by_run(path: Path, part: RowsFile, items: Iterable[Details]) -> dict[str, Details]:
     by_run = {details.id: details for details in items}
     if strange := by_run.keys() - {row.id for row in part.rows}:
-        raise UsageError(
-            f"{path}: damaged: it has details of {min(strange)}, of which there is no row; {FORMAT.again}"
-        )
+        raise UsageError(f"{path}: damaged: it has details of {min(strange)}, of which there is no row; {FORMAT.again}")
     return by_run
 
 

@@ -22,9 +22,10 @@ class Format(Generic[T]):
     """One kind of file.
 
     `name` names the kind in messages, `kinds` are those of the lines between header and footer, `schemas` the versions that
-    are read, of which the last is written. `decode` makes an object of a line's kind and fields and the header's schema; it
-    raises TypeError for a damaged line. `encode` is its inverse. `counts` are the figures of the footer, `unit` the one that counts lines. `again` is
-    the advice for a file that cannot be used, `mark` a field that only headers of this kind have.
+    can be read, the last of which is written. `decode` makes an object from a line's kind and fields and the header's schema;
+    it raises TypeError for a damaged line. `encode` is its inverse; the `key` of an object is unique in its part. `counts`
+    are the figures of the footer, `unit` the one that counts lines. `again` is the advice for a file that cannot be used, `mark` a field that only headers of this kind
+    have.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(Generic[T]):
     schemas: tuple[int, ...]
     decode: Callable[[str, dict[str, Any], int], T]
     encode: Callable[[T], tuple[str, Mapping[str, Any]]]
+    key: Callable[[T], str]
     counts: Callable[[Sequence[T]], Mapping[str, Any]]
     unit: str
     again: str
@@ -41,9 +43,7 @@ class Format(Generic[T]):
     def line(self, kind: str, values: Mapping[str, Any]) -> str:
         """A line of the file. Raises ValueError for a number that JSON does not have."""
         separators = (",", ":") if self.compact else None
-        return (
-            json.dumps({"kind": kind, **values}, ensure_ascii=False, allow_nan=False, separators=separators) + "\n"
-        )
+        return json.dumps({"kind": kind, **values}, ensure_ascii=False, allow_nan=False, separators=separators) + "\n"
 
     def part(self, header: Mapping[str, Any], lines: Sequence[str], footer: Mapping[str, Any]) -> str:
         """The text of a part, from its lines and the fields of header and footer."""
@@ -131,7 +131,7 @@ class Reader(Generic[T]):
         self.parts: list[Part[T]] = []
         self.number = 0
         self._header: dict[str, Any] | None = None
-        self._items: list[T] = []
+        self._items: dict[str, T] = {}
         self._texts: list[str] = []
 
     @property
@@ -144,7 +144,7 @@ class Reader(Generic[T]):
     @property
     def items(self) -> list[T]:
         """The items of the part that is incomplete."""
-        return self._items
+        return [*self._items.values()]
 
     def take(self, text: str) -> None:
         """Take the next line. Raises UsageError naming a damaged or misplaced one."""
@@ -166,7 +166,10 @@ class Reader(Generic[T]):
         if kind == "footer":
             self._end(values)
         elif kind != "header":
-            self._items.append(self._decoded(place, kind, values))
+            item = self._decoded(place, kind, values)
+            if (key := self.form.key(item)) in self._items:
+                raise UsageError(f"{place}: duplicate {kind} {key}; {self.form.again}")
+            self._items[key] = item
 
     def finish(self) -> list[Part[T]]:
         """All parts. Raises UsageError if the file is empty or its last part has no footer."""
@@ -182,14 +185,14 @@ class Reader(Generic[T]):
         if self._header is not None:
             raise self._truncated()
         if self.form.mark not in header and "schema" in header:
-            raise UsageError(f"{self.path}: not {self.form.name}: its header has no {self.form.mark}; {self.form.again}")
+            raise UsageError(
+                f"{self.path}: not {self.form.name}: its header has no {self.form.mark}; {self.form.again}"
+            )
         if (schema := header.get("schema")) not in self.form.schemas:
             versions = ", ".join(map(str, self.form.schemas))
             other = f"take version {header['suite']} of the suite, which wrote it, or " if "suite" in header else ""
-            raise UsageError(
-                f"{self.path}: schema {schema!r}; this version reads {versions}: {other}{self.form.again}"
-            )
-        self._header, self._items, self._texts = header, [], []
+            raise UsageError(f"{self.path}: schema {schema!r}; this version reads {versions}: {other}{self.form.again}")
+        self._header, self._items, self._texts = header, {}, []
 
     def _decoded(self, place: str, kind: str, values: dict[str, Any]) -> T:
         named = str(values.get("id"))[:200]
@@ -199,14 +202,14 @@ class Reader(Generic[T]):
             raise UsageError(f"{place}: damaged {kind} {named}: {error}; {self.form.again}") from error
 
     def _end(self, footer: dict[str, Any]) -> None:
-        for name, count in self.form.counts(self._items).items():
+        for name, count in self.form.counts(self.items).items():
             if footer.get(name) != count:
                 counted = name if name == self.form.unit else f"{name} of {self.form.unit}"
                 raise UsageError(
                     f"{self.path}: damaged: the footer counts {footer.get(name)} {counted}, there are {count}; "
                     f"{self.form.again}"
                 )
-        self.parts.append(Part(self.header, tuple(self._items), footer, _with_end("".join(self._texts))))
+        self.parts.append(Part(self.header, tuple(self.items), footer, _with_end("".join(self._texts))))
         self._header = None
 
     def _truncated(self) -> UsageError:
@@ -243,13 +246,13 @@ class PartialFile(Generic[T]):
         self._file.write(line)
         self._file.flush()
 
-    def close(self) -> None:
-        """Leave the partial file as it is."""
+    def interrupt(self) -> None:
+        """Close the file and leave it partial."""
         self._file.close()
 
     def complete(self, items: Sequence[T], footer: Mapping[str, Any]) -> str:
         """Write the complete file with the items in this order, remove the partial one, and return the text."""
-        self.close()
+        self.interrupt()
         lines = [self.form.line(*self.form.encode(item)) for item in items]
         text = self.form.part(self.header, lines, {**self.form.counts(items), **footer})
         with replacing(self.path) as beside:

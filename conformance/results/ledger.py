@@ -13,7 +13,7 @@ from typing import Any
 from conformance.errors import UsageError
 from conformance.paths import KNOWN
 
-from .profiles import CHECKS, names
+from .profiles import CHECKS, profile_names
 from .rows import Row
 
 FIELDS = {
@@ -101,7 +101,7 @@ def _glob(text: str) -> Glob:
 
 def _properties(text: str) -> tuple[bool, ...]:
     """For each property whether a glob or an id names its profile."""
-    return tuple(f"/{profile}@" in text for profile in names("property"))
+    return tuple(f"/{profile}@" in text for profile in profile_names("property"))
 
 
 def _version_in(version: str, condition: str) -> bool:

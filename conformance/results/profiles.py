@@ -29,7 +29,7 @@ class Profile:
     needs_engine: bool = True
     """Whether a run is unavailable where its engine is."""
     certain_only: bool = False
-    """Whether outputs are left uncompared where the oracle is not certain: models that nobody chose by hand may be anything."""
+    """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
 
     @property
     def has_rows(self) -> bool:
@@ -64,6 +64,6 @@ PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, L
 """Profiles by the name that they have in ids."""
 
 
-def names(kind: Literal["case", "property"]) -> tuple[str, ...]:
+def profile_names(kind: Literal["case", "property"]) -> tuple[str, ...]:
     """Names of the profiles of a kind whose runs have rows."""
     return tuple(profile.name for profile in PROFILES.values() if profile.kind == kind and profile.has_rows)

@@ -13,9 +13,9 @@ from conformance.errors import UsageError
 
 from .codec import By, Count, Finite, Seconds, annotations, decode_fields, object_schema, schema_of
 from .findings import KINDS, Finding, detail_of, from_json
-from .jsonl import Format, Part, PartialFile, read_text
+from .jsonl import Format, PartialFile, read_text
 from .profiles import CHECKS, PROFILES
-from .verdicts import SHOWN, Verdict
+from .verdicts import IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
 """Outcomes of a check."""
@@ -156,7 +156,7 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
         engines.setdefault(row.engine, Counter())[row.verdict] += 1
     return {
         "rows": len(rows),
-        "verdicts": {str(verdict): verdicts[verdict] for verdict in SHOWN},
+        "verdicts": {str(verdict): verdicts[verdict] for verdict in IN_ORDER},
         "checks": {check: checks[check] for check in CHECKS},
         "engines": {
             engine: {str(verdict): count for verdict, count in sorted(by_verdict.items())}
@@ -181,6 +181,7 @@ FORMAT: Format[Row] = Format(
     schemas=(1, 2),
     decode=_decoded,
     encode=lambda row: ("row", row.to_json()),
+    key=lambda row: row.id,
     counts=counts,
     unit="rows",
     again="run it again",
@@ -250,14 +251,7 @@ def read_all(path: Path) -> tuple[RowsFile, ...]:
     Raises UsageError naming the file, and the line if it is one, that is missing, damaged, truncated, too new, or contradicts
     itself.
     """
-    return tuple(_file(path, part) for part in read_text(FORMAT, path))
-
-
-def _file(path: Path, part: Part[Row]) -> RowsFile:
-    repeated = [run_id for run_id, count in Counter(row.id for row in part.items).items() if count > 1]
-    if repeated:
-        raise UsageError(f"{path}: duplicate row {repeated[0]}; {FORMAT.again}")
-    return RowsFile(part.header, part.items, part.footer, part.text)
+    return tuple(RowsFile(part.header, part.items, part.footer, part.text) for part in read_text(FORMAT, path))
 
 
 def repro_command(run_id: str) -> str:

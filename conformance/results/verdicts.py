@@ -40,5 +40,5 @@ class Verdict(StrEnum):
         return cls.DEVIATES if failed else cls.CONFORMS
 
 
-SHOWN = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNAVAILABLE)
+IN_ORDER = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNAVAILABLE)
 """Verdicts from good to bad, as they are counted and shown. `unavailable` is last: it may hide any other."""

@@ -31,6 +31,7 @@ from conformance.oracle.arithmetic import Qparams, quantize
 from conformance.oracle.scheme import Grid
 from conformance.results.profiles import CHECKS as CHECKS_OF_ROWS
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 steadily = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 SCALE, ZERO_POINT = 0.25, 10
@@ -304,7 +305,7 @@ def test_every_tolerance_has_a_reason_evidence_and_a_width() -> None:
 
 def test_a_tolerance_that_no_run_needs_is_named() -> None:
     run = a_run()
-    exactly = Row(run.id, "", "", "", "", "", "", "", verdict="conforms", tolerated=0)
+    exactly = Row(run.id, "", "", "", "", "", "", "", verdict=Verdict.CONFORMS, tolerated=0)
     assert unneeded([exactly], [run], [NEAR]) == [NEAR]
     assert unneeded([dataclasses.replace(exactly, tolerated=3)], [run], [NEAR]) == []
     assert unneeded([exactly], [run], [dataclasses.replace(NEAR, engine="qnnpack")]) == []
