@@ -23,9 +23,9 @@ class Format(Generic[T]):
 
     `name` names the kind in messages, `kinds` are those of the lines between header and footer, `schemas` the versions that
     can be read, the last of which is written. `decode` makes an object from a line's kind and fields and the header's schema;
-    it raises TypeError for a damaged line. `encode` is its inverse; the `key` of an object is unique in its part. `counts`
-    are the figures of the footer, `unit` the one that counts lines. `again` is the advice for a file that cannot be used, `mark` a field that only headers of this kind
-    have.
+    it raises TypeError for a damaged line. `encode` is its inverse. The `key` of an object is unique within a part. `counts`
+    are the figures of the footer, `unit` is the name of the one that counts lines. `again` is the advice for a file that
+    cannot be used, `mark` a field that only headers of this kind have.
     """
 
     name: str

@@ -22,7 +22,15 @@ class Verdict(StrEnum):
     CONFORMS = "conforms", True, False, True, "kept", "✓"
     UNAVAILABLE = "unavailable", False, False, False, "unavailable", "–"
 
-    def __new__(cls, value: str, executed: bool, fails: bool, judged: bool, adjective: str, symbol: str) -> "Verdict":
+    def __new__(  # defaults are for looking up a member by its value
+        cls,
+        value: str,
+        executed: bool = True,
+        fails: bool = False,
+        judged: bool = True,
+        adjective: str = "",
+        symbol: str = "",
+    ) -> "Verdict":
         verdict = str.__new__(cls, value)
         verdict._value_ = value
         verdict.executed, verdict.fails, verdict.judged = executed, fails, judged

@@ -10,6 +10,7 @@ from invocation import CONFORMS, DIES, LEDGER, WRONG, row, write
 
 from conformance.__main__ import main
 from conformance.reports.load import Report, family, labels
+from conformance.results.verdicts import Verdict
 
 
 def test_claims_are_counted_by_backend_engine_and_environment(ledger: Path, tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_claims_are_counted_by_backend_engine_and_environment(ledger: Path, tmp_
 def test_a_claim_with_a_deviating_run_is_not_kept(ledger: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [row("nn.ReLU"), row("nn.ReLU", variant="large", fails=["lowered"])])
     (counts,) = Report([path], [ledger]).tallies.values()
-    assert counts.verdicts["deviates"] == counts.claims == 1
+    assert counts.verdicts[Verdict.DEVIATES] == counts.claims == 1
 
 
 def test_labels_have_only_the_fields_that_distinguish_environments(tmp_path: Path) -> None:
