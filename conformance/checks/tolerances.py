@@ -8,6 +8,7 @@ from conformance.cases.operators import WEIGHTED
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.models.data import GREATEST_BIAS
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 
 
@@ -61,7 +62,7 @@ RECURRENT = frozenset({"nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNN
 def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
     """The tolerance of a run: the table's row for its operator and engine, or the general one of its profile."""
     operator = root_of(run.claim.tree)
-    general = NEAR_TIES if run.profile == "typical" else EQUAL
+    general = NEAR_TIES if PROFILES[run.profile].data == "normal" else EQUAL
     allowed = next((row for row in table if row.applies_to(operator, run.engine)), general)
     if allowed.steps < general.steps:
         allowed = replace(allowed, steps=general.steps, band=general.band)

@@ -21,8 +21,9 @@ from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
 from conformance.results.findings.stages import Crashes
-from conformance.results.profiles import CASES
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from . import diagnose
 
@@ -70,12 +71,12 @@ def crashed_row(run: Run, death: Death) -> Row:
     if reason.startswith((*MEMORY_FAULTS, "hangs")):
         reason = f"memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     findings = (Crashes("crashes", reason),)
-    return Row(**describe(run), verdict="crashes", detail=detail_of(findings), findings=findings)
+    return Row(**describe(run), verdict=Verdict.CRASHES, detail=detail_of(findings), findings=findings)
 
 
 def without_evidence(run: Run) -> Details:
     """Diagnostics of a run that left no evidence, because it tests a property or because its process died."""
-    graphs = diagnose.converted(run) if run.profile != "constraints" else {}
+    graphs = diagnose.converted(run) if PROFILES[run.profile].needs_engine else {}
     return Details(run.id, {**diagnose.setting(run), **graphs})
 
 
@@ -109,7 +110,7 @@ def judge_runs(
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
-        store.preload(name_of(run) for run in possible if run.profile in CASES)
+        store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
     for run, outcome in zip(possible, run_isolated(possible, partial(_judge, judge)), strict=True):
         if isinstance(outcome, Done):
@@ -122,21 +123,21 @@ def judge_runs(
 
 
 def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row | None:
-    """The row of a run that cannot be executed here, or None. Constraints need no engine: torch enforces them in prepare."""
+    """The row of a run that cannot be executed here, or None."""
     if run.variant is None:
         named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
         lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
-        return Row(**describe(run), verdict="unavailable", detail=lacking)
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=lacking)
     reason = unavailable(run.engine)
-    if reason and run.profile != "constraints":
-        return Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
+    if reason and PROFILES[run.profile].needs_engine:
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
     return None
 
 
 def _judge(judge: Judge, run: Run) -> Judged:
     """Judge one run in this process."""
     before = judge.watch.seconds
-    if run.profile not in PROPERTY:
+    if PROFILES[run.profile].kind == "case":
         evidence, row = judge.judged(run)
         seconds = judge.watch.seconds - before
         return Judged(row, seconds, evidence.expectation.unusable, diagnose.details(evidence, row))

@@ -16,6 +16,7 @@ from conformance.checks.tolerances import (
     unneeded,
 )
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 NEAR = Tolerance("*", "*", "a reason", "a script", steps=1)
 
@@ -72,7 +73,7 @@ def test_every_tolerance_has_a_reason_evidence_and_a_width() -> None:
 
 def test_a_tolerance_that_no_run_needs_is_named() -> None:
     run = a_run()
-    exactly = Row(run.id, "", "", "", "", "", "", "", verdict="conforms", tolerated=0)
+    exactly = Row(run.id, "", "", "", "", "", "", "", verdict=Verdict.CONFORMS, tolerated=0)
     assert unneeded([exactly], [run], [NEAR]) == [NEAR]
     assert unneeded([dataclasses.replace(exactly, tolerated=3)], [run], [NEAR]) == []
     assert unneeded([exactly], [run], [dataclasses.replace(NEAR, engine="qnnpack")]) == []

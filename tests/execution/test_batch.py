@@ -18,6 +18,7 @@ from conformance.models import fx
 from conformance.results.findings.stages import Crashes
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.selection import Selection
 
 
@@ -66,7 +67,7 @@ def test_runs_in_a_row_have_the_results_that_they_have_alone() -> None:
 
 
 def conforming(one: Run) -> Row:
-    return Row(**describe(one), verdict="conforms")
+    return Row(**describe(one), verdict=Verdict.CONFORMS)
 
 
 def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:

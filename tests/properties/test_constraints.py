@@ -46,6 +46,7 @@ from conformance.repro.constraints import told
 from conformance.results.constraints import FIELDS, SIDES
 from conformance.results.ledger import Entry, load
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 BOUND = 2.0**-12
 SYMMETRIC = DTypeWithConstraints(torch.qint8, -127, 127, BOUND)
@@ -429,7 +430,17 @@ def row(pattern: str, variant: str, detail: str = "", **checks: str) -> Row:
     name = f"qnnpack/{pattern}/static-qint8/ptq/{variant}/constraints@qnnpack"
     checks = {"observed": "pass", "constraints": "pass", **checks}
     return Row(
-        name, "qnnpack", pattern, "static-qint8", "ptq", variant, "constraints", "qnnpack", "deviates", checks, detail
+        name,
+        "qnnpack",
+        pattern,
+        "static-qint8",
+        "ptq",
+        variant,
+        "constraints",
+        "qnnpack",
+        Verdict.DEVIATES,
+        checks,
+        detail,
     )
 
 

@@ -31,6 +31,7 @@ from conformance.properties.metamorphic import callables, relations
 from conformance.repro import metamorphic
 from conformance.repro.script import script
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
@@ -338,7 +339,7 @@ def test_a_script_tries_every_law_and_finds_nothing_where_they_hold(name: str, t
         for law in metamorphic.AGAIN
         if relu or law not in ("ReLU apart", "channels_last")
     )
-    row = Row(**describe(run(name)), verdict="deviates", checks={"stable": "fail"}, detail=f"stable: {said}")
+    row = Row(**describe(run(name)), verdict=Verdict.DEVIATES, checks={"stable": "fail"}, detail=f"stable: {said}")
     path = tmp_path / "script.py"
     path.write_text(script(run(name), row, None))
     done = subprocess.run([sys.executable, "-I", path], capture_output=True, text=True, check=False)

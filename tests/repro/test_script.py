@@ -25,6 +25,7 @@ from conformance.repro.script import BLOCKS, findings, operand_source, pattern_s
 from conformance.results.ledger import load
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -100,7 +101,7 @@ DETAILS = {
 def made(run: Run, check: str = "", detail: str = "") -> Row:
     """A row of a run that deviates in one check, or that crashes, or that conforms."""
     checks = dict.fromkeys(CHECKS, "pass") | ({check: "fail"} if check in CHECKS else {})
-    verdict = "crashes" if check == "crashes" else "deviates" if check else "conforms"
+    verdict = Verdict.CRASHES if check == "crashes" else Verdict.of(check)
     identity = describe(run)
     return Row(
         identity["id"], identity["backend"], identity["pattern"], identity["dtype_config"], identity["flow"],

@@ -31,6 +31,7 @@ from conformance.models.observers import observes, quantized_by, rewrite, show, 
 from conformance.properties.search import search
 from conformance.results.constraints import SIDES, UNENFORCED
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from .strategies import Target, Trial, around, observations, trials
 
@@ -264,7 +265,7 @@ def row(judge: Judge, run: Run) -> Row:
     checks = {c: fails if detail else "pass" if tried[c] else "skip" for c, detail in details.items()}
     return Row(
         **describe(run),
-        verdict="deviates" if "fail" in checks.values() else "conforms",
+        verdict=Verdict.of("fail" in checks.values()),
         checks=checks,
         detail="; ".join(f"{check}: {detail}" for check, detail in details.items() if detail),
         seconds=round(time.perf_counter() - start, 4),

@@ -31,6 +31,7 @@ from conformance.models.data import channels_last, fill
 from conformance.models.observers import is_observer
 from conformance.results.findings.stability import WritesToInput
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from . import transforms
@@ -349,7 +350,7 @@ def row(judge: Judge, run: Run) -> Row:
     results = {name: "fail" if name == failed else "pass" if n < reached else "skip" for n, name in enumerate(CHECKS)}
     return Row(
         **describe(run),
-        verdict="deviates" if failed else "conforms",
+        verdict=Verdict.of(failed),
         checks=results,
         detail=f"{failed}: {detail}" if failed else "",
         kernels=kernels,
