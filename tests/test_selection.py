@@ -17,7 +17,7 @@ from conformance.results.ledger import Host
 from conformance.selection import Selection
 
 
-def test_without_options_everything_that_the_registry_promises_is_selected() -> None:
+def test_without_options_every_promised_run_is_selected() -> None:
     selection = Selection()
     assert [one.name for one in selection.claims] == list(BACKENDS)
     every = [run.id for name in BACKENDS for run in runs(backend(name))]
@@ -25,7 +25,7 @@ def test_without_options_everything_that_the_registry_promises_is_selected() -> 
     assert {*every} - {run.id for run in selection.runs} == {run.id for run in selection.possible if not usual(run)}
 
 
-def test_runs_that_nobody_asked_for_are_counted() -> None:
+def test_runs_that_were_not_selected_by_name_are_counted() -> None:
     selection = Selection(backends=["qnnpack", "executorch"])
     left = len(selection.possible) - len(selection.runs)
     assert left > 1000
@@ -54,14 +54,14 @@ def test_backends_engines_and_globs_narrow_the_selection() -> None:
         (Selection(backends=["fbgemm"], backend_config="a:b"), "--backend and --backend-config exclude each other"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_one_line(selection: Selection, message: str) -> None:
+def test_an_unusable_option_is_an_error_of_one_line(selection: Selection, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         _ = selection.runs
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
 
 
-def test_another_config_is_selected_alone() -> None:
+def test_a_third_party_config_is_selected_alone() -> None:
     path = "torch.ao.quantization.backend_config.native:get_native_backend_config"
     selection = Selection(backend_config=path)
     assert {run.engine for run in selection.runs} == {"x86"}
@@ -81,13 +81,13 @@ def test_results_names_the_file_of_the_rows() -> None:
         (Selection(backends=["fbgemm"], globs=["fbgemm/nn.ReLU/*"]), "fbgemm-{}-selection.jsonl"),
     ],
 )
-def test_rows_go_into_the_reports_by_default_and_a_part_never_in_the_place_of_the_whole(
+def test_rows_go_to_the_reports_by_default_and_a_selection_has_a_file_of_its_own(
     selection: Selection, name: str
 ) -> None:
     assert selection.results_path == Path("reports/out") / name.format(platform.machine())
 
 
-def test_the_header_says_what_ran_with_what_and_where() -> None:
+def test_the_header_has_versions_host_and_selection() -> None:
     selection = Selection(backends=["fbgemm"], globs=["fbgemm/nn.ReLU/*"], isa_limit="avx2")
     selection.__dict__["unavailable"] = {"fbgemm": None, "x86": "not built"}
     header = selection.header()
@@ -105,11 +105,11 @@ def test_the_header_says_what_ran_with_what_and_where() -> None:
     }
 
 
-def test_the_host_is_what_the_ledger_is_held_against() -> None:
+def test_the_host_of_the_ledger_has_the_limited_instruction_set() -> None:
     assert Selection(isa_limit="avx2").host == Host(torch.__version__, platform.machine(), "avx2")
 
 
-def test_engines_are_probed_once_each_and_only_those_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_selected_engine_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(selection_module, "probe", lambda name: asked.append(name))
     selection = Selection(backends=["fbgemm"], globs=["fbgemm/nn.ReLU/*"])
@@ -144,12 +144,12 @@ def ledger(tmp_path: Path) -> Path:
         ({"backend_config": "torch.ao.quantization.backend_config.native:get_native_backend_config"}, []),
     ],
 )
-def test_entries_have_to_match_where_their_whole_backend_is_selected_or_is_no_backend(
+def test_entries_must_match_if_their_whole_backend_is_selected_or_unknown(
     options: dict[str, object], expected: list[str], ledger: Path
 ) -> None:
     selection = Selection(ledger=ledger, **options)  # type: ignore[arg-type]
     assert [entry.id for entry in selection.ledger_to_check] == expected
 
 
-def test_entries_are_held_against_every_promised_run_whatever_is_selected() -> None:
+def test_entries_are_matched_with_every_promised_run_whatever_is_selected() -> None:
     assert Selection(backends=["fbgemm"], engines=["x86"]).every_id == [run.id for run in Selection().possible]

@@ -64,7 +64,7 @@ def test_an_observer_of_another_dtype_is_caught_by_observed(number: int, message
         ),
     ],
 )
-def test_an_observer_with_a_code_too_few_is_caught_by_observed(name: str, observer: str, message: str) -> None:
+def test_an_observer_with_another_quant_max_is_caught_by_observed(name: str, observer: str, message: str) -> None:
     def narrower(graph: GraphModule) -> None:
         graph.get_submodule(observer).quant_max -= 1  # type: ignore[operator, assignment]
 

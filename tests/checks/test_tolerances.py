@@ -22,8 +22,8 @@ NEAR = Tolerance("*", "*", "a reason", "a script", steps=1)
 
 
 def a_run(engine: str = "fbgemm", pattern: str = "nn.Linear", profile: str = "exact") -> Run:
-    found = runs(backend("fbgemm"), [engine])
-    return next(run for run in found if run.claim.pattern == pattern and run.profile == profile)
+    candidates = runs(backend("fbgemm"), [engine])
+    return next(run for run in candidates if run.claim.pattern == pattern and run.profile == profile)
 
 
 def test_only_operators_in_the_table_are_tolerated() -> None:
@@ -34,7 +34,7 @@ def test_only_operators_in_the_table_are_tolerated() -> None:
     assert (EQUAL.steps, EQUAL.relative) == (0, 0.0)
 
 
-def test_what_is_not_dyadic_may_be_off_by_one_step_beside_a_tie() -> None:
+def test_normal_data_may_be_off_by_one_step_beside_a_tie() -> None:
     allowed = tolerance(a_run(profile="typical"))
     assert (allowed.steps, allowed.band, allowed.anywhere) == (1, TYPICAL_BAND, 0)
     assert NEAR.anywhere == tolerance(a_run(profile="typical"), [NEAR]).anywhere == 1
@@ -45,11 +45,11 @@ def test_recurrent_layers_round_values_about_one(operator: str) -> None:
     assert tolerance(a_run(pattern=operator)).magnitude == 1.0
 
 
-def test_recurrent_layers_round_values_about_the_state_they_begin_with() -> None:
+def test_recurrent_layers_round_values_about_their_initial_state() -> None:
     run = next(
-        one
-        for one in runs(backend("fbgemm"), ["fbgemm"])
-        if one.id.startswith("fbgemm/nn.GRU/dynamic-quint8/ptq/state/")
+        candidate
+        for candidate in runs(backend("fbgemm"), ["fbgemm"])
+        if candidate.id.startswith("fbgemm/nn.GRU/dynamic-quint8/ptq/state/")
     )
     assert tolerance(run).magnitude == (run.recipe.steps + 1) / 2 / 16
     assert run.variant is not None

@@ -37,7 +37,7 @@ class FakeEngine:
     ("name", "reason"),
     [("there", None), ("missing", "not built"), ("crashing", "SIGILL"), ("raising", "OSError: no such library")],
 )
-def test_an_engine_is_available_when_a_small_operation_has_run_on_it(
+def test_an_engine_is_available_if_a_small_operator_runs_on_it(
     name: str, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fake(name: str) -> FakeEngine:
@@ -49,7 +49,7 @@ def test_an_engine_is_available_when_a_small_operation_has_run_on_it(
     assert probe(name) == reason
 
 
-def test_an_engine_that_torch_was_built_without_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_torch_was_built_without_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = type(real_engine("fbgemm"))("mkl")  # type: ignore[call-arg]
     monkeypatch.setattr(availability, "engine", lambda name: missing)
     before = torch.backends.quantized.engine
@@ -57,7 +57,7 @@ def test_an_engine_that_torch_was_built_without_says_so(monkeypatch: pytest.Monk
     assert torch.backends.quantized.engine == before
 
 
-def test_an_engines_scope_ends_even_when_it_is_left_by_an_error() -> None:
+def test_the_scope_of_an_engine_ends_after_an_error() -> None:
     before = torch.backends.quantized.engine
     for name in set(torch.backends.quantized.supported_engines) & {"fbgemm", "onednn", "qnnpack", "x86"}:
         scope = real_engine(name).scope()

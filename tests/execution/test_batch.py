@@ -23,7 +23,7 @@ from conformance.selection import Selection
 
 
 def run(name: str) -> Run:
-    return next(one for one in Selection(globs=[name]).runs if one.id == name)
+    return next(case for case in Selection(globs=[name]).runs if case.id == name)
 
 
 RELU = "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@fbgemm"
@@ -50,28 +50,28 @@ def test_a_run_becomes_a_row_with_every_check() -> None:
     assert row.sqnr_db > 20
 
 
-def test_a_run_twice_becomes_the_same_row_but_for_its_seconds() -> None:
+def test_a_run_has_the_same_row_every_time_but_for_its_seconds() -> None:
     if real_engine("fbgemm").unavailable():
         pytest.skip("no fbgemm here")
     first, second = (rows_of(judge_runs([run(LINEAR)], lambda name: None))[0] for _ in range(2))
     assert {**first.to_json(), "seconds": 0} == {**second.to_json(), "seconds": 0}
 
 
-def test_runs_in_a_row_have_the_results_that_they_have_alone() -> None:
+def test_runs_of_a_batch_have_the_rows_that_they_have_alone() -> None:
     several = [run(LINEAR), run(LINEAR.replace("@fbgemm", "@x86")), run(RELU), run(LINEAR)]
-    if any(real_engine(one.engine).unavailable() for one in several):
+    if any(real_engine(case.engine).unavailable() for case in several):
         pytest.skip("no fbgemm here")
     together = rows_of(judge_runs(several, lambda name: None))
-    apart = [row for one in several for row in rows_of(judge_runs([one], lambda name: None))]
+    apart = [row for case in several for row in rows_of(judge_runs([case], lambda name: None))]
     assert [{**row.to_json(), "seconds": 0} for row in together] == [{**row.to_json(), "seconds": 0} for row in apart]
 
 
-def conforming(one: Run) -> Row:
-    return Row(**describe(one), verdict=Verdict.CONFORMS)
+def conforming(case: Run) -> Row:
+    return Row(**describe(case), verdict=Verdict.CONFORMS)
 
 
 def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judge, "judged", lambda self, one: (Evidence(one), conforming(one)))
+    monkeypatch.setattr(Judge, "judged", lambda self, case: (Evidence(case), conforming(case)))
     batch = [run(RELU), run(RELU.replace("@fbgemm", "@x86")), run(SIGMOID)]
     rows = rows_of(judge_runs(batch, {"x86": "not built"}.get))
     assert [(row.id, row.verdict, row.detail) for row in rows] == [
@@ -81,16 +81,16 @@ def test_an_engine_that_is_missing_gives_unavailable_rows_in_their_places(monkey
     ]
 
 
-def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(self: Judge, one: Run) -> tuple[Evidence, Row]:
+def test_a_death_is_a_row_and_an_exception_of_the_suite_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(self: Judge, case: Run) -> tuple[Evidence, Row]:
         import faulthandler
 
         faulthandler.disable()
-        if one.id == RELU:
+        if case.id == RELU:
             os.kill(os.getpid(), signal.SIGSEGV)
-        if one.id == SIGMOID:
+        if case.id == SIGMOID:
             raise LookupError("a bug of the suite")
-        return Evidence(one), conforming(one)
+        return Evidence(case), conforming(case)
 
     monkeypatch.setattr(Judge, "judged", judged)
     conforms, crashes, raised = judge_runs([run(LINEAR), run(RELU), run(SIGMOID)], lambda name: None)
@@ -104,7 +104,7 @@ def test_a_run_that_dies_crashes_and_one_on_which_the_suite_fails_is_our_fault(m
     assert "LookupError: a bug of the suite" in raised.traceback
 
 
-def test_a_claim_without_an_operator_in_the_tables_is_unavailable_and_says_where_to_add_it() -> None:
+def test_a_claim_of_an_unknown_operator_is_unavailable_and_names_the_folder_to_add_it_to() -> None:
     bare = run(RELU)
     lacking = Run(bare.backend, bare.claim, "ptq", None, "exact", "fbgemm")
     (row,) = rows_of(judge_runs([lacking], lambda name: None))
