@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from conformance.cases.runs import Run
     from conformance.goldens.regenerate import Made
     from conformance.goldens.store import Store
-    from conformance.reports.gathered import Gathered
+    from conformance.reports.load import Report
     from conformance.results.ledger import Entry
 
 LISTED = 10
@@ -142,7 +142,7 @@ def _add_reports(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _bench(commands: "argparse._SubParsersAction[Any]") -> None:
     """The commands that show timings, which reports have."""
-    from conformance.reports.bench import add
+    from conformance.reports.cli import add
 
     add(commands)
 
@@ -247,11 +247,12 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
         limit_isa(arguments.isa)
     run = find(arguments.run, arguments.backend_config)
     from conformance.engines.availability import probe
+    from conformance.results.profiles import PROFILES
 
     reason: str | None
     if run.variant is None:
         reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
-    elif run.profile == "constraints":  # which torch enforces, whatever the engine
+    elif not PROFILES[run.profile].needs_engine:
         reason = None
     else:
         reason = probe(run.engine)
@@ -304,14 +305,14 @@ def constraints_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _gathered(arguments: argparse.Namespace) -> "Gathered":
+def _gathered(arguments: argparse.Namespace) -> "Report":
     """The rows files that are asked for, with the ledger."""
     from pathlib import Path
 
     from conformance.paths import KNOWN
-    from conformance.reports.gathered import Gathered
+    from conformance.reports.load import Report
 
-    return Gathered([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
+    return Report([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
 
 
 def report_command(arguments: argparse.Namespace) -> int:
@@ -356,7 +357,7 @@ def ci_badge_command(arguments: argparse.Namespace) -> int:
 def merge_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from conformance.reports.merging import merge
+    from conformance.reports.merge import merge
 
     parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
     print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
@@ -366,7 +367,7 @@ def merge_command(arguments: argparse.Namespace) -> int:
 def diff_command(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from conformance.reports.difference import FORMATS, compare
+    from conformance.reports.diff import FORMATS, compare
 
     found = compare(Path(arguments.before), Path(arguments.after))
     for line in FORMATS[arguments.format](found):

@@ -1,23 +1,25 @@
-"""The lines that close an invocation, from its rows."""
+"""The summary at the end of an invocation, rendered from its rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from conformance.checks.tolerances import Tolerance
-from conformance.results.rows import VERDICTS, Row, Writer, repro_command, worst
+from conformance.results.rows import Row, Writer, repro_command
+from conformance.results.verdicts import IN_ORDER, Verdict
 
 SHOWN = 20
-"""New deviations shown; the rows file has all of them."""
+"""Maximum number of new deviations shown; the rows file has all of them."""
 
 
 def elements(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield, for every engine and profile, how the elements that numerics compared outside of the ledger came out."""
+    """Yield for every engine and profile the shares of equal and different elements, as `numerics` compared them. Runs in the
+    ledger do not count."""
     rows = [row for row in rows if row.known is None and row.total]
     for engine, profile in sorted({(row.engine, row.profile) for row in rows}):
-        mine = [row for row in rows if (row.engine, row.profile) == (engine, profile)]
+        group = [row for row in rows if (row.engine, row.profile) == (engine, profile)]
         total, wrong, tied, near = (
-            sum(getattr(row, name) or 0 for row in mine) for name in ("total", "mismatched", "ties", "tolerated")
+            sum(getattr(row, name) or 0 for row in group) for name in ("total", "mismatched", "ties", "tolerated")
         )
         equal = total - wrong - tied - near
         parts = {"equal": equal, "tied": tied, "within a tolerance": near, "wrong": wrong}
@@ -25,10 +27,10 @@ def elements(rows: Iterable[Row]) -> Iterator[str]:
         yield f"{engine} {profile}: {total} elements compared outside the ledger: {shares}"
 
 
-def counted(verdicts: Iterable[str]) -> str:
-    """How many there are of each verdict."""
+def counted(verdicts: Iterable[Verdict]) -> str:
+    """The number of each verdict, in words."""
     counts = Counter(verdicts)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in IN_ORDER if counts[verdict])
 
 
 def lines(
@@ -37,18 +39,20 @@ def lines(
     unneeded: Sequence[Tolerance] = (),
     not_asked_for: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Yield claims and runs by verdict and elements for every engine, how many more runs an engine has if asked, what is new
-    with the command that reproduces it, and the tolerances that nothing needs.
+    """Yield the lines of the summary.
+
+    For every engine its claims and runs by verdict, the runs that were left out because they have to be selected by name, and
+    the elements compared; then tolerances that no run needs, and new deviations with the commands that reproduce them.
     """
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
-        mine = [row for row in rows if row.engine == engine]
-        claims: dict[str, list[Row]] = {}
-        for row in mine:
-            claims.setdefault(row.claim, []).append(row)
-        known = sum(row.known is not None for row in mine)
-        yield f"{engine}: {len(claims)} claims: {counted(map(worst, claims.values()))}"
-        yield f"{engine}: {len(mine)} runs: {counted(row.verdict for row in mine)}; {known} in the ledger"
+        of_engine = [row for row in rows if row.engine == engine]
+        claims: dict[str, list[Verdict]] = {}
+        for row in of_engine:
+            claims.setdefault(row.claim, []).append(row.verdict)
+        known = sum(row.known is not None for row in of_engine)
+        yield f"{engine}: {len(claims)} claims: {counted(map(Verdict.worst, claims.values()))}"
+        yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"
     for engine, count in not_asked_for.items():
         yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"
     yield from elements(rows)
@@ -59,13 +63,13 @@ def lines(
         yield f"     {repro_command(row.id)}"
     if len(unexpected) > SHOWN:
         yield f"… and {len(unexpected) - SHOWN} more in the rows file"
-    if rows and all(row.verdict == "unavailable" for row in rows):
+    if rows and not any(row.verdict.executed for row in rows):
         yield f"nothing was executed: {rows[0].detail}"
     yield f"rows: {writer.path}"
 
 
 def drawn(searches: Sequence[Sequence[int]]) -> str:
-    """The line that closes searches, from what each counted: cases tried, those without a certain answer, those new."""
+    """The summary of searches, from three counts of each: cases tried, cases without a certain answer, and new deviations."""
     tried, beyond, new = map(sum, zip(*searches, strict=True))
     return (
         f"{tried} drawn cases tried in {len(searches)} searches: {new} new; "

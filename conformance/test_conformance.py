@@ -8,15 +8,15 @@ from torch.ao.quantization import backend_config as torch_configs
 
 from conformance.configs.parity import drift
 from conformance.configs.registry import Backend
-from conformance.results.ledger import Entry, Verdict
-from conformance.results.profiles import CASES
+from conformance.results.ledger import Entry, Expectation
+from conformance.results.profiles import profile_names
 from conformance.results.rows import Row, repro_command
 
-PROFILES = CASES
+PROFILES = profile_names("case")
 """Profiles of the runs that this module takes."""
 
 
-def hold(row: Row, held: Verdict) -> None:
+def hold(row: Row, held: Expectation) -> None:
     """Pass a run that conforms, and xfail one that deviates exactly as the ledger says."""
     if row.verdict == "unavailable":
         pytest.skip(row.detail)
@@ -26,7 +26,7 @@ def hold(row: Row, held: Verdict) -> None:
         pytest.xfail(f"{held.known}: {held.entries[0].reason}")
 
 
-def test_run(verdict: tuple[Row, Verdict]) -> None:
+def test_run(verdict: tuple[Row, Expectation]) -> None:
     """A run conforms, or deviates exactly as the ledger says."""
     hold(*verdict)
 

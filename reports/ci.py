@@ -1,29 +1,31 @@
-"""What continuous integration shows of rows files: a job summary, annotations, and a badge."""
+"""Output for continuous integration: a job summary, annotations, and a badge."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from conformance.markdown import code, escaped, plain
 from conformance.results.rows import repro_command
+from conformance.results.verdicts import Verdict
 
-from .findings import count, first, new_runs, standings
-from .gathered import Gathered, Result
+from .findings import count, first, new_runs, tallies
+from .load import Report, Result
 
 SUMMARY_BYTES = 1024 * 1024
-"""What GitHub takes of a step's summary; of a longer one it shows nothing."""
+"""Maximum size of a step's summary on GitHub, which shows nothing of a longer one."""
 ANNOTATIONS = 10
-"""What GitHub shows of the errors of one step."""
+"""Number of errors that GitHub shows for one step."""
 
 
-def summary(gathered: Gathered, most: int = SUMMARY_BYTES) -> str:
-    """A job summary in markdown of no more than `most` bytes: totals, what is new, then what the ledger knows."""
-    new = gathered.new
-    lines = ["# Conformance", "", *standings(gathered), ""]
+def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
+    """A job summary in markdown of at most `most` bytes: totals, new deviations, then known ones."""
+    new = report.new
+    lines = ["# Conformance", "", *tallies(report), ""]
     lines += (
         [f"## {count(len(new), 'run')} not as the ledger says", ""] if new else ["All runs are as the ledger says.", ""]
     )
-    lines += [*_reproducible(gathered, new), ""]
-    lines += _known(gathered)
+    lines += [*_reproducible(report, new), ""]
+    lines += _known(report)
     note = "\n… and {} lines more: the rows files have everything.\n"
     if sum(len(line.encode()) + 1 for line in lines) <= most:
         return "\n".join(lines) + "\n"
@@ -31,45 +33,45 @@ def summary(gathered: Gathered, most: int = SUMMARY_BYTES) -> str:
     return "\n".join(kept) + "\n" + note.format(left)
 
 
-def _reproducible(gathered: Gathered, new: list[Result]) -> Iterator[str]:
-    for line, result in zip(new_runs(gathered, new), new, strict=True):
+def _reproducible(report: Report, new: list[Result]) -> Iterator[str]:
+    for line, result in zip(new_runs(report, new), new, strict=True):
         yield line
         if result.row.failed:
             yield f"  {code(repro_command(result.row.id))}"
 
 
-def _known(gathered: Gathered) -> Iterator[str]:
-    """What deviates as the ledger says, by entry."""
+def _known(report: Report) -> Iterator[str]:
+    """Yield the known deviations by entry."""
     by_entry: dict[str, list[Result]] = {}
-    for result in gathered.results:
-        if not result.new and result.held.known:
-            by_entry.setdefault(result.held.known, []).append(result)
+    for result in report.results:
+        if not result.new and result.expectation.known:
+            by_entry.setdefault(result.expectation.known, []).append(result)
     if not by_entry:
         return
     yield f"## {count(sum(map(len, by_entry.values())), 'run')} as the ledger says"
     yield ""
     for name, results in sorted(by_entry.items(), key=lambda item: -len(item[1])):
-        yield f"- {code(name)}, {count(len(results), 'run')}: {escaped(results[0].held.entries[0].reason)}"
+        yield f"- {code(name)}, {count(len(results), 'run')}: {escaped(results[0].expectation.entries[0].reason)}"
     for name, results in sorted(by_entry.items()):
         yield ""
         yield f"### {escaped(name)}"
         yield ""
         for result in results:
-            yield f"- {code(result.row.id)} ({escaped(gathered.labels[result.column.environment])})"
+            yield f"- {code(result.row.id)} ({escaped(report.labels[result.column.environment])})"
 
 
-def annotations(gathered: Gathered) -> Iterator[str]:
-    """Workflow commands that show what is new beside a run of GitHub Actions."""
-    for result in gathered.new[:ANNOTATIONS]:
-        where = gathered.labels[result.column.environment]
-        said = f"{result.held.message or result.row.detail} ({where}). Reproduce: {repro_command(result.row.id)}"
-        yield f"::error title={_property(result.row.id)}::{_data(said)}"
-    if len(gathered.new) > ANNOTATIONS:
-        yield f"::notice::and {len(gathered.new) - ANNOTATIONS} more: the job summary has all"
+def annotations(report: Report) -> Iterator[str]:
+    """Yield workflow commands that annotate a run of GitHub Actions with the new deviations."""
+    for result in report.new[:ANNOTATIONS]:
+        where = report.labels[result.column.environment]
+        message = f"{result.message} ({where}). Reproduce: {repro_command(result.row.id)}"
+        yield f"::error title={_property(result.row.id)}::{_data(message)}"
+    if len(report.new) > ANNOTATIONS:
+        yield f"::notice::and {len(report.new) - ANNOTATIONS} more: the job summary has all"
 
 
 def _data(value: str) -> str:
-    """Text as the message of a workflow command, which ends with its line."""
+    """Text escaped as the message of a workflow command, which is one line."""
     return plain(value).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -77,15 +79,15 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def badge(gathered: Gathered) -> dict[str, Any]:
-    """What shields.io's endpoint badge takes (https://shields.io/badges/endpoint-badge)."""
-    verdicts = [one.verdicts for one in gathered.standings.values()]
-    kept = sum(one["conforms"] for one in verdicts)
-    executed = sum(sum(one.values()) - one["unavailable"] for one in verdicts)
+def badge(report: Report) -> dict[str, Any]:
+    """Data of a shields.io endpoint badge (https://shields.io/badges/endpoint-badge)."""
+    verdicts: Counter[Verdict] = sum((Counter(tally.verdicts) for tally in report.tallies.values()), Counter())
+    kept = verdicts[Verdict.CONFORMS]
+    executed = sum(number for verdict, number in verdicts.items() if verdict.executed)
     if not executed:
         message, color = "nothing executed", "lightgrey"
-    elif gathered.new:
-        message, color = f"{kept} of {executed} claims kept, {len(gathered.new)} runs new", "red"
+    elif report.new:
+        message, color = f"{kept} of {executed} claims kept, {len(report.new)} runs new", "red"
     else:
         message, color = f"{kept} of {executed} claims kept", "brightgreen" if kept == executed else "green"
     return {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}

@@ -1,7 +1,6 @@
-"""Timings as pytest-benchmark's own JSON, and from it: what stands there beside its figures is a timing, word for word."""
+"""Export of timings as pytest-benchmark's JSON, and import from it. `extra_info` of each benchmark is the whole timing."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,30 +11,28 @@ from pytest_benchmark.stats import Stats
 
 from conformance.bench.results import HEADER, Timing, TimingsFile, Writer, timing_of
 from conformance.errors import UsageError
+from conformance.results.jsonl import opened, parse, replacing
 
 
 def exported(file: TimingsFile) -> dict[str, Any]:
-    """What pytest-benchmark saves: a benchmark for each pass, with its rounds as data."""
+    """The JSON that pytest-benchmark saves: a benchmark for each pass, with its rounds as data."""
     head = file.header
     cpu = {"brand_raw": head["cpu"], "count": head["cores"]}
     return {
         "machine_info": {"machine": head["arch"], "python_version": head["python"], "cpu": cpu, HEADER: dict(head)},
         "commit_info": {"id": head["git"] or "unversioned"},
-        "benchmarks": [_benchmark(one) for one in file.timings],
+        "benchmarks": [_benchmark(timing) for timing in file.timings],
         "datetime": file.finished,
         "version": __version__,
     }
 
 
 def save(file: TimingsFile, out: Path) -> None:
-    """Write what pytest-benchmark saves. Raises UsageError if it cannot be written."""
-    aside = out.with_name(f"{out.name}.{os.getpid()}")
-    try:
+    """Write timings as pytest-benchmark saves them. Raises UsageError if the file cannot be written."""
+    with opened(out, "-o"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps(exported(file)), encoding="utf-8")
-        aside.replace(out)
-    except OSError as error:
-        raise UsageError(f"-o {out}: {error.strerror}: name a file that can be written") from error
+        with replacing(out) as beside:
+            beside.write_text(json.dumps(exported(file)), encoding="utf-8")
 
 
 def _benchmark(timing: Timing) -> dict[str, Any]:
@@ -56,16 +53,15 @@ def _benchmark(timing: Timing) -> dict[str, Any]:
 
 
 def imported(path: Path, to: Path) -> None:
-    """Write the file of timings that a JSON of pytest-benchmark was made from.
+    """Write the file of timings that a JSON file of pytest-benchmark was exported from.
 
-    Raises UsageError naming the file if it is no such JSON, or one of other benchmarks.
+    Raises UsageError naming the JSON file if it is damaged or of other benchmarks.
     """
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        with opened(path):
+            saved = parse(path.read_text(encoding="utf-8"))
         benchmarks, machine, finished = saved["benchmarks"], saved["machine_info"], saved["datetime"]
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{path}: not what pytest-benchmark saves with --benchmark-json, or damaged: {error}"
         ) from error
@@ -73,17 +69,17 @@ def imported(path: Path, to: Path) -> None:
         raise UsageError(
             f"{path}: benchmarks of something else: its machine_info has no {HEADER!r}, which this suite adds"
         )
-    found = [_timing(path, one) for one in benchmarks]
+    timings = [_timing(path, benchmark) for benchmark in benchmarks]
     head = {name: value for name, value in machine[HEADER].items() if name != "schema"}
     writer = Writer(to, head)
-    for one in found:
-        writer.add(one)
+    for timing in timings:
+        writer.add(timing)
     writer.finish(finished)
 
 
 def _timing(path: Path, benchmark: Mapping[str, Any]) -> Timing:
     try:
         return timing_of(benchmark["extra_info"])
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         name = benchmark.get("name") if isinstance(benchmark, dict) else benchmark
         raise UsageError(f"{path}: {name}: no timing of this suite, or damaged: {error}") from error

@@ -1,14 +1,15 @@
-"""What is known to deviate and what is new, grouped by cause, as data and as markdown."""
+"""Known deviations grouped by cause, and new ones, as data and as markdown."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.markdown import code, escaped, fenced
 from conformance.results.ledger import Entry
 from conformance.results.rows import repro_command
+from conformance.results.verdicts import IN_ORDER
 
-from .gathered import Column, Gathered, Result
+from .load import Column, Report, Result
 
 AREAS = {
     "matched": "Promised, but it cannot occur or changes nothing",
@@ -21,49 +22,49 @@ AREAS = {
     "stable": "Results that depend on what must not matter",
     "crashes": "Kernels that end the process",
 }
-"""What goes wrong, by the first check that fails."""
+"""Titles of areas, by the first check that fails."""
 SHOWN_NEW = 50
-"""New deviations that the page has in full."""
+"""Maximum number of new deviations in the document."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """An entry of the ledger with the runs that show it."""
+class EntryRuns:
+    """An entry of the ledger and the runs that show it."""
 
     entry: Entry
     results: tuple[Result, ...]
 
     @property
     def columns(self) -> dict[Column, int]:
-        """How many runs of each column show it."""
+        """Number of runs by column."""
         return dict(Counter(result.column for result in self.results))
 
     @property
     def example(self) -> Result | None:
-        """The run that says it in the fewest words, one with a reproduction before others."""
-        return min(self.results, key=_plainness, default=None)
+        """The run with the shortest detail, one with a reproduction if there is any."""
+        return min(self.results, key=_brevity, default=None)
 
 
-def _plainness(result: Result) -> tuple[object, ...]:
+def _brevity(result: Result) -> tuple[object, ...]:
     row, details = result.row, result.details
     return details is None or not details.reproduction, len(row.failed), len(row.detail), row.id
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Entries that have the same reason."""
+    """Entries with the same reason."""
 
     reason: str
-    findings: tuple[Finding, ...]
+    entries: tuple[EntryRuns, ...]
 
     @property
     def runs(self) -> int:
-        return sum(len(finding.results) for finding in self.findings)
+        return sum(len(entry.results) for entry in self.entries)
 
 
 @dataclass(frozen=True)
 class Area:
-    """The causes of one kind."""
+    """Causes with the same first failing check."""
 
     check: str
     title: str
@@ -74,43 +75,45 @@ class Area:
         return sum(cause.runs for cause in self.causes)
 
 
-def areas(gathered: Gathered) -> list[Area]:
-    """Every entry of the ledger by area and cause, those with most runs first; entries that no run shows come last."""
-    shown: dict[str, list[Result]] = {entry.id: [] for entry in gathered.entries}
-    for result in gathered.results:
-        for entry in result.held.entries:
+def areas(report: Report) -> list[Area]:
+    """Every entry of the ledger by area and cause, sorted by number of runs, the greatest first."""
+    shown: dict[str, list[Result]] = {entry.id: [] for entry in report.entries}
+    for result in report.results:
+        for entry in result.expectation.entries:
             if entry.check & result.row.failed:
                 shown[entry.id].append(result)
-    by_area: dict[str, dict[str, list[Finding]]] = {check: {} for check in AREAS}
-    for entry in gathered.entries:
+    by_area: dict[str, dict[str, list[EntryRuns]]] = {check: {} for check in AREAS}
+    for entry in report.entries:
         area = next(check for check in AREAS if check in entry.check)
-        by_area[area].setdefault(entry.reason, []).append(Finding(entry, tuple(shown[entry.id])))
-    found = (
-        Area(check, AREAS[check], tuple(sorted((Cause(r, tuple(f)) for r, f in causes.items()), key=lambda c: -c.runs)))
-        for check, causes in by_area.items()
-        if causes
-    )
-    return [*found]
+        by_area[area].setdefault(entry.reason, []).append(EntryRuns(entry, tuple(shown[entry.id])))
+    return [_area(check, by_reason) for check, by_reason in by_area.items() if by_reason]
+
+
+def _area(check: str, by_reason: Mapping[str, Sequence[EntryRuns]]) -> Area:
+    causes = [Cause(reason, tuple(entries)) for reason, entries in by_reason.items()]
+    return Area(check, AREAS[check], tuple(sorted(causes, key=lambda cause: -cause.runs)))
 
 
 def link(upstream: str) -> str:
-    """The address of what an entry names as upstream; empty if it is not reported."""
+    """URL of an entry's upstream issue, or an empty text if it is unreported."""
     project, _, number = upstream.partition("#")
     return f"https://github.com/{project}/issues/{number}" if number else ""
 
 
-def count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def count(number: int, noun: str) -> str:
+    """A number with a noun, in the plural unless the number is one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def document(gathered: Gathered) -> Iterator[str]:
-    """The findings as markdown: where it ran, what is new, then every cause with an example and its reproduction."""
+def document(report: Report) -> Iterator[str]:
+    """Yield the document in markdown: claims by environment, new deviations, then every cause with an example and its
+    reproduction."""
     yield "# Findings"
     yield ""
-    yield from standings(gathered)
+    yield from tallies(report)
     yield ""
-    yield from _new(gathered)
-    every = areas(gathered)
+    yield from _new(report)
+    every = areas(report)
     for area in every:
         if not area.runs:
             continue
@@ -118,8 +121,8 @@ def document(gathered: Gathered) -> Iterator[str]:
         yield ""
         for cause in area.causes:
             if cause.runs:
-                yield from _cause(gathered, cause)
-    unseen = [f.entry.id for area in every for cause in area.causes for f in cause.findings if not f.results]
+                yield from _cause(report, cause)
+    unseen = [shown.entry.id for area in every for cause in area.causes for shown in cause.entries if not shown.results]
     if unseen:
         yield "## In the ledger, not in these rows"
         yield ""
@@ -127,46 +130,46 @@ def document(gathered: Gathered) -> Iterator[str]:
         yield ""
 
 
-def standings(gathered: Gathered) -> Iterator[str]:
-    """The table of claims by backend, engine and environment."""
+def tallies(report: Report) -> Iterator[str]:
+    """Yield the table of claims by backend, engine and environment."""
     yield "| config | engine | environment | torch | claims | kept | deviating | crashing | unavailable | new runs |"
     yield "| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: |"
-    for column, one in gathered.standings.items():
-        counted = (one.verdicts[verdict] for verdict in ("conforms", "deviates", "crashes", "unavailable"))
-        texts = column.backend, column.engine, gathered.labels[column.environment], column.environment.torch
-        yield f"| {' | '.join([*map(escaped, texts), *map(str, (one.claims, *counted, one.new))])} |"
+    for column, counts in report.tallies.items():
+        by_verdict = (counts.verdicts[verdict] for verdict in IN_ORDER)
+        texts = column.backend, column.engine, report.labels[column.environment], column.environment.torch
+        yield f"| {' | '.join([*map(escaped, texts), *map(str, (counts.claims, *by_verdict, counts.new))])} |"
 
 
-def _new(gathered: Gathered) -> Iterator[str]:
-    if not gathered.new:
+def _new(report: Report) -> Iterator[str]:
+    if not report.new:
         return
-    yield f"## New: {count(len(gathered.new), 'run')} not as the ledger says"
+    yield f"## New: {count(len(report.new), 'run')} not as the ledger says"
     yield ""
-    yield from new_runs(gathered, gathered.new[:SHOWN_NEW])
-    if len(gathered.new) > SHOWN_NEW:
-        yield f"- … and {len(gathered.new) - SHOWN_NEW} more"
+    yield from new_runs(report, report.new[:SHOWN_NEW])
+    if len(report.new) > SHOWN_NEW:
+        yield f"- … and {len(report.new) - SHOWN_NEW} more"
     yield ""
 
 
-def new_runs(gathered: Gathered, results: Iterable[Result]) -> Iterator[str]:
-    """A list of runs that are not as the ledger says, and what is said of them."""
+def new_runs(report: Report, results: Iterable[Result]) -> Iterator[str]:
+    """Yield a list of runs that the ledger does not expect, each with its environment and message."""
     for result in results:
-        where = gathered.labels[result.column.environment]
-        yield f"- {code(result.row.id)} ({escaped(where)}): {escaped(result.held.message or result.row.detail)}"
+        where = report.labels[result.column.environment]
+        yield f"- {code(result.row.id)} ({escaped(where)}): {escaped(result.message)}"
 
 
-def _cause(gathered: Gathered, cause: Cause) -> Iterator[str]:
-    shown = [finding for finding in cause.findings if finding.results]
+def _cause(report: Report, cause: Cause) -> Iterator[str]:
+    shown = [entry for entry in cause.entries if entry.results]
     yield f"### {escaped(cause.reason)}"
     yield ""
-    for finding in shown:
-        entry = finding.entry
+    for entry_runs in shown:
+        entry = entry_runs.entry
         upstream = f"[{escaped(entry.upstream)}]({link(entry.upstream)})" if link(entry.upstream) else "unreported"
         when = "".join(f", where {name} is {code(value)}" for name, value in entry.when.items())
-        said = f"{', '.join(sorted(entry.check))}{when}; upstream: {upstream}"
-        yield f"- {code(entry.id)}: {said}. {_where(gathered, finding)}."
+        checks = ", ".join(sorted(entry.check))
+        yield f"- {code(entry.id)}: {checks}{when}; upstream: {upstream}. {_where(report, entry_runs)}."
     yield ""
-    example = min((finding.example for finding in shown if finding.example), key=_plainness)
+    example = min((entry_runs.example for entry_runs in shown if entry_runs.example), key=_brevity)
     yield f"> {escaped(example.row.detail)}"
     yield ""
     if example.details is not None and example.details.reproduction:
@@ -180,16 +183,16 @@ def _cause(gathered: Gathered, cause: Cause) -> Iterator[str]:
     yield ""
 
 
-def _where(gathered: Gathered, finding: Finding) -> str:
+def _where(report: Report, entry_runs: EntryRuns) -> str:
     parts = (
-        f"{escaped(column.name)} on {escaped(gathered.labels[column.environment])}: {number}"
-        for column, number in finding.columns.items()
+        f"{escaped(column.name)} on {escaped(report.labels[column.environment])}: {number}"
+        for column, number in entry_runs.columns.items()
     )
-    return f"{count(len(finding.results), 'run')} ({'; '.join(parts)})"
+    return f"{count(len(entry_runs.results), 'run')} ({'; '.join(parts)})"
 
 
 def first(lines: Sequence[str], most: int) -> tuple[list[str], int]:
-    """As many lines as fit into a number of bytes of UTF-8, and how many are left."""
+    """The first lines that fit into `most` bytes of UTF-8, and the number of lines that do not."""
     taken = size = 0
     for line in lines:
         size += len(line.encode()) + 1

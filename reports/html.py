@@ -1,7 +1,7 @@
 """The HTML report: a folder that opens from disk and loads nothing from elsewhere.
 
-What every run came to is one script of columns, which the map filters; what there is to see of a run is in one compressed
-script for each pattern, loaded when it is opened, because a page from disk cannot fetch.
+The outcomes of all runs are one script of columns, which the map filters. The diagnostics of runs are in one compressed
+script for each pattern, loaded when a run is opened: a script, because a page opened from disk cannot fetch.
 """
 
 import base64
@@ -24,52 +24,51 @@ from conformance.progress import progress
 from conformance.reports import constraints
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.profiles import CHECKS
-from conformance.results.rows import VERDICTS, Row, repro_command
+from conformance.results.rows import Row, repro_command
+from conformance.results.verdicts import IN_ORDER, Verdict
 
 from . import findings
-from .gathered import Gathered, Result, family
+from .load import Report, Result, family
 
 HERE = Path(__file__).parent
 MARK = "conformance-report"
-"""The file that tells a report from a folder of somebody's own."""
+"""Name of the file that identifies a folder as a report, which may be replaced."""
 FAILURES = (*CHECKS, "crashes")
 FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict", "failed", "known", "flags")
-"""What the map knows of each run, as numbers."""
+"""Columns of the map's data, all numbers."""
 NEW, DIFFERS, SEEN = 1, 2, 4
-"""Bits of a run's flags: not as the ledger says, other on another column, with details."""
+"""Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
 PAGES = {
     "index": "Map",
     "findings": "Findings",
     "constraints": "Constraints",
     "environments": "Environments",
 }
-SYMBOLS = {"conforms": "✓", "deviates": "✗", "crashes": "‼", "unavailable": "–"}
-WORDS = {"conforms": "kept", "deviates": "deviating", "crashes": "crashing", "unavailable": "unavailable"}
-"""What a claim is whose runs have a verdict."""
 
 
-def write(gathered: Gathered, folder: Path) -> Path:
-    """Write the report into a folder, in the place of an earlier one, and return its first page.
+def write(report: Report, folder: Path) -> Path:
+    """Write the report into a folder and return its first page. Replaces an earlier report.
 
-    Raises UsageError for a folder that holds something else.
+    Raises UsageError for a folder with other content.
     """
-    with taken(folder):
+    with page_folder(folder):
         shutil.rmtree(folder / "data", ignore_errors=True)
         (folder / "data").mkdir()
-        _data(gathered, folder / "data")
-        for name, text in pages(gathered).items():
+        _data(report, folder / "data")
+        for name, text in pages(report).items():
             (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return folder / "index.html"
 
 
 @contextmanager
-def taken(folder: Path) -> Iterator[None]:
-    """A folder for pages, with what they all load. Raises UsageError if it holds something else or cannot be written."""
+def page_folder(folder: Path) -> Iterator[None]:
+    """Prepare a folder for pages, with the assets that they load. Raises UsageError if it has other content or cannot be
+    written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARK).exists():
             raise UsageError(f"-o {folder}: not empty, and no report: name another folder")
-        (folder / MARK).write_text("what is here may be replaced\n")
+        (folder / MARK).write_text("This folder is a report: writing another report replaces it.\n")
         shutil.rmtree(folder / "assets", ignore_errors=True)
         shutil.copytree(HERE / "static", folder / "assets")
         shutil.copytree(HERE / "vendor", folder / "assets" / "vendor")
@@ -79,7 +78,7 @@ def taken(folder: Path) -> Iterator[None]:
 
 
 def templates() -> Environment:
-    """What renders templates: all values are escaped, and a name that is missing is an error."""
+    """The environment of the templates. Values are escaped; a missing name is an error."""
     return Environment(
         loader=PackageLoader(__package__, "templates"),
         autoescape=True,
@@ -90,25 +89,25 @@ def templates() -> Environment:
     )
 
 
-def pages(gathered: Gathered) -> dict[str, str]:
-    """The pages by name."""
+def pages(report: Report) -> dict[str, str]:
+    """The text of the pages by name."""
     jinja = templates()
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
-    jinja.globals |= {"pages": PAGES, "symbols": SYMBOLS, "words": WORDS, "command": repro_command, "bar": bar}
+    jinja.globals |= {"pages": PAGES, "command": repro_command, "bar": bar}
     contexts: dict[str, dict[str, Any]] = {
         "index": {"textures": {"deviates": "stripes", "crashes": "dots"}},
-        "findings": {"areas": findings.areas(gathered)},
-        "constraints": _constraints(gathered),
+        "findings": {"areas": findings.areas(report)},
+        "constraints": _constraints(report),
         "environments": {"goldens": goldens()},
     }
     return {
-        name: jinja.get_template(f"{name}.html.j2").render(gathered=gathered, page=name, **context)
+        name: jinja.get_template(f"{name}.html.j2").render(report=report, page=name, **context)
         for name, context in contexts.items()
     }
 
 
 def codes(text: str) -> Markup:
-    """Text with what stands between backticks as code."""
+    """Text with backticks rendered as code elements."""
     pieces = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece) for number, piece in enumerate(pieces)
@@ -116,14 +115,14 @@ def codes(text: str) -> Markup:
 
 
 def visible(value: Any) -> Any:
-    """A value with the control characters of its texts made visible, but for the ends of lines."""
+    """A value whose texts have visible control characters, except line ends."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else "\n".join(map(plain, value.split("\n")))
     if isinstance(value, Mapping):
-        return {visible(key): visible(one) for key, one in value.items()}
-    return [visible(one) for one in value] if isinstance(value, list | tuple) else value
+        return {visible(key): visible(item) for key, item in value.items()}
+    return [visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
@@ -137,30 +136,29 @@ def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
     return parts
 
 
-def _constraints(gathered: Gathered) -> dict[str, Any]:
-    rows = [result.row for result in gathered.results if result.row.profile == "constraints"]
+def _constraints(report: Report) -> dict[str, Any]:
+    rows = [result.row for result in report.results]
     return {
         "documented": DOCUMENTED,
         "head": constraints.HEAD,
-        "cells": [*constraints.cells(rows, gathered.entries)],
-        "gaps": [*constraints.gaps(rows, gathered.entries)],
+        "cells": [*constraints.cells(rows, report.entries)],
+        "gaps": [*constraints.gaps(rows, report.entries)],
     }
 
 
 def goldens() -> list[tuple[str, int, int, int]]:
-    """Of every pattern with stored goldens: how many, their elements, and how many of those lie at a tie."""
+    """Every pattern with stored goldens: its name, the number of goldens, of elements, and of elements at a tie."""
     counts: dict[str, list[int]] = {}
     manifest = json.loads((GOLDEN / "MANIFEST.json").read_text(encoding="utf-8"))["goldens"]
     for name, entry in manifest.items():
-        one = counts.setdefault(name.partition("/")[0], [0, 0, 0])
-        one[0] += 1
-        one[1] += entry["elements"]
-        one[2] += entry["ties"]
+        pattern_counts = counts.setdefault(name.partition("/")[0], [0, 0, 0])
+        for at, number in enumerate((1, entry["elements"], entry["ties"])):
+            pattern_counts[at] += number
     return [(name, *numbers) for name, numbers in sorted(counts.items())]  # type: ignore[misc]
 
 
 class Numbered:
-    """Values in the order in which they come, each once."""
+    """Distinct values, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -172,33 +170,34 @@ class Numbered:
         return iter(self._numbers)
 
 
-def outcome(row: Row) -> tuple[str, frozenset[str]]:
+def outcome(row: Row) -> tuple[Verdict, frozenset[str]]:
+    """The verdict and the failed checks of a run."""
     return row.verdict, row.failed
 
 
 def differing(results: Iterable[Result]) -> set[str]:
-    """The cases, by what is left of their ids without backend and engine, that came out differently somewhere."""
-    seen: dict[str, set[tuple[str, frozenset[str]]]] = {}
+    """Cases, as `case` names them, with more than one outcome among backends, engines and environments."""
+    outcomes_of: dict[str, set[tuple[Verdict, frozenset[str]]]] = {}
     for result in results:
-        if result.row.verdict != "unavailable":
-            seen.setdefault(case(result.row), set()).add(outcome(result.row))
-    return {name for name, outcomes in seen.items() if len(outcomes) > 1}
+        if result.row.verdict.executed:
+            outcomes_of.setdefault(case(result.row), set()).add(outcome(result.row))
+    return {name for name, outcomes in outcomes_of.items() if len(outcomes) > 1}
 
 
 def case(row: Row) -> str:
-    """The case of a run without its backend, so that backends compare."""
+    """The id of a run without backend and engine, so that backends compare."""
     return row.id.rpartition("@")[0].partition("/")[2]
 
 
-def _data(gathered: Gathered, folder: Path) -> None:
+def _data(report: Report, folder: Path) -> None:
     """Write index.js, and one script for each pattern."""
     columns, patterns, dtypes, flows, variants, profiles, entries = (Numbered() for _ in range(7))
-    for column in gathered.columns:
+    for column in report.columns:
         columns(column)
-    differs = differing(gathered.results)
+    differs = differing(report.results)
     runs: dict[str, list[int]] = {name: [] for name in FIELDS}
     chunks: dict[int, list[dict[str, Any]]] = {}
-    for number, result in enumerate(progress(gathered.results, "runs")):
+    for number, result in enumerate(progress(report.results, "runs")):
         row = result.row
         pattern = patterns(row.pattern)
         seen = result.details is not None
@@ -209,22 +208,22 @@ def _data(gathered: Gathered, folder: Path) -> None:
             flows(row.flow),
             variants(row.variant),
             profiles(row.profile),
-            VERDICTS.index(row.verdict),
+            IN_ORDER.index(row.verdict),
             sum(1 << FAILURES.index(check) for check in row.failed),
-            entries(result.held.entries[0].id) if result.held.entries else -1,
+            entries(result.expectation.entries[0].id) if result.expectation.entries else -1,
             NEW * result.new + DIFFERS * (case(row) in differs) + SEEN * seen,
         )
         for kept, value in zip(runs.values(), values, strict=True):
             kept.append(value)
         chunks.setdefault(pattern, []).append(_run(number, result))
-    reasons = {entry.id: entry.reason for entry in gathered.entries}
+    reasons = {entry.id: entry.reason for entry in report.entries}
     families = sorted({family(pattern) for pattern in patterns})
     index = {
         "columns": [
             {
                 "backend": column.backend,
                 "engine": column.engine,
-                "platform": gathered.labels[column.environment],
+                "platform": report.labels[column.environment],
             }
             for column in columns
         ],
@@ -234,10 +233,10 @@ def _data(gathered: Gathered, folder: Path) -> None:
         "flows": [*flows],
         "variants": [*variants],
         "profiles": [*profiles],
-        "verdicts": VERDICTS,
+        "verdicts": IN_ORDER,
         "failures": FAILURES,
         "entries": [{"id": name, "reason": reasons[name]} for name in entries],
-        "symbols": SYMBOLS,
+        "symbols": {verdict: verdict.symbol for verdict in IN_ORDER},
         "runs": runs,
     }
     _script(folder / "index.js", "index", index)
@@ -248,22 +247,22 @@ def _data(gathered: Gathered, folder: Path) -> None:
 
 
 def _script(path: Path, call: str, *arguments: Any) -> None:
-    """A script that hands over values. All that is not ASCII is escaped, so that nothing ends a line or the script."""
-    packed = ",".join(json.dumps(visible(one), separators=(",", ":")) for one in arguments)
+    """Write a script that calls a function. Non-ASCII characters are escaped, so that no value ends a line or the script."""
+    packed = ",".join(json.dumps(visible(argument), separators=(",", ":")) for argument in arguments)
     path.write_text(f"conformance.{call}({packed});\n", encoding="ascii")
 
 
 def _run(number: int, result: Result) -> dict[str, Any]:
-    """What is said of a run when it is opened."""
+    """The data of a run that are shown when it is opened."""
     row, details = result.row, result.details
     return {
         "number": number,
         "checks": row.checks,
         "detail": row.detail,
-        "message": result.held.message,
+        "message": result.expectation.message,
         "entries": [
             {"id": entry.id, "reason": entry.reason, "upstream": entry.upstream, "link": findings.link(entry.upstream)}
-            for entry in result.held.entries
+            for entry in result.expectation.entries
         ],
         "kernels": row.kernels,
         "numbers": {

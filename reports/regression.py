@@ -270,7 +270,7 @@ def as_markdown(regression: Regression) -> Iterator[str]:
             f"| {one.verdict} | {_percent(one.change)} | {_percent(one.low)} to {_percent(one.high)} | {code(one.case)} | "
             f"{one.before:.3g} | {one.after:.3g} | {counts} |"
         )
-    for name, cases in (("Not timed any more", regression.gone), ("Timed now", regression.came)):
+    for name, cases in (("No longer timed", regression.gone), ("Newly timed", regression.came)):
         if cases:
             yield ""
             yield f"{name}: {', '.join(map(code, cases))}"

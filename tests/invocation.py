@@ -1,4 +1,4 @@
-"""Rows files of invocations that never were, for tests of what is made of them."""
+"""Rows files with invented rows, for tests of readers and reports."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -7,8 +7,12 @@ from typing import Any
 
 from conformance.results import diagnostics, rows
 from conformance.results.diagnostics import Details, Offsets
+from conformance.results.findings import Finding, detail_of
+from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.values import CodesDiffer, Element
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 HEADER = {
     "suite": "1.0",
@@ -29,7 +33,7 @@ HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\x1b[31mred\x1b[0m\n"
     "::error::injected | a cell | `code` [link](https://example.invalid) @someone {{ 7 * 7 }} \u202egnirts \u2028 &amp;"
 )
-"""A text that tries to be a script, a terminal's command, a workflow command, markdown, and a template."""
+"""A text that tries to inject a script, a terminal command, a workflow command, markdown, and a template expression."""
 
 
 LEDGER = """
@@ -40,12 +44,29 @@ check = "numerics"
 reason = "The kernel is off."
 upstream = "pytorch/pytorch#1"
 """
-"""An entry for a linear layer that is off in numerics."""
+"""An entry for a linear layer that fails `numerics`."""
 
 
-def row(name: str = "nn.ReLU", *, fails: Iterable[str] = (), variant: str = "default", **changes: Any) -> Row:
-    """A row that conforms, or deviates in some checks."""
+def wrong(check: str, message: str = "it is wrong") -> Finding:
+    """A finding of a check with a message of one's choice."""
+    return Raises(check, "execute", "RuntimeError", message)
+
+
+def row(
+    name: str = "nn.ReLU",
+    *,
+    fails: Iterable[str] = (),
+    variant: str = "default",
+    message: str = "it is wrong",
+    verdict: str = "",
+    **changes: Any,
+) -> Row:
+    """A row that conforms, or deviates in some checks, or has another verdict, with consistent fields."""
     fails = set(fails)
+    verdict = verdict or ("deviates" if fails else "conforms")
+    findings = tuple(wrong(check, message) for check in CHECKS if check in fails)
+    if verdict == "crashes":
+        findings = (Crashes("crashes", "killed by SIGSEGV"),)
     made = Row(
         id="",
         backend="fbgemm",
@@ -55,9 +76,10 @@ def row(name: str = "nn.ReLU", *, fails: Iterable[str] = (), variant: str = "def
         variant=variant,
         profile="exact",
         engine="fbgemm",
-        verdict="deviates" if fails else "conforms",
+        verdict=Verdict(verdict),
         checks={check: "fail" if check in fails else "pass" for check in CHECKS},
-        detail="; ".join(f"{check}: it is wrong" for check in CHECKS if check in fails),
+        detail=detail_of(findings),
+        findings=findings,
         kernels=("quantized.relu",),
         total=8,
         steps_max=2 if "numerics" in fails else 0,
@@ -66,14 +88,41 @@ def row(name: str = "nn.ReLU", *, fails: Iterable[str] = (), variant: str = "def
         tolerated=0,
     )
     made = replace(made, **changes)
-    if made.verdict in ("crashes", "unavailable"):
+    if not made.verdict.judged:
         made = replace(made, checks={}, total=None, kernels=())
     case = (made.backend, made.pattern, made.dtype_config, made.flow, made.variant, made.profile)
     return replace(made, id=f"{'/'.join(case)}@{made.engine}")
 
 
+def full_row() -> Row:
+    """A deviating row with every field set, whose findings have every type of field."""
+    codes = CodesDiffer(
+        "numerics", 0, 3, 32, 1, (Element((0, 4), 131.0, 130.0, 130.4), Element((1, 0), float("inf"), 2.0))
+    )
+    findings = (codes, wrong("numerics", "3 codes — “differ”"))
+    return row(
+        "nn.Linear",
+        fails=["numerics"],
+        checks={**dict.fromkeys(CHECKS, "pass"), "numerics": "fail", "accuracy": "skip"},
+        detail=detail_of(findings),
+        findings=findings,
+        kernels=("quantized.linear",),
+        steps_max=1,
+        mismatched=3,
+        ties=2,
+        total=32,
+        sqnr_db=41.5,
+        known="linear-off-by-one",
+        seconds=0.05,
+    )
+
+
+ROWS = [row("nn.ReLU"), full_row(), row("F.relu", verdict="unavailable", detail="engine fbgemm: not built")]
+CONFORMS, WRONG, DIES = row("nn.ReLU"), row("nn.Linear", fails=["numerics"]), row("nn.GRU", verdict="crashes")
+
+
 def offsets(*steps: int, **changes: Any) -> Offsets:
-    """Errors by position: those of the first elements."""
+    """Errors of the first elements, in steps."""
     where = [number for number, step in enumerate(steps) if step]
     made = Offsets(
         "quint8 (8,) scale 0.5 zero point 3",
@@ -97,7 +146,7 @@ def seen(of: Row, *outputs: Offsets, text: str = "graph():\n    return x") -> De
 def write(
     path: Path, of: Iterable[Row], header: Mapping[str, Any] | None = None, found: Iterable[Details] | None = None
 ) -> Path:
-    """A rows file, with details beside it if any are given."""
+    """Write a rows file, and diagnostics beside it if there are any."""
     writer = rows.Writer(path, {**HEADER, **(header or {})})
     for one in of:
         writer.add(one)

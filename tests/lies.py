@@ -30,25 +30,26 @@ SYMMETRIC = "qnnpack/nn.Linear/static-qint8/ptq/default/exact@fbgemm"
 
 Stage = Callable[..., Any]
 Lie = tuple[str, Callable[[Stage], Stage]]
-"""A stage of the pipeline and what its honest function is replaced with."""
+"""The name of a function of the module `fx`, and the function that makes its replacement from it."""
 
 
 @cache
 def run(name: str) -> Run:
-    found = runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]])
-    return next(one for one in found if one.id == name)
+    """The run of an id."""
+    candidates = runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]])
+    return next(candidate for candidate in candidates if candidate.id == name)
 
 
 def judged(subject: Run, *lies: Lie) -> dict[str, Outcome]:
-    """Take a run through the pipeline in a child, with lies in place of stages, and return what every check says."""
+    """Take a run through the stages in a child process, with lies in place of some, and return the outcome of each check."""
     if (reason := engine(subject.engine).unavailable()) is not None:
         pytest.skip(f"{subject.engine}: {reason}")
     batch.warm_up()
 
-    def work(one: Run) -> dict[str, Outcome]:
+    def work(run: Run) -> dict[str, Outcome]:
         for stage, lie in lies:
             setattr(fx, stage, lie(getattr(fx, stage)))
-        evidence = Judge().evidence(one)
+        evidence = Judge().evidence(run)
         return {name: check(evidence) for name, check in CHECKS.items()}
 
     (outcome,) = run_isolated([subject], work)
@@ -61,7 +62,7 @@ def failed(outcomes: dict[str, Outcome]) -> set[str]:
 
 
 def after(stage: str, change: Callable[[GraphModule], GraphModule | None]) -> Lie:
-    """A stage whose product is changed."""
+    """A lie that changes the product of a stage, or replaces it if `change` returns another."""
 
     def lie(honest: Stage) -> Stage:
         def lying(*arguments: Any) -> GraphModule:
@@ -82,9 +83,9 @@ def instead(stage: str, other: Stage) -> Lie:
 
 
 def call(graph: GraphModule, name: str) -> Node:
-    """The node of a graph whose name begins so; the last one if there are several."""
-    found: list[Node] = [node for node in graph.graph.nodes if node.name.startswith(name)]
-    return found[-1]
+    """The last node of a graph whose name starts with `name`."""
+    nodes: list[Node] = [node for node in graph.graph.nodes if node.name.startswith(name)]
+    return nodes[-1]
 
 
 def with_codes(change: Callable[[Tensor], Tensor]) -> Lie:
@@ -98,11 +99,11 @@ def with_codes(change: Callable[[Tensor], Tensor]) -> Lie:
 
 
 def applied(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
-    """Apply a function to what is dequantized at the end."""
+    """Apply a function to the argument of the last dequantize call."""
     last = call(graph, "dequantize")
     with graph.graph.inserting_before(last):
-        made = graph.graph.call_function(function, (last.args[0],))
-    last.args = (made,)
+        inserted = graph.graph.call_function(function, (last.args[0],))
+    last.args = (inserted,)
 
 
 class Applied(nn.Module):
@@ -117,7 +118,7 @@ class Applied(nn.Module):
 
 
 def erased(name: str) -> Callable[[GraphModule], None]:
-    """Take a node out of a graph, and what it is given into its place."""
+    """A change that replaces a node of a graph by its first argument."""
 
     def erase(graph: GraphModule) -> None:
         node = call(graph, name)

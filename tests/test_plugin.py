@@ -16,6 +16,7 @@ import pytest
 
 from conformance.results import diagnostics
 from conformance.results.rows import Row, RowsFile, read, read_all
+from conformance.results.verdicts import IN_ORDER
 
 ROOT = Path(__file__).parent.parent
 SUITE = "conformance/test_conformance.py"
@@ -173,7 +174,7 @@ def test_a_crash_costs_one_row(serial: Invocation) -> None:
 
 def test_the_summary_counts_and_names_what_is_new(serial: Invocation) -> None:
     verdicts = [row.verdict for row in serial.rows.values()]
-    counted = ", ".join(f"{verdicts.count(v)} {v}" for v in ("conforms", "deviates", "crashes") if v in verdicts)
+    counted = ", ".join(f"{verdicts.count(v)} {v}" for v in IN_ORDER if v in verdicts)
     assert f"qnnpack: 7 runs: {counted}; " in serial.output
     assert "qnnpack: 5 claims: 1 conforms, 3 deviates, 1 crashes" in serial.output
     assert f"new: {UNLISTED}\n     python -m conformance repro '{UNLISTED}'" in serial.output

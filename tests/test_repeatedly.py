@@ -11,8 +11,11 @@ from run_repeatedly import WORKERS, command, differences
 
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row, Writer
+from conformance.results.verdicts import Verdict
 
-ROW = Row("a/b/c/ptq/d/exact@x86", "a", "b", "c", "ptq", "d", "exact", "x86", "conforms", dict.fromkeys(CHECKS, "pass"))
+ROW = Row(
+    "a/b/c/ptq/d/exact@x86", "a", "b", "c", "ptq", "d", "exact", "x86", Verdict.CONFORMS, dict.fromkeys(CHECKS, "pass")
+)
 
 
 def test_rows_that_differ_in_seconds_only_are_the_same() -> None:

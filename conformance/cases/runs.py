@@ -11,7 +11,7 @@ from torch.ao.quantization.backend_config import ObservationType
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, CASES
+from conformance.results.profiles import BENCH, PROFILES, profile_names
 
 from .claims import BackendClaims, Claim
 from .constraints import constrained
@@ -87,7 +87,9 @@ class Run:
             shares=shares(self.claim),
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
-        return typical_recipe(self.claim.dtypes, exact, engine=self.engine) if self.profile == "typical" else exact
+        if PROFILES[self.profile].mapping == "default":
+            return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
+        return exact
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""
@@ -115,9 +117,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
-                for profile in CASES if variant is main and variant else CASES[:1]:
-                    for engine in engines:
-                        yield Run(backend, claim, flow, variant, profile, engine)
+                for profile in profile_names("case"):
+                    if PROFILES[profile].variants == "every" or (variant is main and variant):
+                        yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None:
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
@@ -134,17 +136,16 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
         flow = flows(claim, backend.entries)[0]
         for extent, variant in [] if missing_operators(claim) else deployed(claim):
             for engine in (tuple(engines) or backend.engines) if extent in wanted else ():
-                yield Run(backend, claim, flow, variant, BENCH, engine)
+                yield Run(backend, claim, flow, variant, BENCH.name, engine)
 
 
 def usual(run: Run) -> bool:
     """Whether a run is one of those that are made where nobody asks for runs by name."""
-    if run.engine not in AHEAD_OF_TIME or run.profile == "constraints" or run.variant is None:
+    unasked = PROFILES[run.profile].unasked
+    if run.engine not in AHEAD_OF_TIME or run.variant is None or unasked == "always":
         return True
-    if run.profile == "laws":
-        return False
     # every operator's default variant is a core one
-    return run.variant.core or bool(run.variant.prelude) or run.profile == "typical"
+    return unasked == "core variants" and (run.variant.core or bool(run.variant.prelude))
 
 
 def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:

@@ -83,10 +83,8 @@ def _worst(wrong: Tensor, off: Tensor, got: Tensor, golden: Tensor, exact: Tenso
     elements = []
     for flat in off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices.tolist():
         index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
-        value, wanted, position = (None if t is None else float(t.flatten()[flat]) for t in (got, golden, exact))
-        assert value is not None
-        assert wanted is not None
-        elements.append(Element(index, value, wanted, position))
+        columns = (got, golden) if exact is None else (got, golden, exact)
+        elements.append(Element(index, *(float(column.flatten()[flat]) for column in columns)))
     return tuple(elements)
 
 

@@ -12,6 +12,7 @@ from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
 from conformance.results.findings.values import CodesDiffer, CodesVary, LowSqnr
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Evidence, Outcome
@@ -86,7 +87,7 @@ class Judge:
         execution = evidence.back.execution
         row = Row(
             **describe(run),
-            verdict="deviates" if findings else "conforms",
+            verdict=Verdict.of(findings),
             checks={name: outcome.result for name, outcome in outcomes.items()},
             detail=detail_of(findings),
             findings=findings,

@@ -9,18 +9,19 @@ from torch import Tensor
 
 from conformance.engines.trace import Execution, qparams_of
 from conformance.results.findings.values import FloatShape, LowSqnr, NoiseWithoutSignal, NotFinite, OutputCount
+from conformance.results.profiles import PROFILES
 
 from .comparison import Comparison, Place, compare_outputs
 from .evidence import Evidence, Outcome, outcome, skip
 from .tolerances import tolerance
 
-SQNR_FLOOR_DB = {"exact": {16: 40.0, 8: 20.0, 4: 8.0}, "typical": {16: 60.0, 8: 24.0, 4: 16.0}}
-"""Least SQNR in dB by profile and bit width.
+SQNR_FLOOR_DB = {"dyadic": {16: 40.0, 8: 20.0, 4: 8.0}, "normal": {16: 60.0, 8: 24.0, 4: 16.0}}
+"""Least SQNR in dB by the profile's data and the bit width of weights.
 
 An ideal b-bit quantizer of uniform data gives 6.02 b dB, of normal data that it clips at four sigmas 6.02 b - 7.3 dB (Gersho
-and Gray, "Vector Quantization and Signal Compression", 1992, section 5.5). Quantizing input, weight and output each costs
-5 dB together; some engines have 7 bits for activations, another 6. In `exact`, a scale rounded up to a power of two costs up
-to 6 dB; in `typical`, an average on its input's grid loses up to 9 dB.
+and Gray, "Vector Quantization and Signal Compression", 1992, section 5.5). Input, weight and output are all quantized, which
+costs 5 dB; some engines have 7 bits for activations, another 6. For dyadic data, a scale rounded up to a power of two costs
+up to 6 dB; for normal data, an average on its input's grid loses up to 9 dB.
 """
 
 
@@ -92,7 +93,7 @@ def sqnr_db(values: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
 
 
 def accuracy(evidence: Evidence) -> Outcome:
-    """SQNR of the engine's output against the unfused float64 model is above the floor of profile and bit width."""
+    """SQNR of the engine's output against the unfused float64 model is above the floor for its data and bit width."""
     execution, expected, run = evidence.back.execution, evidence.front.float_outputs, evidence.run
     if execution is None:
         return skip("not executed")
@@ -105,7 +106,7 @@ def accuracy(evidence: Evidence) -> Outcome:
         return skip("no signal") if ratio == 200.0 else outcome([NoiseWithoutSignal("accuracy")])
     ratio = round(ratio, 2)
     bits = {torch.quint4x2: 4, torch.float16: 16}.get(run.claim.dtypes.weight_dtype or torch.quint8, 8)
-    floor = SQNR_FLOOR_DB["typical" if evidence.run.profile == "typical" else "exact"][bits]
+    floor = SQNR_FLOOR_DB[PROFILES[run.profile].data][bits]
     if _best_sqnr_db(execution, expected) < floor + 6:
         return skip("the output's grid is too coarse for this signal", ratio)
     if ratio >= floor:

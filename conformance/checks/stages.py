@@ -24,7 +24,7 @@ from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.oracle import Answer, Codes, NotCovered
-from conformance.results.profiles import ON_THE_SPOT
+from conformance.results.profiles import PROFILES
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Ablation, Back, Evidence, Expectation, Front
@@ -87,11 +87,11 @@ class Pipeline:
     def _expectation(self, run: Run, subject: Subject, back: Back) -> Expectation:
         """Take the golden from the store, or the oracle's answer where none is stored.
 
-        The store has those of registered backends in the `exact` profile. In the `typical` profile the oracle is given the
-        qparams of the reference model, because the qparams that torch's observers choose are not part of the claim.
+        With the backend's default mapping, the oracle is given the qparams of the reference model, because the qparams that
+        torch's observers choose are not part of the claim.
         """
         qparams = None
-        if run.profile == "typical":
+        if PROFILES[run.profile].mapping == "default":
             if back.reference is None or back.reference_execution is None:
                 return Expectation()
             qparams = qparams_by_name(back.reference, back.reference_execution, subject)
@@ -106,10 +106,10 @@ class Pipeline:
 
         golden, unusable = None, ""
         try:
-            if run.profile in ON_THE_SPOT and not answer().certain:
+            if PROFILES[run.profile].certain_only and not answer().certain:
                 unusable = f"{run.id}: the oracle's answer is not certain"
             else:
-                golden = (self._stored(subject) if qparams is None else None) or golden_of(answer())
+                golden = self._stored(subject) or golden_of(answer())
         except GoldenError as error:
             unusable = str(error)
         except NotCovered as error:
@@ -117,9 +117,9 @@ class Pipeline:
         return Expectation(golden, exact, unusable)
 
     def _stored(self, subject: Subject) -> Golden | None:
-        """The stored golden of a run, or None where it is computed instead: for drawn and timed cases, and for configs that
-        are not registered if none is stored or it is stale."""
-        if subject.run.profile in ON_THE_SPOT:
+        """The stored golden of a run, or None where it is computed instead: for profiles without stored goldens, and for
+        configs that are not registered if none is stored or it is stale."""
+        if PROFILES[subject.run.profile].golden != "stored":
             return None
         try:
             return self.store.find(subject)

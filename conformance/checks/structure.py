@@ -26,6 +26,7 @@ from conformance.results.findings.structure import (
     ObserverRange,
     SharedObserver,
 )
+from conformance.results.profiles import PROFILES
 
 from .evidence import PASS, Evidence, Outcome, outcome, skip
 
@@ -215,10 +216,10 @@ def _output_observer(run: Run, observer: Any, on_inputs: list[Any], declared: Ob
 def _wrong_ranges(run: Run, graph: GraphModule) -> Iterator[Finding]:
     """Yield findings about observers of static activations and of weights without the recipe's quant_min and quant_max.
 
-    In the `typical` profile the observers are torch's defaults, whose ranges are not part of the claim.
+    Ranges of the observers in the backend's default mapping are not part of the claim.
     """
     scheme = run.recipe.scheme
-    if run.profile == "typical":
+    if PROFILES[run.profile].mapping == "default":
         return
     activations = [scheme.activation, scheme.others] if scheme.kind == "static" else []
     for name, module in _observers_by_name(graph):

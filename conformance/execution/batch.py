@@ -21,8 +21,9 @@ from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
 from conformance.results.findings.stages import Crashes
-from conformance.results.profiles import CASES
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from . import diagnose
 
@@ -70,7 +71,7 @@ def crashed_row(run: Run, death: Death) -> Row:
     if reason.startswith((*MEMORY_FAULTS, "hangs")):
         reason = f"memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     findings = (Crashes("crashes", reason),)
-    return Row(**describe(run), verdict="crashes", detail=detail_of(findings), findings=findings)
+    return Row(**describe(run), verdict=Verdict.CRASHES, detail=detail_of(findings), findings=findings)
 
 
 def without_evidence(run: Run) -> Details:
@@ -105,7 +106,7 @@ def judge_runs(
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
-        store.preload(name_of(run) for run in possible if run.profile in CASES)
+        store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
     properties: dict[str, Callable[[Run], Row]] = {
         "constraints": Enforcement(judge.watch).row,
@@ -122,14 +123,14 @@ def judge_runs(
 
 
 def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row | None:
-    """The row of a run that cannot be executed here, or None. Constraints need no engine: torch enforces them in prepare."""
+    """The row of a run that cannot be executed here, or None."""
     if run.variant is None:
         named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
         lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
-        return Row(**describe(run), verdict="unavailable", detail=lacking)
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=lacking)
     reason = unavailable(run.engine)
-    if reason and run.constraint is None:
-        return Row(**describe(run), verdict="unavailable", detail=f"engine {run.engine}: {reason}")
+    if reason and PROFILES[run.profile].needs_engine:
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
     return None
 
 

@@ -395,7 +395,7 @@ def _one_sided(run: Run) -> set[str]:
 def run_of(backend: BackendClaims, drawn: Drawn) -> Run:
     """The run that a drawn case is."""
     claim = next(claim for claim in backend.claims if claim.id == drawn.claim)
-    return Run(backend, claim, drawn.flow, drawn.variant, GENERATED, drawn.engine)
+    return Run(backend, claim, drawn.flow, drawn.variant, GENERATED.name, drawn.engine)
 
 
 def valid(run: Run) -> bool:

@@ -15,6 +15,7 @@ from conformance.models import build, fx
 from conformance.oracle import NotCovered
 from conformance.paths import GOLDEN
 from conformance.progress import progress
+from conformance.results.profiles import PROFILES
 
 from .golden import Golden, compute, difference, golden_of, name_of
 from .manifest import MANIFEST, digest_in, entry_of
@@ -33,7 +34,7 @@ def recompute(runs: Iterable[Run]) -> Made:
     Raises UsageError if two runs compute different things under one name, or if the oracle does not cover one.
     """
     made: Made = {}
-    stored = [run for run in runs if run.variant is not None and run.profile == "exact"]
+    stored = [run for run in runs if run.variant is not None and PROFILES[run.profile].golden == "stored"]
     for run in progress(stored, "goldens"):
         with fx.quiet():
             try:

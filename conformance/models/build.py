@@ -18,6 +18,7 @@ from conformance.cases import recipes
 from conformance.cases.operators import Operand
 from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
+from conformance.results.profiles import PROFILES
 
 from .data import ends_alone, fill, fill_typical, grid, integers, laid_out, normal, with_unequal_channels
 
@@ -58,7 +59,7 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return torch.cat([torch.zeros(1, dtype=torch.int64), integers(key, shape[0] - 1, 0, spec.limit).sort().values])
     if spec.kind == "weights":
         return grid(key, shape, 1, 4, -1)
-    if run.profile == "typical":
+    if PROFILES[run.profile].data == "normal":
         return normal(key, shape)
     return grid(key, shape, *run.bounds(spec))
 
@@ -100,7 +101,7 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
         model: nn.Module = scope["Model"]()
     except Exception as error:
         raise CannotBeBuilt(error) from error
-    if run.profile == "typical":
+    if PROFILES[run.profile].data == "normal":
         fill_typical(model, run.key)
     else:
         fill(model, run.key, run.recipe.weight_levels)

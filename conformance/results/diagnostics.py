@@ -1,62 +1,63 @@
-"""What an invocation saw beyond its rows, in a compressed file beside them: graphs, qparams, errors by position, scripts.
+"""Diagnostics of runs: graphs, quantization parameters, errors by position and scripts, in a file beside the rows.
 
-The file is gzip of JSON Lines: a header, a line for every run that was executed, and a footer that counts them. Its header
-has the SHA-256 of the rows that it belongs to, so that neither can be taken for another invocation's.
+The file is gzip of JSON Lines: a header, a line for each run that was executed, and a footer that counts them. The header has
+the SHA-256 of the rows that it belongs to, so that diagnostics are not mistaken for those of another invocation.
 """
 
 import gzip
 import json
-import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conformance.errors import UsageError
 
-from .rows import RowsFile, refuse_constant
+from .codec import Count, Finite, decode_fields, encode
+from .jsonl import Format, Part, replacing
+from .jsonl import read as read_lines
+from .rows import RowsFile
 
-SCHEMA_VERSION = 1
 SUFFIX = ".details.jsonl.gz"
 MOST_POSITIONS = 1024
-"""Elements of one output whose offsets are kept; of more those that are off furthest."""
+"""Maximum number of elements of one output whose offsets are kept; the greatest offsets are kept first."""
 NO_MATCH = "no match"
-"""The unit of an output that has nothing in common with its golden, such as one of another shape."""
+"""Unit of an output that cannot be compared with its golden, such as one of another shape."""
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """How far an engine's output is from its golden, element by element.
+    """Errors of an engine's output by element.
 
-    `output` is what the engine gave in words, `unit` is `steps` (of the golden's scale), `values` for float outputs, or
-    NO_MATCH. Of `total` elements `differing` are off; `positions` (flat indices) and `offsets` are theirs, no more than
-    MOST_POSITIONS, and `ties` those positions where the golden lies at a tie and the engine has the other of its two codes.
-    `histogram` has all elements that are off: pairs of an offset, or the middle of a bin, and a count. A value that is no
-    number counts as the greatest of float32. `golden` and `codes` are digests of both outputs.
+    `output` describes the output, `unit` is `steps` (of the golden's scale), `values` for float outputs, or NO_MATCH. Of
+    `total` elements `differing` differ from the golden; `positions` (flat indices) and `offsets` are theirs, at most
+    MOST_POSITIONS, and `ties` are those positions where the golden lies at a tie and the engine has the other of its two
+    codes. `histogram` covers all elements that differ: pairs of an offset, or the middle of a bin, and a count. NaN and
+    infinities count as the greatest float32. `golden` and `codes` are digests of both outputs.
     """
 
     output: str
     unit: str
-    total: int
-    differing: int
-    positions: tuple[int, ...] = ()
-    offsets: tuple[float, ...] = ()
-    ties: tuple[int, ...] = ()
-    histogram: tuple[tuple[float, int], ...] = ()
+    total: Count
+    differing: Count
+    positions: tuple[Count, ...] = ()
+    offsets: tuple[Finite, ...] = ()
+    ties: tuple[Count, ...] = ()
+    histogram: tuple[tuple[Finite, Count], ...] = ()
     golden: str = ""
     codes: str = ""
 
     @property
     def complete(self) -> bool:
-        """Whether every element that is off has its position here."""
+        """Whether the position of every element that differs is kept."""
         return self.differing == len(self.positions)
 
 
 @dataclass(frozen=True)
 class Details:
-    """What there is to see of one run: texts by title, in order, the offsets of each output, and a script that comes to the
-    same finding, if it deviates."""
+    """Diagnostics of one run: texts by title, in order, the offsets of each output, and a script that reproduces the
+    deviation, or an empty text."""
 
     id: str
     sections: Mapping[str, str] = field(default_factory=dict)
@@ -66,170 +67,108 @@ class Details:
     @property
     def line(self) -> str:
         """The line of the file."""
-        return _line("run", asdict(self))
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Details":
-        """Details from their fields. Raises UsageError if these are not what they have to be."""
-        _check(values, cls)
-        for number, output in enumerate(values["outputs"]):
-            if not isinstance(output, dict):
-                raise UsageError(f"output {number} is no object")
-            _check(output, Offsets)
-        outputs = [Offsets(**{name: _frozen(value) for name, value in one.items()}) for one in values["outputs"]]
-        return cls(values["id"], dict(values["sections"]), tuple(outputs), values["reproduction"])
+        return FORMAT.line(*FORMAT.encode(self))
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+def _decoded(kind: str, values: dict[str, Any], schema: int) -> Details:
+    details: Details = decode_fields(Details, values)
+    return details
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _list_of(holds: Any) -> Any:
-    return lambda value: isinstance(value, list | tuple) and all(map(holds, value))
-
-
-def _pair(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_number, value))
-
-
-def _count(value: object) -> bool:
-    return _number(value) and isinstance(value, int) and value >= 0
-
-
-HOLDS: dict[Any, Any] = {
-    str: lambda value: isinstance(value, str),
-    int: _count,
-    tuple[int, ...]: _list_of(_count),
-    tuple[float, ...]: _list_of(_number),
-    tuple[tuple[float, int], ...]: _list_of(_pair),
-    tuple[Offsets, ...]: lambda value: isinstance(value, list | tuple),
-    Mapping[str, str]: lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
-}
-"""By the annotation of a field: whether a JSON value is such."""
-
-
-def _check(values: Mapping[str, Any], of: type) -> None:
-    names = [one.name for one in fields(of)]
-    if wrong := sorted(set(values) ^ set(names)):
-        raise UsageError(f"{', '.join(wrong)} is missing or unknown")
-    for one in fields(of):
-        if not HOLDS[one.type](values[one.name]):
-            raise UsageError(f"{one.name} is {str(values[one.name])[:80]!r}")
+FORMAT: Format[Details] = Format(
+    name="a file of details",
+    kinds=("run",),
+    schemas=(1,),
+    decode=_decoded,
+    encode=lambda details: ("run", encode(details)),
+    key=lambda details: details.id,
+    counts=lambda runs: {"runs": len(runs)},
+    unit="runs",
+    again="run it again, or remove this file",
+    mark="rows",
+    compact=True,
+)
+"""Files of diagnostics, before compression."""
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of one line of a file of details."""
+    """The JSON Schema of one line of a file of diagnostics."""
     return json.loads((Path(__file__).parent / "diagnostics.schema.json").read_text())  # type: ignore[no-any-return]
 
 
 def path_beside(rows: Path) -> Path:
-    """Where the details of a rows file are."""
+    """Where the diagnostics of a rows file are."""
     return rows.with_name(rows.name.removesuffix(".jsonl") + SUFFIX)
 
 
-def _line(kind: str, values: Mapping[str, Any]) -> str:
-    return json.dumps({"kind": kind, **values}, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-
-
 class Writer:
-    """Gathers details while running, compressed one by one, and writes the file when the rows are complete."""
+    """Collects diagnostics while running, compressed one by one, and writes the file when the rows are complete."""
 
     def __init__(self) -> None:
         self._lines: dict[str, bytes] = {}
 
     def add(self, run_id: str, line: str) -> None:
-        """Take the line of a run."""
+        """Add the line of a run."""
         self._lines[run_id] = zlib.compress(line.encode(), 1)
 
     def finish(self, rows: Path, digest: str) -> None:
-        """Write the file beside the rows, whose SHA-256 is given."""
-        write(rows, [(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])])
+        """Write the file beside the rows with this SHA-256."""
+        write(rows, [_part(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])])
 
 
-def write(rows: Path, parts: Iterable[tuple[str, list[str]]]) -> None:
-    """Write the details of a rows file that has these parts: of each its digest and the lines of its runs."""
-    path = path_beside(rows)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    # no time and no name in the header: the same details make the same bytes
-    with aside.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
-        for digest, lines in parts:
-            file.write(_line("header", {"schema": SCHEMA_VERSION, "rows": digest}).encode())
-            for line in lines:
-                file.write(line.encode())
-            file.write(_line("footer", {"runs": len(lines)}).encode())
-    aside.replace(path)
+def _part(digest: str, lines: Sequence[str]) -> str:
+    return FORMAT.part({"schema": FORMAT.schemas[-1], "rows": digest}, lines, {"runs": len(lines)})
+
+
+def write(rows: Path, parts: Iterable[str]) -> None:
+    """Write the texts of parts as the diagnostics of a rows file."""
+    # no time and no name in the gzip header: equal diagnostics are equal files
+    with (
+        replacing(path_beside(rows)) as beside,
+        beside.open("wb") as raw,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as file,
+    ):
+        for part in parts:
+            file.write(part.encode())
+
+
+def merged(files: Mapping[Path, Sequence[RowsFile]]) -> list[str]:
+    """The texts of the parts that belong to the parts of these rows files, in order; none if no file has diagnostics."""
+    texts = {digest: part.text for path in files for digest, part in _parts(path).items()}
+    digests = [file.digest for parts in files.values() for file in parts]
+    return [texts.get(digest) or _part(digest, []) for digest in digests] if texts else []
 
 
 def read(rows: Path, parts: Sequence[RowsFile]) -> list[dict[str, Details]]:
-    """The details of each part of a rows file, by run id; empty ones if there is no file beside it.
+    """The diagnostics of each part of a rows file, by run id; empty ones if there is no file beside it.
 
     Raises UsageError naming the file if it is damaged, truncated, too new, or belongs to other rows.
     """
+    found = _parts(rows)
+    path = path_beside(rows)
+    lost = [part for part in parts if part.digest not in found]
+    if found and lost:
+        raise UsageError(
+            f"{path}: belongs to other rows than {rows.name} has ({len(lost)} of {len(parts)} parts); {FORMAT.again}"
+        )
+    return [_by_run(path, part, found[part.digest].items) if found else {} for part in parts]
+
+
+def _by_run(path: Path, part: RowsFile, items: Iterable[Details]) -> dict[str, Details]:
+    by_run = {details.id: details for details in items}
+    if strange := by_run.keys() - {row.id for row in part.rows}:
+        raise UsageError(f"{path}: damaged: it has details of {min(strange)}, of which there is no row; {FORMAT.again}")
+    return by_run
+
+
+def _parts(rows: Path) -> dict[str, Part[Details]]:
+    """The parts of the file beside a rows file, by the digest of the rows that they belong to; none if there is no file."""
     path = path_beside(rows)
     if not path.exists():
-        return [{} for _ in parts]
-    found = lines_of(path)
-    if lost := [part for part in parts if part.digest not in found]:
-        raise UsageError(
-            f"{path}: belongs to other rows than {rows.name} has ({len(lost)} of {len(parts)} parts): run it again, or "
-            "remove this file"
-        )
-    return [{line.id: line for line in _all(path, part, found[part.digest])} for part in parts]
-
-
-def lines_of(path: Path) -> dict[str, list[str]]:
-    """The lines of the runs in a file of details, by the digest of the rows that they belong to."""
+        return {}
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            lines = list(file)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UsageError(f"{path}: damaged or truncated: {error}: run it again, or remove this file") from error
-    parts: dict[str, list[str]] = {}
-    rest = iter(lines)
-    for line in rest:
-        header = _loaded(path, line)
-        if header.get("kind") != "header":
-            raise UsageError(f"{path}: has no header: not a file of details, or damaged")
-        if header.get("schema") != SCHEMA_VERSION:
-            raise UsageError(f"{path}: schema {header.get('schema')!r}; this version reads {SCHEMA_VERSION}")
-        runs: list[str] = []
-        for line in rest:
-            if not line.startswith('{"kind":"run"'):
-                break
-            runs.append(line)
-        else:
-            raise UsageError(f"{path}: truncated: it has no footer; run it again, or remove this file")
-        counted = _loaded(path, line).get("runs")
-        if counted != len(runs):
-            raise UsageError(f"{path}: damaged: the footer counts {counted} runs, there are {len(runs)}")
-        parts[str(header.get("rows"))] = runs
-    if not parts:
-        raise UsageError(f"{path}: empty: run it again, or remove this file")
-    return parts
-
-
-def _loaded(path: Path, line: str) -> dict[str, Any]:
-    try:
-        values = json.loads(line, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: damaged: {error}") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"{path}: not a file of details, or damaged")
-    return values
-
-
-def _all(path: Path, part: RowsFile, lines: Iterable[str]) -> Iterator[Details]:
-    ids = {row.id for row in part.rows}
-    for line in lines:
-        values = _loaded(path, line)
-        try:
-            details = Details.from_json({name: value for name, value in values.items() if name != "kind"})
-        except UsageError as error:
-            raise UsageError(f"{path}: damaged details of {str(values.get('id'))[:200]}: {error}") from error
-        if details.id not in ids:
-            raise UsageError(f"{path}: damaged: it has details of {details.id}, of which there is no row")
-        yield details
+            parts = read_lines(FORMAT, path, file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: damaged or truncated: {error}; {FORMAT.again}") from error
+    return {str(part.header.get("rows")): part for part in parts}

@@ -13,7 +13,7 @@ from typing import Any
 from conformance.errors import UsageError
 from conformance.paths import KNOWN
 
-from .profiles import CHECKS, PROPERTIES
+from .profiles import CHECKS, profile_names
 from .rows import Row
 
 FIELDS = {
@@ -101,7 +101,7 @@ def _glob(text: str) -> Glob:
 
 def _properties(text: str) -> tuple[bool, ...]:
     """For each property whether a glob or an id names its profile."""
-    return tuple(f"/{profile}@" in text for profile in PROPERTIES)
+    return tuple(f"/{profile}@" in text for profile in profile_names("property"))
 
 
 def _version_in(version: str, condition: str) -> bool:
@@ -197,8 +197,8 @@ def _list(value: str | list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a row stands with the ledger: `expected` is true where it is what the ledger says, or it conforms unlisted."""
+class Expectation:
+    """A row compared with the ledger: `expected` is true if it deviates as its entries say, or conforms and has none."""
 
     expected: bool
     entries: tuple[Entry, ...]
@@ -209,14 +209,14 @@ class Verdict:
         return self.entries[0].id if self.entries else None
 
 
-def judge(row: Row, entries: Iterable[Entry], host: Host) -> Verdict:
+def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
     """Hold one row against the entries that speak of it: an unlisted deviation, or a listed one that is gone, is wrong."""
     about = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
-    if row.verdict == "unavailable":
-        return Verdict(True, ())
+    if not row.verdict.executed:
+        return Expectation(True, ())
     listed = frozenset(name for entry in about for name in entry.check)
     if row.failed == listed:
-        return Verdict(True, about)
+        return Expectation(True, about)
     unlisted, gone = sorted(row.failed - listed), sorted(listed - row.failed)
     parts = []
     if unlisted:
@@ -224,7 +224,7 @@ def judge(row: Row, entries: Iterable[Entry], host: Host) -> Verdict:
     if gone:
         sources = ", ".join(f"{entry.id} ({entry.source})" for entry in about if entry.check & set(gone))
         parts.append(f"no longer deviates in {', '.join(gone)}: remove it from {sources}")
-    return Verdict(False, about, "; ".join(parts))
+    return Expectation(False, about, "; ".join(parts))
 
 
 def speaking(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:

@@ -1,32 +1,69 @@
-"""Profiles of runs: which data and observers a run has, and which checks it goes through."""
+"""The table of profiles: which data and observers a run has, and which checks it goes through."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 CHECKS = ("matched", "observed", "reference", "constraints", "lowered", "numerics", "accuracy", "stable")
+"""Names of the checks, in order."""
 
 
-CHECKS_OF = {
-    "exact": CHECKS,
-    "typical": CHECKS,
-    "constraints": ("observed", "constraints"),
-    "laws": ("matched", "observed", "lowered", "stable"),
-}
-"""The checks that a run of each profile goes through."""
+@dataclass(frozen=True)
+class Profile:
+    """Settings that all runs with this profile share.
+
+    `kind` is `case` where outputs are compared with exact arithmetic, `property` where a property is tested that holds for
+    any data. `data` are multiples of a power of two or normally distributed; `mapping` is the qconfig mapping: one that makes
+    arithmetic exact, or the backend's default. `golden` says where the expected codes come from: the store, the oracle at run
+    time, or nowhere. `variants` are those of a claim that get the profile without being drawn or timed.
+    """
+
+    name: str
+    kind: Literal["case", "property"] = "case"
+    data: Literal["dyadic", "normal"] = "dyadic"
+    mapping: Literal["exact", "default"] = "exact"
+    checks: tuple[str, ...] = CHECKS
+    golden: Literal["stored", "computed", "none"] = "stored"
+    variants: Literal["every", "default", "large", "none"] = "every"
+    unasked: Literal["always", "core variants", "never"] = "core variants"
+    """Which runs on engines that compile ahead of time are made without being selected by name."""
+    needs_engine: bool = True
+    """Whether a run is unavailable where its engine is."""
+    certain_only: bool = False
+    """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether runs with this profile are collected as items with a row each."""
+        return self.variants != "none"
 
 
-CASES = ("exact", "typical")
-"""Profiles of runs that are held to exact arithmetic."""
+EXACT = Profile("exact")
+TYPICAL = Profile("typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always")
+CONSTRAINTS = Profile(
+    "constraints",
+    kind="property",
+    checks=("observed", "constraints"),
+    golden="none",
+    variants="default",
+    unasked="always",
+    needs_engine=False,  # torch enforces constraints in prepare, whatever the engine
+)
+LAWS = Profile(
+    "laws",
+    kind="property",
+    checks=("matched", "observed", "lowered", "stable"),
+    golden="none",
+    variants="large",
+    unasked="never",
+)
+GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", certain_only=True)
+"""Cases drawn at random."""
+BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
+"""Timed cases, whose shapes are those of layers of networks."""
+PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, GENERATED, BENCH)}
+"""Profiles by the name that they have in ids."""
 
 
-GENERATED = "generated"
-"""Profile of cases that are drawn at random. They are exact ones, without a stored golden and without a row."""
-
-
-BENCH = "bench"
-"""Profile of runs that are timed. They are exact ones, on the shapes of layers of networks, without a stored golden."""
-
-
-ON_THE_SPOT = (GENERATED, BENCH)
-"""Profiles whose goldens are computed where they are needed."""
-
-
-PROPERTIES = ("constraints", "laws")
-"""Profiles of runs that try what has to hold whatever the data are."""
+def profile_names(kind: Literal["case", "property"]) -> tuple[str, ...]:
+    """Names of the profiles of a kind whose runs have rows."""
+    return tuple(profile.name for profile in PROFILES.values() if profile.kind == kind and profile.has_rows)

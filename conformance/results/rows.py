@@ -1,38 +1,37 @@
-"""Rows and their JSON Lines file: a header, a row for every run, and a footer that counts them."""
+"""Rows, the results of runs, and the files that hold them."""
 
 import hashlib
 import json
-import math
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 from conformance.errors import UsageError
 
-from .findings import Finding, from_json
-from .profiles import CHECKS, CHECKS_OF
+from .codec import By, Count, Finite, Seconds, annotations, decode_fields, object_schema, schema_of
+from .findings import KINDS, Finding, detail_of, from_json
+from .jsonl import Format, PartialFile, read_text
+from .profiles import CHECKS, PROFILES
+from .verdicts import IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
-
-
-VERDICTS = ("conforms", "deviates", "crashes", "unavailable")
-
-
-WORST_FIRST = ("crashes", "deviates", "conforms", "unavailable")
-"""What was not executed counts only if nothing was."""
-
-
-SCHEMA_VERSION = 1
+"""Outcomes of a check."""
+AnyFinding = Annotated[Finding, By("a finding", from_json)]
+FINDINGS_REQUIRED = False
+"""Whether a row of the current schema needs a finding for every failed check."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one run came to. `steps_max` and the counts are over the elements that numerics compared: `mismatched` beyond the
-    tolerance, `ties` with the other of two codes, `tolerated` within the tolerance, the rest equal."""
+    """Result of one run.
+
+    `steps_max` and the counts are about the elements that the check `numerics` compared: `mismatched` differ by more than the
+    tolerance, `ties` are rounded to the other of two codes at equal distance, `tolerated` differ within the tolerance; the
+    rest of `total` are equal. `detail` is the text of `findings`, or the reason why the run is unavailable.
+    """
 
     id: str
     backend: str
@@ -42,293 +41,220 @@ class Row:
     variant: str
     profile: str
     engine: str
-    verdict: str
+    verdict: Verdict
     checks: Mapping[str, str] = field(default_factory=dict)
     detail: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AnyFinding, ...] = ()
     kernels: tuple[str, ...] = ()
-    steps_max: int | None = None
-    mismatched: int | None = None
-    ties: int | None = None
-    tolerated: int | None = None
-    total: int | None = None
-    sqnr_db: float | None = None
+    steps_max: Count | None = None
+    mismatched: Count | None = None
+    ties: Count | None = None
+    tolerated: Count | None = None
+    total: Count | None = None
+    sqnr_db: Finite | None = None
     known: str | None = None
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
     @property
     def failed(self) -> frozenset[str]:
-        """Names of the checks that failed; a crash counts as a check named `crashes`."""
+        """Names of the checks that failed; a crash counts as a failed check named `crashes`."""
         failed = {name for name, outcome in self.checks.items() if outcome == "fail"}
-        return frozenset(failed | ({"crashes"} if self.verdict == "crashes" else set()))
+        return frozenset(failed | ({"crashes"} if self.verdict is Verdict.CRASHES else set()))
 
     @property
     def claim(self) -> str:
-        """The id of the claim that the run is of."""
+        """Id of the run's claim."""
         return f"{self.backend}/{self.pattern}/{self.dtype_config}"
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "findings": [one.to_json() for one in self.findings]}
+        """JSON object of the row's fields. A float that is not finite is left for the JSON encoder to refuse."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        findings = [finding.to_json() for finding in self.findings]
+        return {**values, "verdict": str(self.verdict), "checks": dict(self.checks), "findings": findings}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Row":
-        """A row from its fields. Raises UsageError if there are others, or one is missing or of another type."""
-        values = {"findings": [], **values}
-        names = [f.name for f in fields(cls)]
-        if unknown := set(values) - set(names):
-            raise UsageError(f"a row has unknown fields: {', '.join(sorted(unknown))}")
-        if missing := [name for name in names if name not in values]:
-            raise UsageError(f"a row has no {', '.join(missing)}")
-        for one in fields(cls):
-            what, holds = TYPES[one.type]
-            if not holds(values[one.name]):
-                raise UsageError(f"{one.name} is {values[one.name]!r}, which is not {what}")
-        try:
-            findings = tuple(map(from_json, values["findings"]))
-        except TypeError as error:
-            raise UsageError(f"damaged finding: {error}") from error
-        return cls(**{**values, "kernels": tuple(values["kernels"]), "findings": findings})
+        """A row from the JSON object of its fields. Raises TypeError naming a field that is unknown, missing or wrong."""
+        row: Row = decode_fields(cls, values)
+        return row
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str)
+def contradiction(row: Row, *, findings: bool = True) -> str:
+    """How a row contradicts itself, or an empty text.
 
-
-def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    str: ("a text", _text),
-    str | None: ("a text or null", lambda value: value is None or _text(value)),
-    int | None: ("a count or null", lambda value: value is None or _count(value)),
-    float: ("a number of seconds", lambda value: _number(value) and value >= 0),
-    float | None: ("a number or null", lambda value: value is None or _number(value)),
-    tuple[Finding, ...]: ("a list of findings", lambda value: isinstance(value, list | tuple)),
-    tuple[str, ...]: ("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(_text, value))),
-    Mapping[str, str]: (
-        "texts by name",
-        lambda value: isinstance(value, dict) and all(map(_text, (*value, *value.values()))),
-    ),
-}
-"""By the annotation of a row's field: what JSON has in its place, in words, and whether a value is such."""
-
-
-def contradiction(row: Row) -> str:
-    """What is wrong with a row in itself: a word that is none, a verdict that its checks or an id that its fields belie."""
-    if row.verdict not in VERDICTS:
-        return f"verdict {row.verdict!r} is none of {', '.join(VERDICTS)}"
+    Either a check or an outcome is unknown, or the verdict does not follow from the checks, the id from the fields, or, with
+    `findings`, the detail from the findings.
+    """
     for name, outcome in row.checks.items():
         if name not in CHECKS:
             return f"check {name!r} is none of {', '.join(CHECKS)}"
         if outcome not in OUTCOMES:
             return f"{name} is {outcome!r}, which is none of {', '.join(OUTCOMES)}"
-    fail = sorted(name for name, outcome in row.checks.items() if outcome == "fail")
-    if row.verdict in ("crashes", "unavailable"):
-        if row.checks:
-            return f"verdict {row.verdict!r} and checks"
-    elif missing := [name for name in CHECKS_OF.get(row.profile, CHECKS) if name not in row.checks]:
-        return f"it {row.verdict} and has no check {', '.join(missing)}"
-    if row.verdict == "conforms" and fail:
-        return f"it conforms and {', '.join(fail)} fails"
-    if row.verdict == "deviates" and not fail:
-        return "it deviates and no check fails"
+    if wrong := _verdict_contradiction(row):
+        return wrong
     case = (row.backend, row.pattern, row.dtype_config, row.flow, row.variant, row.profile)
-    named = f"{'/'.join(case)}@{row.engine}"
-    return "" if named == row.id else f"its fields are those of {named}"
+    expected_id = f"{'/'.join(case)}@{row.engine}"
+    if expected_id != row.id:
+        return f"its fields are those of {expected_id}"
+    return _findings_contradiction(row) if findings else ""
+
+
+def _verdict_contradiction(row: Row) -> str:
+    failed = sorted(name for name, outcome in row.checks.items() if outcome == "fail")
+    expected_checks = PROFILES[row.profile].checks if row.profile in PROFILES else CHECKS
+    if not row.verdict.judged:
+        return f"verdict '{row.verdict}' and checks" if row.checks else ""
+    if missing := [name for name in expected_checks if name not in row.checks]:
+        return f"it {row.verdict} and has no check {', '.join(missing)}"
+    if row.verdict.fails and not failed:
+        return f"it {row.verdict} and no check fails"
+    if failed and not row.verdict.fails:
+        return f"it {row.verdict} and {', '.join(failed)} fails"
+    return ""
+
+
+def _findings_contradiction(row: Row) -> str:
+    if not (row.findings or FINDINGS_REQUIRED):
+        return ""
+    found = {finding.check for finding in row.findings}
+    if missing := sorted(row.failed - found):
+        return f"{', '.join(missing)} fails without a finding"
+    if others := sorted(found - row.failed):
+        return f"it has a finding of {', '.join(others)}, which does not fail"
+    if row.findings and (detail := detail_of(row.findings)) != row.detail:
+        return f"its findings render as {detail!r}, its detail is {row.detail!r}"
+    return ""
 
 
 @dataclass(frozen=True)
 class RowsFile:
-    """The rows of one invocation in memory: a complete rows file, or a part of a merged one."""
+    """The rows of one invocation: a complete rows file, or a part of a merged one. `text` are its lines."""
 
     header: Mapping[str, Any]
     rows: tuple[Row, ...]
     footer: Mapping[str, Any]
     text: str
-    """What stands in the file, word for word, with an end to its last line."""
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return digest_of(self.text)
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of the text of a rows file, by which other files refer to it."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def counts(rows: Iterable[Row]) -> dict[str, Any]:
-    """Count rows by verdict, deviations by check, and both by engine."""
+    """Count rows by verdict, failures by check, and verdicts by engine."""
     rows = list(rows)
+    verdicts = Counter(row.verdict for row in rows)
+    checks = Counter(check for row in rows for check in row.failed)
+    engines: dict[str, Counter[str]] = {}
+    for row in rows:
+        engines.setdefault(row.engine, Counter())[row.verdict] += 1
     return {
         "rows": len(rows),
-        "verdicts": {verdict: sum(r.verdict == verdict for r in rows) for verdict in VERDICTS},
-        "checks": {check: sum(check in r.failed for r in rows) for check in CHECKS},
+        "verdicts": {str(verdict): verdicts[verdict] for verdict in IN_ORDER},
+        "checks": {check: checks[check] for check in CHECKS},
         "engines": {
-            engine: dict(sorted(Counter(r.verdict for r in rows if r.engine == engine).items()))
-            for engine in sorted({r.engine for r in rows})
+            engine: {str(verdict): count for verdict, count in sorted(by_verdict.items())}
+            for engine, by_verdict in sorted(engines.items())
         },
-        "known": sum(r.known is not None for r in rows),
+        "known": sum(row.known is not None for row in rows),
     }
 
 
+def _decoded(kind: str, values: dict[str, Any], schema: int) -> Row:
+    if schema == 1:
+        values.setdefault("findings", [])
+    row = Row.from_json(values)
+    if wrong := contradiction(row, findings=schema > 1):
+        raise TypeError(wrong)
+    return row
+
+
+FORMAT: Format[Row] = Format(
+    name="a rows file",
+    kinds=("row",),
+    schemas=(1, 2),
+    decode=_decoded,
+    encode=lambda row: ("row", row.to_json()),
+    key=lambda row: row.id,
+    counts=counts,
+    unit="rows",
+    again="run it again",
+    mark="engines",
+)
+"""Rows files. Rows of schema 1 have no findings."""
+
+
 def schema() -> dict[str, Any]:
-    """The JSON Schema of one line of a rows file."""
-    return json.loads((Path(__file__).parent / "rows.schema.json").read_text())  # type: ignore[no-any-return]
+    """The JSON Schema of one line of a rows file, with the checks, verdicts and kinds of findings of the code."""
+    published: dict[str, Any] = json.loads((Path(__file__).parent / "rows.schema.json").read_text(encoding="utf-8"))
+    definitions = {name: of for name, of in published["$defs"].items() if not name.startswith("finding")}
+    kinds = {f"finding-{kind}": finding_schema(of) for kind, of in sorted(KINDS.items())}
+    generated = {
+        "check": {"enum": list(CHECKS)},
+        "verdict": schema_of(Verdict),
+        "finding": {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds]},
+        **kinds,
+    }
+    return {**published, "$defs": {**definitions, **generated}}
 
 
-def _line(kind: str, values: Mapping[str, Any]) -> str:
-    return json.dumps({"kind": kind, **values}, ensure_ascii=False, allow_nan=False) + "\n"
+def finding_schema(of: type[Finding]) -> dict[str, Any]:
+    """The JSON Schema of a kind of findings: its name, its description, and its fields."""
+    properties = {name: schema_of(annotation) for name, annotation in annotations(of).items()}
+    return {
+        "description": " ".join((of.__doc__ or "").split()),
+        **object_schema({"kind": {"const": of.kind}, **properties}),
+    }
 
 
-class Writer:
-    """Writes a rows file: beside it while running, in its place when complete.
+class Writer(PartialFile[Row]):
+    """Writes a rows file: beside its place while running, in its place when complete.
 
-    An invocation that dies leaves `<path>.partial` with every row that it had. Raises UsageError if it cannot be written.
+    Raises UsageError if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
-        self.path, self.header = path, {"schema": SCHEMA_VERSION, **header}
-        self.partial = path.with_name(path.name + ".partial")
+        super().__init__(FORMAT, path, header, "--results")
         self.rows: dict[str, Row] = {}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                raise IsADirectoryError(21, "is a directory")
-            self._file = self.partial.open("w", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--results {path}: {error.strerror}: name a file that can be written") from error
-        self._file.write(_line("header", self.header))
-        self._file.flush()
 
     def add(self, row: Row) -> None:
         self.rows[row.id] = row
-        self._file.write(_line("row", row.to_json()))
-        self._file.flush()
+        super().add(row)
 
     @property
     def executed(self) -> int:
         """How many rows come from an execution."""
-        return sum(row.verdict != "unavailable" for row in self.rows.values())
+        return sum(row.verdict.executed for row in self.rows.values())
 
     def finish(self, footer: Mapping[str, Any]) -> str:
-        """Put the rows in order of id, add the footer, and rename the file to its name. Returns its SHA-256."""
-        rows = [self.rows[key] for key in sorted(self.rows)]
-        self._file.close()
-        aside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        lines = [
-            _line("header", self.header),
-            *(_line("row", r.to_json()) for r in rows),
-            _line("footer", {**counts(rows), **footer}),
-        ]
-        text = "".join(lines)
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(self.path)
-        self.partial.unlink()
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def refuse_constant(constant: str) -> float:
-    """Raise ValueError for NaN and the infinities, which Python's parser takes for JSON."""
-    raise ValueError(f"{constant} is no number")
-
-
-class Line(NamedTuple):
-    """A line of a file: its number, its text, and the JSON in it."""
-
-    number: int
-    text: str
-    values: Any
+        """Write the complete file, rows in order of id, and return its SHA-256."""
+        return digest_of(self.complete([self.rows[key] for key in sorted(self.rows)], footer))
 
 
 def read(path: Path) -> RowsFile:
-    """Read the complete rows file of one invocation; raises UsageError as `read_all` does, and for a merged file."""
+    """Read the rows file of one invocation. Raises UsageError as `read_all` does, and for a merged file."""
     parts = read_all(path)
     if len(parts) > 1:
         raise UsageError(f"{path}: merged from {len(parts)} rows files, where that of one invocation is wanted")
     return parts[0]
 
 
+def read_all(path: Path) -> tuple[RowsFile, ...]:
+    """Read a rows file, or several merged into one, each with its header and footer.
+
+    Raises UsageError naming the file, and the line if it is one, that is missing, damaged, truncated, too new, or contradicts
+    itself.
+    """
+    return tuple(RowsFile(part.header, part.items, part.footer, part.text) for part in read_text(FORMAT, path))
+
+
 def repro_command(run_id: str) -> str:
     """The command that prints the reproduction of a run."""
     quoted = run_id.replace("'", "'\\''")
     return f"python -m conformance repro '{quoted}'"
-
-
-def worst(rows: Iterable[Row]) -> str:
-    """The verdict on several runs together."""
-    return min((row.verdict for row in rows), key=WORST_FIRST.index)
-
-
-def read_all(path: Path) -> tuple[RowsFile, ...]:
-    """Read a rows file, or several merged into one, each with its header and footer.
-
-    Raises UsageError naming the file, and the row if it is one, that is missing, damaged, truncated, too new, or contradicts
-    itself.
-    """
-    lines: list[Line] = []
-    try:
-        for number, text in enumerate(path.open(encoding="utf-8"), 1):
-            lines.append(Line(number, text, json.loads(text, parse_constant=refuse_constant)))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}:{len(lines) + 1}: not a rows file, or damaged: {error}; run it again") from error
-    if not lines:
-        raise UsageError(f"{path}: empty: the invocation that should have written it did not start; run it again")
-    return tuple(_assemble(path, part) for part in _parts(path, lines))
-
-
-def _row(place: str, values: Mapping[str, Any]) -> Row:
-    """One row of a file; `place` is where it stands."""
-    try:
-        row = Row.from_json({name: value for name, value in values.items() if name != "kind"})
-    except UsageError as error:
-        raise UsageError(f"{place}: damaged row {values.get('id')}: {error}") from error
-    if wrong := contradiction(row):
-        raise UsageError(f"{place}: damaged row {row.id}: {wrong}")
-    return row
-
-
-def _parts(path: Path, lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """The lines of each invocation: from a header to the footer that follows it."""
-    part: list[Line] = []
-    for line in lines:
-        kind = line.values.get("kind") if isinstance(line.values, dict) else None
-        if kind not in ("header", "row", "footer"):
-            raise UsageError(f"{path}:{line.number}: not a line of a rows file")
-        if kind != "header" and not part:
-            lost = f"{path}: has no header" if line.number == 1 else f"{path}:{line.number}: a {kind} without a header"
-            raise UsageError(f"{lost}: not a rows file, or its beginning is lost")
-        if kind == "header":
-            if part:
-                break
-            _readable(path, line.values)
-        part.append(line)
-        if kind == "footer":
-            yield part
-            part = []
-    if part:
-        raise UsageError(f"{path}: truncated: it has no footer, so rows may be missing; run it again")
-
-
-def _readable(path: Path, header: Mapping[str, Any]) -> None:
-    if (schema := header.get("schema")) != SCHEMA_VERSION:
-        raise UsageError(
-            f"{path}: schema {schema!r}; this version reads {SCHEMA_VERSION}: take version {header.get('suite')} of the "
-            "suite, which wrote it, or run it again"
-        )
-
-
-def _assemble(path: Path, lines: Sequence[Line]) -> RowsFile:
-    header, footer = lines[0].values, lines[-1].values
-    rows = tuple(_row(f"{path}:{line.number}", line.values) for line in lines[1:-1])
-    repeated = [key for key, count in Counter(row.id for row in rows).items() if count > 1]
-    if repeated:
-        raise UsageError(f"{path}: duplicate row {repeated[0]}")
-    for name, count in counts(rows).items():
-        if footer.get(name) != count:
-            what = "rows" if name == "rows" else f"{name} of rows"
-            raise UsageError(f"{path}: damaged: the footer counts {footer.get(name)} {what}, there are {count}")
-    return RowsFile(header, rows, footer, "".join(line.text for line in lines).removesuffix("\n") + "\n")

@@ -1,4 +1,4 @@
-"""Files of timings: whole, interrupted and taken up again, damaged, and of something else."""
+"""Files of timings: complete, interrupted and continued, damaged, and of other kinds."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from conformance.errors import UsageError
 NOT_TIMED = NotTimed("fbgemm/nn.GRU/dynamic-quint8/ptq/speech_10/bench@x86", "1", "small", "does not conform: numerics")
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_timings_are_read_back(tmp_path: Path) -> None:
     path = write(tmp_path / "one.jsonl", [timing(number=1), timing(number=0)], [NOT_TIMED])
     file = read(path)
     assert not path.with_name("one.jsonl.partial").exists()
@@ -24,13 +24,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert file.header["torch"] == HEADER["torch"]
 
 
-def test_a_case_that_failed_in_a_later_pass_is_none_that_was_timed(tmp_path: Path) -> None:
+def test_a_case_that_failed_in_a_later_pass_is_not_timed(tmp_path: Path) -> None:
     died = NotTimed(timing().id, "1", "small", "crashes: killed by SIGSEGV")
     file = read(write(tmp_path / "one.jsonl", [timing(), timing(name="nn.ReLU")], [died]))
     assert [*file.cases] == [timing(name="nn.ReLU").case]
 
 
-def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_file_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     first = Writer(path, HEADER)
     first.add(timing(number=0))
@@ -46,7 +46,7 @@ def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert len(read(path).timings) == 2
 
 
-def test_what_another_invocation_left_is_not_taken_up(tmp_path: Path) -> None:
+def test_the_partial_file_of_another_invocation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     Writer(path, {**HEADER, "torch": "2.12.0"}).interrupt()
     with pytest.raises(
@@ -66,22 +66,39 @@ def replaced(**changes: Any) -> Callable[[list[str]], list[str]]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [], "not a file of timings: `tox -e bench` writes one"),
-        (lambda lines: ["{}"], "not a file of timings: `tox -e bench` writes one"),
-        (lambda lines: ["nonsense"], r":1: damaged, or not a file of timings"),
-        (lambda lines: ["[]"], r":1: damaged, or not a file of timings"),
+        (lambda lines: [], "empty: .*`tox -e bench`"),
+        (lambda lines: ["{}"], ":1: not a line of a file of timings; .*`tox -e bench`"),
+        (lambda lines: ["nonsense"], r":1: not a file of timings, or damaged"),
+        (lambda lines: ["[]"], r":1: not a line of a file of timings"),
+        (lambda lines: lines[1:], "has no header: not a file of timings"),
+        (lambda lines: [*lines, *lines], "damaged: 2 files of timings in one"),
+        (lambda lines: [*lines[:2], *lines[1:]], ":3: duplicate timing fbgemm/nn.Linear/"),
+        (replaced(passes=None, engines={}), "damaged header: passes: None is not a count"),
+        (lambda lines: [json.dumps({"kind": "header", "schema": 2, "engines": {}})], "its header has no passes"),
         (lambda lines: lines[:-1], "truncated: it has no footer"),
-        (lambda lines: [*lines[:1], *lines[2:]], "its footer counts other lines than there are"),
-        (lambda lines: [lines[0], lines[1][:40], *lines[2:]], r":2: damaged"),
-        (lambda lines: [lines[0], lines[1].replace('"counts"', '"count"'), *lines[2:]], r":2: damaged timing"),
-        (lambda lines: [lines[0], lines[1].replace("[0.001", "[-1.0"), *lines[2:]], r":2: damaged timing: rounds"),
-        (lambda lines: [lines[0], lines[1].replace("[0.001", "[NaN"), *lines[2:]], r":2: damaged"),
+        (lambda lines: [*lines[:1], *lines[2:]], "the footer counts 1 timings, there are 0"),
+        (lambda lines: [lines[0], lines[1][:40], *lines[2:]], r":2: not a file of timings, or damaged"),
+        (
+            lambda lines: [lines[0], lines[1].replace('"counts"', '"count"'), *lines[2:]],
+            r":2: damaged timing .*: unknown field count",
+        ),
+        (
+            lambda lines: [lines[0], lines[1].replace('"floating": [', '"floating": [0.5, '), *lines[2:]],
+            r":2: damaged timing .*: builds and models have unequal numbers of rounds",
+        ),
+        (
+            lambda lines: [lines[0], lines[1].replace("[0.001", "[-1.0"), *lines[2:]],
+            r":2: damaged timing .*: new: quantized: .* is not a list of a positive",
+        ),
+        (lambda lines: [lines[0], lines[1].replace("[0.001", "[NaN"), *lines[2:]], r":2: .*damaged: NaN is no number"),
         (lambda lines: [lines[0], lines[1].replace('"timing"', '"row"'), *lines[2:]], r":2: not a line of a file of"),
         (replaced(schema=2), "schema 2; this version reads 1"),
-        (replaced(cores="many"), "damaged: its cores is 'many'"),
+        (replaced(cores="many"), "damaged header: cores: 'many' is not a count; time it again"),
     ],
 )
-def test_what_is_no_whole_file_is_said(change: Callable[[list[str]], list[str]], message: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_error_that_names_it(
+    change: Callable[[list[str]], list[str]], message: str, tmp_path: Path
+) -> None:
     path = write(tmp_path / "one.jsonl", [timing()], [NOT_TIMED])
     path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
     with pytest.raises(UsageError, match=message) as raised:
@@ -90,7 +107,7 @@ def test_what_is_no_whole_file_is_said(change: Callable[[list[str]], list[str]],
     assert "\n" not in str(raised.value)
 
 
-def test_what_cannot_be_written_or_read_names_the_file(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="name a file that can be written"):
         Writer(tmp_path / "file" / "one.jsonl", HEADER)

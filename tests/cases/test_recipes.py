@@ -30,7 +30,7 @@ from conformance.models.build import names
 from conformance.models.data import grid
 from conformance.oracle.arithmetic import extremes, power_of_two_qparams
 from conformance.oracle.scheme import Grid
-from conformance.results.profiles import CASES
+from conformance.results.profiles import profile_names
 
 steadily = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 FLOATS = st.floats(-1e4, 1e4, width=32)
@@ -201,7 +201,7 @@ def distinct_recipes(name: str) -> list[Run]:
     found = {
         (run.claim.entry.pattern, run.claim.dtype_config, run.flow, run.recipe): run
         for run in runs(backend(name))
-        if run.profile in CASES
+        if run.profile in profile_names("case")
     }
     return list(found.values())
 

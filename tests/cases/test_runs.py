@@ -16,7 +16,7 @@ from conformance.configs.registry import BACKENDS
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
 from conformance.models.build import float_outputs, subject
-from conformance.results.profiles import CASES
+from conformance.results.profiles import profile_names
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
@@ -31,7 +31,7 @@ def every_run(name: str) -> list[Run]:
 def of_claim(claim: str) -> list[Run]:
     """The cases of a claim."""
     runs = every_run(claim.partition("/")[0])
-    return [run for run in runs if run.claim.id == claim and run.profile in CASES]
+    return [run for run in runs if run.claim.id == claim and run.profile in profile_names("case")]
 
 
 def flows_of(claim: str) -> list[str]:

@@ -51,19 +51,19 @@ def test_equal_codes_are_equal() -> None:
 @pytest.mark.parametrize("code", [3, 5])
 @pytest.mark.parametrize("position", [4.0, 4.25, 3.75])
 def test_a_code_beside_the_right_one_is_wrong(code: int, position: float) -> None:
-    found = compare([code], [position])
-    assert (found.mismatched, found.ties, found.steps_max) == (1, 0, 1)
+    comparison = compare([code], [position])
+    assert (comparison.mismatched, comparison.ties, comparison.steps_max) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("code", "ties"), [(4, 0), (5, 1)])
-def test_at_a_tie_either_neighbour_is_right_and_the_odd_one_counts_as_tied(code: int, ties: int) -> None:
+def test_at_a_tie_either_neighbour_is_right_and_the_odd_code_counts_as_tied(code: int, ties: int) -> None:
     assert compare([code], [4.5]) == Comparison(total=1, ties=ties)
 
 
 @pytest.mark.parametrize(("code", "steps"), [(3, 1), (6, 1), (8, 3)])
 def test_at_a_tie_anything_else_is_wrong_by_its_distance_to_the_nearer_neighbour(code: int, steps: int) -> None:
-    found = compare([code], [4.5])
-    assert (found.mismatched, found.ties, found.steps_max) == (1, 0, steps)
+    comparison = compare([code], [4.5])
+    assert (comparison.mismatched, comparison.ties, comparison.steps_max) == (1, 0, steps)
 
 
 @pytest.mark.parametrize(("position", "code"), [(-7.0, 0), (-0.5, 0), (255.5, 255), (300.0, 255), (1e9, 255)])
@@ -80,30 +80,30 @@ def test_signed_codes_saturate_at_both_ends() -> None:
 
 
 @pytest.mark.parametrize(("steps", "mismatched"), [(0, 3), (1, 2), (2, 1), (3, 0)])
-def test_a_tolerance_is_a_number_of_steps_and_what_it_lets_pass_is_counted(steps: int, mismatched: int) -> None:
-    found = compare([9, 8, 7, 10], [10.0, 10.0, 10.0, 10.0], Tolerance("*", "*", "a reason", "", steps=steps))
-    assert (found.mismatched, found.tolerated, found.total) == (mismatched, 3 - mismatched, 4)
-    assert (found.finding is None) is (mismatched == 0)
+def test_a_tolerance_is_a_number_of_steps_and_tolerated_elements_are_counted(steps: int, mismatched: int) -> None:
+    comparison = compare([9, 8, 7, 10], [10.0, 10.0, 10.0, 10.0], Tolerance("*", "*", "a reason", "", steps=steps))
+    assert (comparison.mismatched, comparison.tolerated, comparison.total) == (mismatched, 3 - mismatched, 4)
+    assert (comparison.finding is None) is (mismatched == 0)
 
 
-def test_the_message_says_how_many_how_far_and_where_with_what_is_exact() -> None:
+def test_the_finding_has_counts_distances_indices_and_exact_positions() -> None:
     golden = expected([4.0, 4.0, 4.5, 4.0, 4.0, 4.25])
     golden = dataclasses.replace(golden, low=golden.low.reshape(2, 3), high=golden.high.reshape(2, 3))
     codes = torch.tensor([[4, 5, 5], [4, 4, 7]], dtype=torch.uint8)
-    found = compare_codes(codes, golden, EQUAL, lambda: torch.tensor([[4.0, 4.0, 4.5], [4.0, 4.0, 4.25]]))
-    assert (found.total, found.mismatched, found.ties, found.steps_max) == (6, 2, 1, 3)
-    assert detail(found) == (
+    comparison = compare_codes(codes, golden, EQUAL, lambda: torch.tensor([[4.0, 4.0, 4.5], [4.0, 4.0, 4.25]]))
+    assert (comparison.total, comparison.mismatched, comparison.ties, comparison.steps_max) == (6, 2, 1, 3)
+    assert detail(comparison) == (
         "2 of 6 codes differ (33.3%), by up to 3 steps: (1, 2) got 7 golden 4 exact 4.25 | (0, 1) got 5 golden 4 exact 4"
     )
 
 
-def test_the_message_shows_the_worst_few() -> None:
-    found = compare([*range(20)], [0.0] * 20)
-    assert detail(found).count("got") == SHOWN
-    assert "(19,) got 19 golden 0 | (18,) got 18" in detail(found)
+def test_the_finding_has_the_worst_elements() -> None:
+    comparison = compare([*range(20)], [0.0] * 20)
+    assert detail(comparison).count("got") == SHOWN
+    assert "(19,) got 19 golden 0 | (18,) got 18" in detail(comparison)
 
 
-def test_nothing_is_equal_to_nothing() -> None:
+def test_empty_codes_are_equal() -> None:
     assert compare([], []) == Comparison()
 
 
@@ -135,8 +135,8 @@ def test_the_same_output_is_the_same() -> None:
 
 
 def test_other_codes_are_found() -> None:
-    found = compare_outputs(output([3, 11, 100]), EXPECTED, EQUAL)
-    assert (found.mismatched, found.steps_max) == (1, 1)
+    comparison = compare_outputs(output([3, 11, 100]), EXPECTED, EQUAL)
+    assert (comparison.mismatched, comparison.steps_max) == (1, 1)
 
 
 def test_an_output_that_is_off_by_one_in_one_of_512_elements_is_found() -> None:
@@ -146,9 +146,9 @@ def test_an_output_that_is_off_by_one_in_one_of_512_elements_is_found() -> None:
     for where in (0, 255, 511):
         wrong = codes.clone()
         wrong[where] += 1 if where == 0 else -1
-        found = compare_codes(wrong, golden, EQUAL)
-        assert (found.mismatched, found.steps_max) == (1, 1)
-        assert f"({where},)" in detail(found)
+        comparison = compare_codes(wrong, golden, EQUAL)
+        assert (comparison.mismatched, comparison.steps_max) == (1, 1)
+        assert f"({where},)" in detail(comparison)
 
 
 LAST_BIT = 0.25 * (1 + 2.0**-52)
@@ -163,11 +163,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_an_output_of_another_kind_is_wrong_as_a_whole(what: str) -> None:
+def test_all_elements_of_an_output_of_another_kind_are_wrong(what: str) -> None:
     other, message = OTHERS[what]
-    found = compare_outputs(other, EXPECTED, Tolerance("*", "*", "a reason", "", steps=255, relative=1.0))
-    assert message in detail(found)
-    assert found.mismatched == found.total == other.values.numel()
+    comparison = compare_outputs(other, EXPECTED, Tolerance("*", "*", "a reason", "", steps=255, relative=1.0))
+    assert message in detail(comparison)
+    assert comparison.mismatched == comparison.total == other.values.numel()
 
 
 def floats(*numbers: float) -> Expected:
@@ -179,15 +179,15 @@ def values(*numbers: float) -> Output:
     return Output(torch.tensor(numbers))
 
 
-def test_codes_where_float_is_due_are_wrong() -> None:
-    found = compare_outputs(output([1, 2]), floats(1.0, 2.0), EQUAL)
-    assert (detail(found), found.mismatched) == ("gives codes, the golden has the other", 2)
+def test_codes_are_wrong_where_the_golden_is_float() -> None:
+    comparison = compare_outputs(output([1, 2]), floats(1.0, 2.0), EQUAL)
+    assert (detail(comparison), comparison.mismatched) == ("gives codes, the golden has the other", 2)
 
 
 def test_float_outputs_are_equal_but_for_the_rounding_of_float32() -> None:
     assert compare_outputs(values(1.0, 4096.0), floats(1.0, 4096.001), EQUAL) == Comparison(total=2)
-    found = compare_outputs(values(1.0, 4096.0), floats(1.0, 4096.5), EQUAL)
-    assert detail(found) == "1 of 2 values differ, by up to 0.5: (1,) got 4096 golden 4096.5"
+    comparison = compare_outputs(values(1.0, 4096.0), floats(1.0, 4096.5), EQUAL)
+    assert detail(comparison) == "1 of 2 values differ, by up to 0.5: (1,) got 4096 golden 4096.5"
 
 
 def test_a_relative_tolerance_is_of_the_greatest_value() -> None:
@@ -196,7 +196,7 @@ def test_a_relative_tolerance_is_of_the_greatest_value() -> None:
     assert compare_outputs(values(0.0, 100.0), floats(5.1, 100.0), allowed).mismatched == 1
 
 
-def test_float32_rounds_relative_to_what_it_computed_with_where_that_cancels_out() -> None:
+def test_float32_rounds_relative_to_greater_intermediate_values_that_cancel_out() -> None:
     gates = dataclasses.replace(EQUAL, magnitude=1.0)
     assert compare_outputs(values(1e-6), floats(1.5e-6), gates).mismatched == 0
     assert compare_outputs(values(1e-6), floats(1.5e-6), EQUAL).mismatched == 1
@@ -204,9 +204,9 @@ def test_float32_rounds_relative_to_what_it_computed_with_where_that_cancels_out
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_no_number_is_wrong(bad: float) -> None:
-    found = compare_outputs(values(1.0, bad), floats(1.0, 2.0), Tolerance("*", "*", "a reason", "", relative=1.0))
-    assert "(1,) got" in detail(found)
+def test_nan_and_infinity_are_wrong(bad: float) -> None:
+    comparison = compare_outputs(values(1.0, bad), floats(1.0, 2.0), Tolerance("*", "*", "a reason", "", relative=1.0))
+    assert "(1,) got" in detail(comparison)
 
 
 def test_empty_float_outputs_are_equal() -> None:
@@ -234,14 +234,14 @@ def test_a_step_is_tolerated_beside_a_tie_and_nowhere_else(
     position: float, code: int, outcome: tuple[int, int]
 ) -> None:
     golden, codes = expected([position, 7.0]), torch.tensor([code, 7], dtype=torch.uint8)
-    found = compare_codes(codes, golden, NEAR_TIES, lambda: torch.tensor([position, 7.0], dtype=torch.float64))
-    assert (found.mismatched, found.tolerated) == outcome
-    assert compare_codes(codes, golden, NEAR_TIES).tolerated == 0  # nobody knows where it lies
+    comparison = compare_codes(codes, golden, NEAR_TIES, lambda: torch.tensor([position, 7.0], dtype=torch.float64))
+    assert (comparison.mismatched, comparison.tolerated) == outcome
+    assert compare_codes(codes, golden, NEAR_TIES).tolerated == 0  # without exact positions
 
 
-def test_what_is_tolerated_is_not_shown() -> None:
+def test_tolerated_elements_are_not_in_the_finding() -> None:
     positions = torch.tensor([4 + BESIDE, 5.0], dtype=torch.float64)
-    found = compare_codes(
+    comparison = compare_codes(
         torch.tensor([5, 6], dtype=torch.uint8), expected(positions.tolist()), NEAR_TIES, lambda: positions
     )
-    assert detail(found) == "1 of 2 codes differ (50.0%), by up to 1 steps: (1,) got 6 golden 5 exact 5"
+    assert detail(comparison) == "1 of 2 codes differ (50.0%), by up to 1 steps: (1,) got 6 golden 5 exact 5"

@@ -3,11 +3,11 @@
 import sys
 
 import torch
-from lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from conformance.models import fx
+from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
 
 
 def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> None:
@@ -16,7 +16,7 @@ def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> N
     assert outcomes["lowered"].detail.startswith("ran in float: ")
 
 
-def test_a_kernel_that_goes_through_float_and_back_is_caught_by_lowered_alone() -> None:
+def test_an_operator_that_computes_in_float_is_caught_by_lowered_alone() -> None:
     def through_float(x: Tensor) -> Tensor:
         y = x.dequantize() * 1.0
         return torch.quantize_per_tensor(y, x.q_scale(), x.q_zero_point(), x.dtype)

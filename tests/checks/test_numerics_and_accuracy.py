@@ -5,7 +5,16 @@ import math
 
 import pytest
 import torch
-from lies import (
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from conformance.checks.evidence import Back, Evidence, Expectation, Front
+from conformance.checks.judge import CHECKS
+from conformance.checks.numerics import accuracy, sqnr_db
+from conformance.engines.trace import Execution, Output
+from conformance.goldens.golden import Expected, Golden
+from conformance.models import build
+from tests.lies import (
     CONV,
     DYNAMIC,
     LINEAR,
@@ -23,15 +32,6 @@ from lies import (
     run,
     with_codes,
 )
-from torch import Tensor, nn
-from torch.fx import GraphModule
-
-from conformance.checks.evidence import Back, Evidence, Expectation, Front
-from conformance.checks.judge import CHECKS
-from conformance.checks.numerics import accuracy, sqnr_db
-from conformance.engines.trace import Execution, Output
-from conformance.goldens.golden import Expected, Golden
-from conformance.models import build
 
 
 @pytest.mark.parametrize("name", [LINEAR, LINEAR_QAT, LINEAR_RELU, DYNAMIC, RELU, SIGMOID, POOLING, CONV])
@@ -103,14 +103,14 @@ def test_an_output_that_stays_in_float_is_caught_by_numerics() -> None:
     def stays_float(graph: GraphModule) -> None:
         last = call(graph, "dequantize")
         with graph.graph.inserting_after(last):
-            made = graph.graph.call_function(torch.clone, (last,))
-        last.replace_all_uses_with(made, delete_user_cb=lambda node: node is not made)
+            inserted = graph.graph.call_function(torch.clone, (last,))
+        last.replace_all_uses_with(inserted, delete_user_cb=lambda node: node is not inserted)
 
     outcomes = judged(run(LINEAR), after("lower", stays_float))
     assert outcomes["numerics"].detail == "gives float values, the golden has the other"
 
 
-def test_an_output_that_is_quantized_per_channel_fits_nothing_and_is_caught_by_numerics_alone() -> None:
+def test_an_output_that_is_quantized_per_channel_is_caught_by_numerics_alone() -> None:
     def by_channel(x: Tensor) -> Tensor:
         scales, zero_points = torch.full((8,), x.q_scale(), dtype=torch.float64), torch.full((8,), x.q_zero_point())
         return torch._make_per_channel_quantized_tensor(x.int_repr(), scales, zero_points, 1)
@@ -120,7 +120,7 @@ def test_an_output_that_is_quantized_per_channel_fits_nothing_and_is_caught_by_n
     assert outcomes["numerics"].detail == "per_channel_affine, golden per_tensor_affine"
 
 
-def test_an_observer_that_is_too_coarse_is_caught_by_accuracy_and_by_what_the_oracle_chooses() -> None:
+def test_an_observer_that_is_too_coarse_is_caught_by_accuracy_and_by_the_oracles_qparams() -> None:
     def coarse(graph: GraphModule) -> None:
         call_of = call(graph, "activation_post_process_0")
         graph.get_submodule(str(call_of.target)).eps.fill_(8.0)  # type: ignore[operator, union-attr]
@@ -132,10 +132,10 @@ def test_an_observer_that_is_too_coarse_is_caught_by_accuracy_and_by_what_the_or
 
 
 def test_the_float_model_is_computed_in_float64_with_nothing_fused() -> None:
-    given = build.subject(run(LINEAR_RELU))
-    (output,) = build.float_outputs(given)
+    subject = build.subject(run(LINEAR_RELU))
+    (output,) = build.float_outputs(subject)
     assert output.dtype is torch.float64
-    x, layer = given.inputs[0].double(), given.model.op
+    x, layer = subject.inputs[0].double(), subject.model.op
     assert isinstance(layer, nn.Linear)
     assert torch.equal(output, torch.relu(x @ layer.weight.double().T + layer.bias.double()))
 
@@ -145,8 +145,8 @@ def test_noise_below_the_floor_of_its_profile_is_caught_by_accuracy(name: str, f
     def noisy(graph: GraphModule) -> None:
         last = call(graph, "dequantize")
         with graph.graph.inserting_after(last):
-            made = graph.graph.call_function(torch.mul, (last, 1.09))
-        last.replace_all_uses_with(made, delete_user_cb=lambda node: node is not made)
+            inserted = graph.graph.call_function(torch.mul, (last, 1.09))
+        last.replace_all_uses_with(inserted, delete_user_cb=lambda node: node is not inserted)
 
     outcomes = judged(run(name), after("lower", noisy))
     assert outcomes["accuracy"].result == ("pass" if floor == 20 else "fail")
@@ -157,25 +157,25 @@ def test_noise_below_the_floor_of_its_profile_is_caught_by_accuracy(name: str, f
     ("got", "wanted", "ratio"),
     [([3.0, 4.0], [3.0, 4.0], 200.0), ([3.0, 4.5], [3.0, 4.0], 20.0), ([0.0, 0.1], [0.0, 0.0], -math.inf)],
 )
-def test_noise_is_in_decibels_of_the_signal(got: list[float], wanted: list[float], ratio: float) -> None:
+def test_sqnr_is_in_decibels(got: list[float], wanted: list[float], ratio: float) -> None:
     # 25 over 0.25 is 20 dB
     assert sqnr_db([torch.tensor(got)], [torch.tensor(wanted)]) == pytest.approx(ratio)
 
 
-def test_noise_without_end_is_no_number() -> None:
+def test_sqnr_of_infinite_noise_is_nan() -> None:
     assert math.isnan(sqnr_db([torch.tensor([math.inf])], [torch.tensor([1.0])]))
 
 
 @pytest.mark.parametrize(("batch", "golden", "result"), [(1, 15.0, "skip"), (1, 100.0, "fail"), (None, 15.0, "fail")])
-def test_a_batch_beyond_calibration_is_no_inaccuracy_where_exact_arithmetic_saturates_too(
+def test_a_batch_beyond_calibration_skips_accuracy_where_exact_arithmetic_saturates_too(
     batch: int | None, golden: float, result: str
 ) -> None:
-    one = run(LINEAR)
-    assert one.variant is not None
-    one = dataclasses.replace(one, variant=dataclasses.replace(one.variant, batch=batch))
+    case = run(LINEAR)
+    assert case.variant is not None
+    case = dataclasses.replace(case, variant=dataclasses.replace(case.variant, batch=batch))
     quantized = torch.quantize_per_tensor(torch.tensor([15.0]), 1.0, 0, torch.quint8)
     evidence = Evidence(
-        one,
+        case,
         Front(float_outputs=(torch.tensor([100.0]),)),
         Back(execution=Execution((), (Output(quantized.dequantize(), quantized),))),
         Expectation(Golden((Expected(torch.tensor([golden]), torch.tensor([golden])),), ("",))),

@@ -4,9 +4,23 @@ import copy
 
 import pytest
 import torch
-from lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, after, call, erased, failed, instead, judged, run
 from torch import nn
 from torch.fx import GraphModule
+
+from tests.lies import (
+    DYNAMIC,
+    LINEAR,
+    LINEAR_QAT,
+    LINEAR_RELU,
+    POOLING,
+    after,
+    call,
+    erased,
+    failed,
+    instead,
+    judged,
+    run,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +64,7 @@ def test_an_observer_of_another_dtype_is_caught_by_observed(number: int, message
         ),
     ],
 )
-def test_an_observer_with_a_code_too_few_is_caught_by_observed(name: str, observer: str, message: str) -> None:
+def test_an_observer_with_another_quant_max_is_caught_by_observed(name: str, observer: str, message: str) -> None:
     def narrower(graph: GraphModule) -> None:
         graph.get_submodule(observer).quant_max -= 1  # type: ignore[operator, assignment]
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lies import CONV, LINEAR, RELU, Applied, after, applied, call, failed, first_code_one_up, judged, run, with_codes
 from torch import Tensor
 from torch.fx import GraphModule
 
@@ -12,6 +11,20 @@ from conformance.checks.evidence import Back, Evidence, Expectation
 from conformance.checks.stability import stable
 from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import Expected, Golden
+from tests.lies import (
+    CONV,
+    LINEAR,
+    RELU,
+    Applied,
+    after,
+    applied,
+    call,
+    failed,
+    first_code_one_up,
+    judged,
+    run,
+    with_codes,
+)
 
 
 def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
@@ -27,7 +40,7 @@ def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
     assert outcomes["stable"].detail == "lies.relu writes to its tensor 0"
 
 
-def test_memory_that_is_used_again_by_the_next_call_is_caught_by_stable_alone() -> None:
+def test_an_output_that_the_next_call_overwrites_is_caught_by_stable_alone() -> None:
     kept: list[Tensor] = []
 
     def same(x: Tensor) -> Tensor:
@@ -50,7 +63,7 @@ def every_second() -> Callable[[Tensor], Tensor]:
     return change
 
 
-def test_an_output_that_is_not_the_same_twice_is_caught_by_stable_alone() -> None:
+def test_an_output_that_changes_in_every_second_call_is_caught_by_stable_alone() -> None:
     outcomes = judged(run(LINEAR), with_codes(every_second()))
     assert failed(outcomes) == {"stable"}
     assert "second run changes 1 of 32 values" in outcomes["stable"].detail
@@ -67,17 +80,17 @@ def test_a_kernel_that_does_not_write_all_of_its_output_is_caught_by_stable() ->
 
 
 def test_a_result_that_depends_on_the_memory_format_is_caught_by_stable_alone() -> None:
-    def choosy(x: Tensor, given: Tensor) -> Tensor:
+    def choosy(x: Tensor, model_input: Tensor) -> Tensor:
         codes = x.int_repr().clone()
-        if not given.is_contiguous():
+        if not model_input.is_contiguous():
             codes += 1
         return torch._make_per_tensor_quantized_tensor(codes, x.q_scale(), x.q_zero_point())
 
     def lie(graph: GraphModule) -> None:
         last, (first, *_) = call(graph, "dequantize"), graph.graph.nodes
         with graph.graph.inserting_before(last):
-            made = graph.graph.call_function(choosy, (last.args[0], first))
-        last.args = (made,)
+            inserted = graph.graph.call_function(choosy, (last.args[0], first))
+        last.args = (inserted,)
 
     outcomes = judged(run(CONV), after("lower", lie))
     assert failed(outcomes) == {"stable"}
@@ -115,7 +128,7 @@ def test_a_model_that_cannot_load_its_state_is_caught_by_stable_alone() -> None:
         ("second run", "nothing", "pass"),
     ],
 )
-def test_only_another_memory_format_may_change_anything_and_only_at_ties(
+def test_only_another_memory_format_may_change_codes_and_only_at_ties(
     repetition: str, changed: str, result: str
 ) -> None:
     quantized = torch.quantize_per_tensor(torch.tensor([4.0, 7.0]), 1.0, 0, torch.quint8)

@@ -16,13 +16,14 @@ from conformance.checks.tolerances import (
     unneeded,
 )
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 NEAR = Tolerance("*", "*", "a reason", "a script", steps=1)
 
 
 def a_run(engine: str = "fbgemm", pattern: str = "nn.Linear", profile: str = "exact") -> Run:
-    found = runs(backend("fbgemm"), [engine])
-    return next(run for run in found if run.claim.pattern == pattern and run.profile == profile)
+    candidates = runs(backend("fbgemm"), [engine])
+    return next(run for run in candidates if run.claim.pattern == pattern and run.profile == profile)
 
 
 def test_only_operators_in_the_table_are_tolerated() -> None:
@@ -33,7 +34,7 @@ def test_only_operators_in_the_table_are_tolerated() -> None:
     assert (EQUAL.steps, EQUAL.relative) == (0, 0.0)
 
 
-def test_what_is_not_dyadic_may_be_off_by_one_step_beside_a_tie() -> None:
+def test_normal_data_may_be_off_by_one_step_beside_a_tie() -> None:
     allowed = tolerance(a_run(profile="typical"))
     assert (allowed.steps, allowed.band, allowed.anywhere) == (1, TYPICAL_BAND, 0)
     assert NEAR.anywhere == tolerance(a_run(profile="typical"), [NEAR]).anywhere == 1
@@ -44,11 +45,11 @@ def test_recurrent_layers_round_values_about_one(operator: str) -> None:
     assert tolerance(a_run(pattern=operator)).magnitude == 1.0
 
 
-def test_recurrent_layers_round_values_about_the_state_they_begin_with() -> None:
+def test_recurrent_layers_round_values_about_their_initial_state() -> None:
     run = next(
-        one
-        for one in runs(backend("fbgemm"), ["fbgemm"])
-        if one.id.startswith("fbgemm/nn.GRU/dynamic-quint8/ptq/state/")
+        candidate
+        for candidate in runs(backend("fbgemm"), ["fbgemm"])
+        if candidate.id.startswith("fbgemm/nn.GRU/dynamic-quint8/ptq/state/")
     )
     assert tolerance(run).magnitude == (run.recipe.steps + 1) / 2 / 16
     assert run.variant is not None
@@ -72,7 +73,7 @@ def test_every_tolerance_has_a_reason_evidence_and_a_width() -> None:
 
 def test_a_tolerance_that_no_run_needs_is_named() -> None:
     run = a_run()
-    exactly = Row(run.id, "", "", "", "", "", "", "", verdict="conforms", tolerated=0)
+    exactly = Row(run.id, "", "", "", "", "", "", "", verdict=Verdict.CONFORMS, tolerated=0)
     assert unneeded([exactly], [run], [NEAR]) == [NEAR]
     assert unneeded([dataclasses.replace(exactly, tolerated=3)], [run], [NEAR]) == []
     assert unneeded([exactly], [run], [dataclasses.replace(NEAR, engine="qnnpack")]) == []

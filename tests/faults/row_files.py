@@ -77,7 +77,7 @@ FAULTS = [
     damaged("a second header", "rows", lambda lines: [lines[0], *lines]),
     damaged("a second footer", "rows", lambda lines: [*lines, lines[-1]]),
     damaged("the header stands at the end", "rows", lambda lines: [*lines[1:], lines[0]]),
-    damaged("the schema is a later one", "rows", field(0, schema=rows.SCHEMA_VERSION + 1)),
+    damaged("the schema is a later one", "rows", field(0, schema=rows.FORMAT.schemas[-1] + 1)),
     damaged("there is no schema", "rows", edited(0, lambda line: line.pop("schema"))),
     damaged("a line is of another kind", "rows", field(1, kind="note")),
     damaged("a line is no object", "rows", lambda lines: [lines[0], "[1, 2]", *lines[1:]]),

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from browsing import WIDTHS, opened, serious
-from invocation import HOSTILE, LEDGER, offsets, row, seen, write
+from invocation import HOSTILE, LEDGER, offsets, row, seen, write, wrong
 
-from conformance.reports.gathered import Gathered
 from conformance.reports.html import PAGES
 from conformance.reports.html import write as write_report
+from conformance.reports.load import Report
+from conformance.results.findings import detail_of
 
 pytest_plugins = ["browsing"]
 MANY = 50_000
@@ -24,20 +25,21 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("report")
     (folder / "known.toml").write_text(LEDGER)
     name = HOSTILE.replace("/", "╱")
-    hostile = row(name, variant=name, fails=["numerics"], detail=f"numerics: {HOSTILE}", kernels=(HOSTILE,))
+    hostile = row(name, variant=name, fails=["numerics"], message=HOSTILE, kernels=(HOSTILE,))
     constraint = row(
         "F.linear",
         variant="weight.quant_min_lower_bound",
         profile="constraints",
         checks={"observed": "pass", "constraints": "fail"},
         verdict="deviates",
-        detail="constraints: weight has code -128",
+        findings=(wrong("constraints"),),
+        detail=detail_of([wrong("constraints")]),
     )
     of = [row("nn.ReLU"), LINEAR, row("nn.GRU", verdict="crashes"), hostile, constraint]
     found = [seen(LINEAR, offsets(0, 4, -2, 1)), seen(hostile, offsets(1), text=HOSTILE)]
     one = write(folder / "one.jsonl", of, found=found)
     other = write(folder / "other.jsonl", [row("nn.ReLU", fails=["stable"]), row("nn.ELU")], {"arch": "aarch64"})
-    return write_report(Gathered([one, other], [folder]), folder / "out").as_uri()
+    return write_report(Report([one, other], [folder]), folder / "out").as_uri()
 
 
 def cells(page: Any) -> list[str]:
@@ -156,7 +158,7 @@ def test_many_rows_stay_responsive(page: Any, tmp_path: Path) -> None:
             for at in range(each)
         ]
         paths.append(write(tmp_path / f"{number}.jsonl", of, header))
-    found = Gathered(paths, [tmp_path])
+    found = Report(paths, [tmp_path])
     assert len(found.results) == MANY
     opened(page, write_report(found, tmp_path / "out").as_uri())
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
@@ -183,6 +185,6 @@ def test_many_rows_stay_responsive(page: Any, tmp_path: Path) -> None:
 def test_the_widest_run_of_errors_says_what_it_leaves_out(page: Any, tmp_path: Path) -> None:
     of = replace(LINEAR, known=None)
     path = write(tmp_path / "rows.jsonl", [of], found=[seen(of, offsets(3, 2, differing=2000, total=4000))])
-    opened(page, write_report(Gathered([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={of.id}")
+    opened(page, write_report(Report([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={of.id}")
     page.wait_for_selector("#run-body figure")
     assert "The plot has the 2 that are off furthest; the histogram has all." in page.inner_text("#run-body figcaption")

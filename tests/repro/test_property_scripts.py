@@ -67,7 +67,7 @@ def source(name: str, *findings: Finding) -> str:
         pytest.skip(reason)
     checks = {finding.check: "fail" for finding in findings}
     row = Row(
-        **describe(run(name)), verdict="deviates", checks=checks, detail=detail_of(findings), findings=tuple(findings)
+        **describe(run(name)), verdict=Verdict.DEVIATES, checks=checks, detail=detail_of(findings), findings=tuple(findings)
     )
     return script(run(name), row, None)
 

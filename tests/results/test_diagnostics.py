@@ -1,4 +1,4 @@
-"""What is seen beside the rows is read back, bounded, and refused if it is damaged or of other rows."""
+"""Diagnostics are read back, bounded, and refused if they are damaged or belong to other rows."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def lines(path: Path) -> list[str]:
     return gzip.decompress(path_beside(path).read_bytes()).decode().splitlines(keepends=True)
 
 
-def test_what_is_written_is_read_back(path: Path) -> None:
+def test_diagnostics_are_read_back(path: Path) -> None:
     assert read(path, read_all(path)) == [{one.id: one for one in DETAILS}]
 
 
@@ -72,9 +72,14 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "cut within a line": (lambda lines: [*lines[:2], lines[2][:30] + "\n", lines[3]], "damaged"),
     "a field of another type": (
         lambda lines: [line.replace('"total":8', '"total":"8"') for line in lines],
-        "total is '8'",
+        "outputs: total: '8' is not a count",
     ),
-    "an unknown field": (lambda lines: [line.replace('"sections"', '"parts"') for line in lines], "parts, sections is"),
+    "an unknown field": (
+        lambda lines: [line.replace('"sections"', '"parts"') for line in lines],
+        "unknown field parts",
+    ),
+    "a run twice": (lambda lines: [*lines[:2], *lines[1:]], "duplicate run fbgemm/"),
+    "rows": (lambda lines: ['{"kind": "header", "schema": 2, "engines": {}}'], "its header has no rows"),
     "a run of no row": (
         lambda lines: [line.replace("nn.ReLU/", "nn.ReLU6/") for line in lines],
         "of which there is no row",

@@ -8,6 +8,7 @@ import pytest
 from conformance.errors import UsageError
 from conformance.results.ledger import Entry, Host, backends_of, judge, load, useless
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 HOST = Host(torch="2.13.0+cpu", arch="x86_64", isa="avx512_vnni")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
@@ -61,7 +62,7 @@ def row(*failed: str, verdict: str | None = None) -> Row:
         "default",
         "exact",
         "x86",
-        verdict or ("deviates" if failed else "conforms"),
+        Verdict(verdict) if verdict else Verdict.of(failed),
         checks={"observed": "pass", "accuracy": "skip", **dict.fromkeys(failed, "fail")},
         detail="numerics: 3 of 32 codes differ",
     )

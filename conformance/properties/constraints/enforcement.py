@@ -33,6 +33,7 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
 )
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from .observed import Harness
@@ -158,7 +159,7 @@ class Enforcement:
         found = (*findings["observed"], *findings["constraints"])
         return Row(
             **describe(run),
-            verdict="deviates" if "fail" in checks.values() else "conforms",
+            verdict=Verdict.of("fail" in checks.values()),
             checks=checks,
             detail=detail_of(found),
             findings=found,

@@ -33,6 +33,7 @@ from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.relations import KernelWrite, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from . import transforms
@@ -385,7 +386,7 @@ def row(watch: Stopwatch, run: Run) -> Row:
     results = {name: "fail" if name == check else "pass" if n < reached else "skip" for n, name in enumerate(CHECKS)}
     return Row(
         **describe(run),
-        verdict="deviates" if findings else "conforms",
+        verdict=Verdict.of(findings),
         checks=results,
         detail=detail_of(findings),
         findings=findings,

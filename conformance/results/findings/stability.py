@@ -7,7 +7,7 @@ from .finding import Finding
 
 @dataclass(frozen=True)
 class WritesToInput(Finding, kind="writes-to-input"):
-    """A kernel, or the whole program (None), writes to one of its tensor arguments without declaring so."""
+    """A kernel, or the whole program (None), writes to a tensor argument, which its schema does not declare."""
 
     kernel: str | None
     argument: int
@@ -21,7 +21,7 @@ class WritesToInput(Finding, kind="writes-to-input"):
 
 @dataclass(frozen=True)
 class RepetitionShape(Finding, kind="repetition-shape"):
-    """A repetition of the execution has an output of another shape."""
+    """A repetition of the execution changes the shape of an output."""
 
     repetition: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class RepetitionShape(Finding, kind="repetition-shape"):
 
 @dataclass(frozen=True)
 class RepetitionValues(Finding, kind="repetition-values"):
-    """A repetition of the execution changes so many of the values of an output; None where that differs from run to run."""
+    """A repetition of the execution changes values of an output. The counts are None where they differ from run to run."""
 
     repetition: str
     changed: int | None

@@ -1,4 +1,4 @@
-"""Findings about stages that do not end as they should."""
+"""Findings about stages that raise, and about processes that die."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ WORDS = {
     "reference": "convert_to_reference",
     "reference execution": "the reference model",
 }
-"""What a sentence calls a stage, where that is not the stage's name."""
+"""Subjects of sentences about stages, where the subject is not the name of the stage."""
 
 
 @dataclass(frozen=True)

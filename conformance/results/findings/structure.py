@@ -16,7 +16,7 @@ class NoEffect(Finding, kind="no-effect"):
 
 @dataclass(frozen=True)
 class NotObserved(Finding, kind="not-observed"):
-    """No observer where the dtype config wants one: at an input of the graph by its node's name, or at the output (None)."""
+    """The dtype config asks for an observer of an input, by its node's name, or of the output (None), and there is none."""
 
     node: str | None
 
@@ -27,7 +27,7 @@ class NotObserved(Finding, kind="not-observed"):
 
 @dataclass(frozen=True)
 class ObservedDtype(Finding, kind="observed-dtype"):
-    """An input, by its node's name, or the output (None) is observed with another dtype than the dtype config's."""
+    """The observer of an input, by its node's name, or of the output (None) has not the dtype of the dtype config."""
 
     node: str | None
     got: str
@@ -84,7 +84,7 @@ class InnerObservers(Finding, kind="inner-observers"):
 
 @dataclass(frozen=True)
 class ObserverRange(Finding, kind="observer-range"):
-    """An observer has another quant_min and quant_max than any that the recipe gives (`expected`)."""
+    """quant_min and quant_max of an observer are not among the pairs of the recipe (`expected`)."""
 
     observer: str
     quant_min: int
@@ -137,7 +137,7 @@ class MissingModule(Finding, kind="missing-module"):
 
 @dataclass(frozen=True)
 class WeightDtype(Finding, kind="weight-dtype"):
-    """The reference model quantizes a weight to another dtype than the dtype config's."""
+    """The dtype of a weight in the reference model differs from the dtype config's."""
 
     got: str
     expected: str
@@ -170,7 +170,7 @@ class QuantizesNothing(Finding, kind="quantizes-nothing"):
 
 @dataclass(frozen=True)
 class MissingQparams(Finding, kind="missing-qparams"):
-    """The reference model quantizes nothing with the oracle's qparams of `name`, of which these are the first four."""
+    """No quantize operator of the reference model uses the oracle's qparams of `name`; at most four of them are kept."""
 
     name: str
     scales: tuple[float, ...]

@@ -23,7 +23,7 @@ class Element:
 
 @dataclass(frozen=True)
 class OutputCount(Finding, kind="output-count"):
-    """A model has another number of outputs than the golden."""
+    """The number of a model's outputs differs from the golden's."""
 
     got: int
     expected: int
@@ -35,7 +35,7 @@ class OutputCount(Finding, kind="output-count"):
 
 @dataclass(frozen=True)
 class OutputShape(Finding, kind="output-shape"):
-    """An output has another shape than the golden."""
+    """The shape of an output differs from the golden's."""
 
     output: int
     got: tuple[int, ...]
@@ -60,7 +60,7 @@ class OutputKind(Finding, kind="output-kind"):
 
 @dataclass(frozen=True)
 class OutputScheme(Finding, kind="output-scheme"):
-    """An output is quantized by another scheme than one scale and zero point in all."""
+    """An output is not quantized per tensor; `got` is its qscheme."""
 
     output: int
     got: str
@@ -72,7 +72,7 @@ class OutputScheme(Finding, kind="output-scheme"):
 
 @dataclass(frozen=True)
 class OutputQparams(Finding, kind="output-qparams"):
-    """An output has another scale, zero point or dtype than the golden."""
+    """The scale, zero point or dtype of an output differs from the golden's."""
 
     output: int
     scale: float
@@ -105,7 +105,7 @@ class CodesDiffer(Finding, kind="codes-differ"):
         percent = 100 * self.mismatched / self.total
         return (
             f"{_whose(self, self.output)}{self.mismatched} of {self.total} codes differ ({percent:.1f}%), by up to "
-            f"{self.worst} steps: {' | '.join(one.text for one in self.elements)}"
+            f"{self.worst} steps: {' | '.join(element.text for element in self.elements)}"
         )
 
 
@@ -123,13 +123,13 @@ class ValuesDiffer(Finding, kind="values-differ"):
     def text(self) -> str:
         return (
             f"{_whose(self, self.output)}{self.mismatched} of {self.total} values differ, by up to {self.worst:.6g}: "
-            f"{' | '.join(one.text for one in self.elements)}"
+            f"{' | '.join(element.text for element in self.elements)}"
         )
 
 
 @dataclass(frozen=True)
 class CodesVary(Finding, kind="codes-vary"):
-    """Codes of an output differ from the golden's, and from one run to the next, so that no figure of them stays."""
+    """Codes of an output differ from the golden's and from run to run, so the finding has no counts and elements."""
 
     output: int
 
@@ -140,7 +140,7 @@ class CodesVary(Finding, kind="codes-vary"):
 
 @dataclass(frozen=True)
 class FloatShape(Finding, kind="float-shape"):
-    """An output has another shape than the float model's."""
+    """The shape of an output differs from the float model's."""
 
     got: tuple[int, ...]
     expected: tuple[int, ...]
@@ -182,6 +182,6 @@ class LowSqnr(Finding, kind="low-sqnr"):
 
 
 def _whose(finding: Finding, output: int = 0) -> str:
-    """Whose output a finding is about, as the beginning of its text: the engine's goes without saying."""
+    """The beginning of a finding's text: the model, unless it is the engine's, and the output, unless it is the first."""
     model = "the reference model's " if finding.check == "reference" else ""
     return f"{model}output {output}: " if output else model

@@ -1,4 +1,4 @@
-"""Timings as one page of HTML that opens from disk: what changed, how fast it is beside float, and each case's history."""
+"""Timings as one page of HTML that opens from disk: changes, speed-up over float, and the history of each case."""
 
 import json
 import math
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.bench.results import TimingsFile
 
-from .html import taken, templates, visible
+from .html import page_folder, templates, visible
 from .regression import VERDICTS, Regression, counted, stated
-from .speed import Speed, speeds
+from .speedup import Speed, speeds
 
 if TYPE_CHECKING:
     from .history import ChangePoint, Series
 
 FASTEST = 8.0
-"""The speed-up at which a bar ends; what is faster is said by its figure."""
+"""The speed-up at which bars end."""
 
 
 def write(
@@ -28,11 +28,11 @@ def write(
     history: Sequence["Series"] = (),
     points: Sequence["ChangePoint"] = (),
 ) -> Path:
-    """Write the page into a folder, in the place of an earlier one, and return it.
+    """Write the page into a folder and return its path. Replaces an earlier page.
 
-    Raises UsageError for a folder that holds something else.
+    Raises UsageError for a folder with other content.
     """
-    with taken(folder):
+    with page_folder(folder):
         data = json.dumps(visible(_data(regression, history, points)), separators=(",", ":"))
         (folder / "latency.js").write_text(f"latency.show({data});\n", encoding="ascii")
         page = folder / "latency.html"
@@ -46,7 +46,7 @@ def _page(
     history: Sequence["Series"],
     points: Sequence["ChangePoint"],
 ) -> str:
-    found = speeds(files)
+    all_speeds = speeds(files)
     return (
         templates()
         .get_template("latency.html.j2")
@@ -58,9 +58,9 @@ def _page(
             counted=counted(regression) if regression else {},
             stated=stated(regression) if regression else "",
             verdicts=VERDICTS,
-            families=families(found),
-            engines=sorted({one.engine for one in found}),
-            speeds=sorted(found, key=lambda one: one.case),
+            families=families(all_speeds),
+            engines=sorted({speed.engine for speed in all_speeds}),
+            speeds=sorted(all_speeds, key=lambda speed: speed.case),
             history=history,
             points=points,
             width=width,
@@ -68,26 +68,26 @@ def _page(
     )
 
 
-def families(found: Sequence[Speed]) -> dict[str, dict[str, float]]:
-    """The geometric mean of the speed-ups of a family's cases on each engine."""
+def families(all_speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
+    """The geometric mean of the speed-ups of each family's cases by engine."""
     groups: dict[str, dict[str, list[float]]] = {}
-    for one in found:
-        groups.setdefault(one.family, {}).setdefault(one.engine, []).append(one.speedup)
+    for speed in all_speeds:
+        groups.setdefault(speed.family, {}).setdefault(speed.engine, []).append(speed.speedup)
     return {
-        name: {engine: statistics.geometric_mean(made) for engine, made in sorted(engines.items())}
+        name: {engine: statistics.geometric_mean(speedups) for engine, speedups in sorted(engines.items())}
         for name, engines in sorted(groups.items())
     }
 
 
 def width(speedup: float) -> float:
-    """How long a bar is in percent: from a speed-up of 1/8 to one of 8, in equal steps for equal factors."""
+    """Position of a bar's end in percent, on a logarithmic scale from a speed-up of 1/8 to 8."""
     return 50 + 50 * max(-1.0, min(1.0, math.log(speedup) / math.log(FASTEST)))
 
 
 def _data(
     regression: Regression | None, history: Sequence["Series"], points: Sequence["ChangePoint"]
 ) -> dict[str, Any]:
-    """What the charts show."""
+    """The data of the charts."""
     changed = [] if regression is None else regression.cases
     marks: dict[tuple[str, str], list[int]] = {}
     for point in points:

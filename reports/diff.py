@@ -1,9 +1,9 @@
-"""What changed from one rows file to another: verdicts, kernels, integers, and the claims themselves."""
+"""Changes from one rows file to another: in verdicts, kernels, output codes, and the set of claims."""
 
 import fnmatch
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from conformance.errors import UsageError
 from conformance.markdown import code, escaped, plain
 from conformance.results.diagnostics import Details, Offsets
 from conformance.results.rows import Row
+from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .findings import count
-from .gathered import Environment, Part, labels, parts_of
+from .load import Environment, Part, labels, parts_of
 
 PAIRINGS = (
     ("torch", "python", "os", "arch", "cpu", "isa"),
@@ -24,9 +25,7 @@ PAIRINGS = (
     ("torch", "python"),
     (),
 )
-"""Fields in which environments of the two files have to be the same to be compared; the first that pairs most of them."""
-RANK = {"conforms": 0, "deviates": 1, "crashes": 2, "unavailable": 3}
-"""Verdicts from good to bad. What is no longer executed may hide anything."""
+"""Sets of fields by which environments of the two files are paired. The first set that pairs most of them is used."""
 KINDS = {
     "gone claim": "Claims that went",
     "new claim": "Claims that came",
@@ -41,7 +40,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that changed, and whether for the worse."""
+    """A change of a run or claim, and whether it is for the worse."""
 
     kind: str
     id: str
@@ -57,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two rows files compared: the pairs of environments in words, how many runs both have, and every change."""
+    """Comparison of two rows files: the labels of paired environments, the number of common runs, and every change."""
 
     before: str
     after: str
@@ -75,27 +74,32 @@ class Difference:
 def compare(before: Path, after: Path) -> Difference:
     """Compare two rows files, each of one invocation or merged.
 
-    Environments are paired by what they have in common. A run that one file did not select is no change. Raises UsageError if
-    no environments can be paired.
+    Environments are paired by the fields in PAIRINGS. A run that one of the invocations did not select is not a change.
+    Raises UsageError if no environments can be paired.
     """
     old, new = parts_of([before]), parts_of([after])
     names = labels(part.environment for part in (*old, *new))
     pairs = _paired(before, [part.environment for part in old], after, [part.environment for part in new])
     changes: list[Change] = []
     compared = 0
-    for one, other in pairs:
-        was, now = (
-            [part for part in parts if part.environment == where] for parts, where in ((old, one), (new, other))
+    for pair in pairs:
+        old_parts, new_parts = (
+            [part for part in parts if part.environment == where] for parts, where in zip((old, new), pair, strict=True)
         )
-        where = names[one] if one == other else f"{names[one]} → {names[other]}"
-        found, common = _compared(was, now, where)
-        changes += found
+        pair_changes, common = _compared(old_parts, new_parts, _pair_label(names, pair))
+        changes += pair_changes
         compared += common
     lone = [where for where in names if not any(where in pair for pair in pairs)]
     order = [*KINDS]
     changes.sort(key=lambda change: (not change.worse, order.index(change.kind), change.id, change.where))
-    said = tuple(names[one] if one == other else f"{names[one]} → {names[other]}" for one, other in pairs)
-    return Difference(str(before), str(after), said, tuple(names[one] for one in lone), compared, tuple(changes))
+    paired = tuple(_pair_label(names, pair) for pair in pairs)
+    unpaired = tuple(names[where] for where in lone)
+    return Difference(str(before), str(after), paired, unpaired, compared, tuple(changes))
+
+
+def _pair_label(names: Mapping[Environment, str], pair: tuple[Environment, Environment]) -> str:
+    one, other = pair
+    return names[one] if one == other else f"{names[one]} → {names[other]}"
 
 
 def _paired(
@@ -119,7 +123,7 @@ def _paired(
 
 
 def _selects(parts: Sequence[Part], row: Row) -> bool:
-    """Whether invocations would have made a row, had there been such a run. Some runs are made only if asked for by name."""
+    """Whether any of these invocations would have recorded a row for this run. Some runs have to be selected by name."""
     for part in parts:
         header = part.file.header
         globs = header.get("selection") or ["*"]
@@ -162,15 +166,15 @@ def _compared(was: Sequence[Part], now: Sequence[Part], where: str) -> tuple[lis
 
 
 def _changed(one: Row, seen: Details | None, other: Row, then: Details | None, where: str) -> Iterator[Change]:
-    """How one run changed."""
+    """Yield the changes of one run."""
     if one.verdict != other.verdict:
-        worse = RANK[other.verdict] > RANK[one.verdict]
-        yield Change("verdict", one.id, where, worse, _said(one), _said(other))
-        if "unavailable" in (one.verdict, other.verdict):
+        worse = IN_ORDER.index(other.verdict) > IN_ORDER.index(one.verdict)
+        yield Change("verdict", one.id, where, worse, _outcome(one), _outcome(other))
+        if not (one.verdict.executed and other.verdict.executed):
             return
     elif one.failed != other.failed:
-        yield Change("checks", one.id, where, bool(other.failed - one.failed), _said(one), _said(other))
-    if one.kernels != other.kernels and "crashes" not in (one.verdict, other.verdict):
+        yield Change("checks", one.id, where, bool(other.failed - one.failed), _outcome(one), _outcome(other))
+    if one.kernels != other.kernels and Verdict.CRASHES not in (one.verdict, other.verdict):
         yield Change("kernels", one.id, where, False, _listed(one.kernels), _listed(other.kernels))
     if one.total is not None and other.total is not None:
         moved = _moved(seen, then)
@@ -183,7 +187,7 @@ def _changed(one: Row, seen: Details | None, other: Row, then: Details | None, w
             yield Change("integers", one.id, where, further, figures[0], after)
 
 
-def _said(row: Row) -> str:
+def _outcome(row: Row) -> str:
     return f"{row.verdict} ({', '.join(sorted(row.failed))})" if row.failed - {"crashes"} else row.verdict
 
 
@@ -199,7 +203,7 @@ def _figures(row: Row) -> str:
 
 
 def _moved(seen: Details | None, then: Details | None) -> str:
-    """How many integers moved and how far, as far as the offsets from one golden tell; empty if none or nothing is known."""
+    """How many output codes moved and how far, by the offsets to a common golden; empty if none moved or none are kept."""
     if seen is None or then is None:
         return ""
     said = []
@@ -219,62 +223,62 @@ def _moved(seen: Details | None, then: Details | None) -> str:
 def _distances(one: Offsets, other: Offsets) -> Iterator[float]:
     was, now = (dict(zip(of.positions, of.offsets, strict=True)) for of in (one, other))
     for position in was.keys() | now.keys():
-        # what one side had to leave out is not known to be zero
+        # an offset that one side does not keep need not be zero
         if (position in was or one.complete) and (position in now or other.complete):
             distance = abs(was.get(position, 0) - now.get(position, 0))
             if distance:
                 yield distance
 
 
-def text(found: Difference) -> Iterator[str]:
-    """The difference for a terminal."""
-    for pair in found.pairs:
+def text(difference: Difference) -> Iterator[str]:
+    """Yield lines for a terminal."""
+    for pair in difference.pairs:
         yield f"compared: {plain(pair)}"
-    for where in found.unpaired:
+    for where in difference.unpaired:
         yield f"not compared: {plain(where)}"
-    yield _totals(found)
-    for change in found.changes:
+    yield _totals(difference)
+    for change in difference.changes:
         mark = "worse" if change.worse else "     "
         yield f"{mark}  {change.kind}: {plain(change.id)} [{plain(change.where)}]: {plain(change.words)}"
 
 
-def markdown(found: Difference) -> Iterator[str]:
-    """The difference as markdown."""
-    yield f"# From {code(found.before)} to {code(found.after)}"
+def markdown(difference: Difference) -> Iterator[str]:
+    """Yield lines of markdown."""
+    yield f"# From {code(difference.before)} to {code(difference.after)}"
     yield ""
-    for pair in found.pairs:
+    for pair in difference.pairs:
         yield f"- compared: {escaped(pair)}"
-    for where in found.unpaired:
+    for where in difference.unpaired:
         yield f"- not compared: {escaped(where)}"
     yield ""
-    yield _totals(found)
+    yield _totals(difference)
     yield ""
     for kind, title in KINDS.items():
-        changes = [change for change in found.changes if change.kind == kind]
+        changes = [change for change in difference.changes if change.kind == kind]
         if not changes:
             continue
         yield f"## {title} ({len(changes)})"
         yield ""
         for change in changes:
             mark = "**worse** " if change.worse else ""
-            where = f" ({escaped(change.where)})" if len(found.pairs) > 1 else ""
+            where = f" ({escaped(change.where)})" if len(difference.pairs) > 1 else ""
             yield f"- {mark}{code(change.id)}{where}: {escaped(change.words)}"
         yield ""
 
 
-def _totals(found: Difference) -> str:
-    worse = sum(change.worse for change in found.changes)
-    by_kind = Counter(change.kind for change in found.changes)
+def _totals(difference: Difference) -> str:
+    worse = sum(change.worse for change in difference.changes)
+    by_kind = Counter(change.kind for change in difference.changes)
     parts = ", ".join(f"{by_kind[kind]} {kind}" for kind in KINDS if by_kind[kind])
     return (
-        f"{count(found.compared, 'run')} compared: {count(len(found.changes), 'change')}"
+        f"{count(difference.compared, 'run')} compared: {count(len(difference.changes), 'change')}"
         f"{f' ({parts})' if parts else ''}, {worse} for the worse"
     )
 
 
-def as_json(found: Difference) -> Iterator[str]:
-    """The difference as one JSON object."""
-    values: dict[str, Any] = {**asdict(found), "worse": found.worse}
+def as_json(difference: Difference) -> Iterator[str]:
+    """Yield one JSON object."""
+    values: dict[str, Any] = {**asdict(difference), "worse": difference.worse}
     yield json.dumps(values, indent=1)
 
 

@@ -1,4 +1,4 @@
-"""Rows files put together: every run where it ran, held against the ledger, with what there is to see of it."""
+"""Rows files loaded for a report: every run by environment, compared with the ledger, with its diagnostics."""
 
 import re
 from collections import Counter
@@ -13,21 +13,22 @@ from conformance.paths import KNOWN
 from conformance.results import diagnostics
 from conformance.results.diagnostics import Details
 from conformance.results.families import family_named
-from conformance.results.ledger import Entry, Host, Verdict, judge, load, speaking
+from conformance.results.ledger import Entry, Expectation, Host, judge, load, speaking
 from conformance.results.profiles import CHECKS
-from conformance.results.rows import VERDICTS, Row, RowsFile, read_all, worst
+from conformance.results.rows import Row, RowsFile, read_all
+from conformance.results.verdicts import IN_ORDER, Verdict
 
 DISTINCT = ("torch", "cpu", "os", "python")
-"""Fields of an environment that its label has only where they tell it from another one, the most telling first."""
+"""Fields that appear in an environment's label only if they distinguish it from another one, the most telling first."""
 
 
 LISTS = {"engines": dict, "backends": list, "selection": list, "not_asked_for": list, "cpu_flags": list}
-"""Fields of a header that hold several values, which are shown one by one."""
+"""Fields of a header with several values, and the type of each."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where an invocation ran: the fields of its header that a run's outcome may depend on."""
+    """Fields of an invocation's header that a run's outcome may depend on."""
 
     torch: str
     python: str
@@ -47,8 +48,8 @@ class Environment:
 
 
 def environment(path: Path, header: Mapping[str, Any]) -> Environment:
-    """The environment of a header. Raises UsageError naming the file if a field is missing or no text."""
-    values = {one.name: header.get(one.name) for one in fields(Environment)}
+    """The environment of a header. Raises UsageError naming the file if a field is missing or of the wrong type."""
+    values = {field.name: header.get(field.name) for field in fields(Environment)}
     for name, value in values.items():
         if not isinstance(value, str):
             raise UsageError(f"{path}: damaged: {name} of its header is {value!r}; run it again")
@@ -59,25 +60,25 @@ def environment(path: Path, header: Mapping[str, Any]) -> Environment:
 
 
 def labels(environments: Iterable[Environment]) -> dict[Environment, str]:
-    """A short name for each environment, with no more than what tells it from the others."""
-    every = list(dict.fromkeys(environments))
-    names = {one: [one.platform] for one in every}
+    """A label for each environment, with only the fields that distinguish it from the others."""
+    distinct = list(dict.fromkeys(environments))
+    words = {where: [where.platform] for where in distinct}
     for name in DISTINCT:
-        if len({tuple(words) for words in names.values()}) == len(every) and name != "torch":
+        if len(set(map(tuple, words.values()))) == len(distinct) and name != "torch":
             break
-        if len({getattr(one, name) for one in every}) > 1:
-            for one, words in names.items():
-                value = getattr(one, name)
-                words.append(f"torch {value.partition('+')[0]}" if name == "torch" else value)
-    found = {one: ", ".join(words) for one, words in names.items()}
-    if len(set(found.values())) == len(every):
-        return found
-    return {one: f"{found[one]} ({number})" for number, one in enumerate(every, 1)}
+        if len({getattr(where, name) for where in distinct}) > 1:
+            for where, parts in words.items():
+                value = getattr(where, name)
+                parts.append(f"torch {value.partition('+')[0]}" if name == "torch" else value)
+    joined = {where: ", ".join(parts) for where, parts in words.items()}
+    if len(set(joined.values())) == len(distinct):
+        return joined
+    return {where: f"{joined[where]} ({number})" for number, where in enumerate(distinct, 1)}
 
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one invocation, with the file that they stand in."""
+    """The rows and diagnostics of one invocation, and the path of their file."""
 
     path: Path
     file: RowsFile
@@ -87,7 +88,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """A backend's config on an engine, somewhere."""
+    """A backend's config on an engine in an environment."""
 
     backend: str
     engine: str
@@ -95,7 +96,7 @@ class Column:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Sorts by backend, engine and environment."""
+        """Sort key: backend, engine, environment."""
         return self.backend, self.engine, *astuple(self.environment)
 
     @property
@@ -105,43 +106,48 @@ class Column:
 
 @dataclass(frozen=True)
 class Result:
-    """One run somewhere, and how it stands with the ledger."""
+    """One run in an environment, compared with the ledger."""
 
     row: Row
     column: Column
-    held: Verdict
+    expectation: Expectation
     details: Details | None
 
     @property
     def new(self) -> bool:
-        """Whether it is not as the ledger says."""
-        return not self.held.expected
+        """Whether the ledger does not expect this outcome."""
+        return not self.expectation.expected
+
+    @property
+    def message(self) -> str:
+        """How the outcome differs from the ledger, or else the row's detail."""
+        return self.expectation.message or self.row.detail
 
 
 def parts_of(paths: Sequence[Path]) -> list[Part]:
-    """Read rows files, merged or not, with their details.
+    """Read rows files, merged or not, with their diagnostics.
 
-    Raises UsageError naming the file that cannot be read, and for two files that have the same run on the same environment.
+    Raises UsageError naming a file that cannot be read, or two files with the same run in the same environment.
     """
     parts: list[Part] = []
     seen: dict[tuple[str, Environment], Path] = {}
     for path in paths:
         files = read_all(path)
-        for file, found in zip(files, diagnostics.read(path, files), strict=True):
+        for file, details in zip(files, diagnostics.read(path, files), strict=True):
             where = environment(path, file.header)
             for row in file.rows:
-                if (former := seen.get((row.id, where))) is not None:
+                if (other := seen.get((row.id, where))) is not None:
                     raise UsageError(
-                        f"{path}: duplicate: {row.id} stands in {former} too, from the same environment "
+                        f"{path}: duplicate: {row.id} is in {other} too, from the same environment "
                         f"({where.platform}, torch {where.torch}): give one of them"
                     )
                 seen[row.id, where] = path
-            parts.append(Part(path, file, where, found))
+            parts.append(Part(path, file, where, details))
     return parts
 
 
-class Gathered:
-    """Rows files with the ledger that they are held against."""
+class Report:
+    """Rows files and the ledgers that they are compared with."""
 
     def __init__(self, paths: Sequence[Path], ledgers: Sequence[Path] = (KNOWN,)) -> None:
         self.parts = parts_of(paths)
@@ -150,18 +156,18 @@ class Gathered:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The entries of all ledgers, each once."""
+        """The entries of all ledgers, without duplicates."""
         return list({entry.id: entry for ledger in reversed(self.ledgers) for entry in reversed(ledger)}.values())[::-1]
 
     def ledger_of(self, part: Part) -> tuple[Entry, ...]:
-        """The ledger that an invocation was held against: the one that has what its rows name."""
+        """The ledger that an invocation was compared with: the one with most of the entries that its rows name."""
         named = {row.known for row in part.file.rows}
         return max(self.ledgers, key=lambda ledger: sum(entry.id in named for entry in ledger))
 
     @cached_property
     def results(self) -> list[Result]:
-        """Every run of every environment, in order of backend, engine, environment and id."""
-        found: dict[Column, list[Result]] = {}
+        """Every run in every environment, sorted by backend, engine, environment and id."""
+        by_column: dict[Column, list[Result]] = {}
         for ledger in self.ledgers:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
             about = speaking(ledger, {row.id for part in parts for row in part.file.rows})
@@ -170,39 +176,40 @@ class Gathered:
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
-                    held = judge(row, about.get(row.id, ()), part.environment.host)
-                    found.setdefault(column, []).append(Result(row, column, held, part.details.get(row.id)))
+                    expectation = judge(row, about.get(row.id, ()), part.environment.host)
+                    result = Result(row, column, expectation, part.details.get(row.id))
+                    by_column.setdefault(column, []).append(result)
         return [
             result
-            for column in sorted(found, key=lambda column: column.order)
-            for result in sorted(found[column], key=lambda result: result.row.id)
+            for column in sorted(by_column, key=lambda column: column.order)
+            for result in sorted(by_column[column], key=lambda result: result.row.id)
         ]
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Every backend on every engine and environment that has a row, in order."""
+        """Every combination of backend, engine and environment that has a row, sorted."""
         return list(dict.fromkeys(result.column for result in self.results))
 
     @cached_property
     def new(self) -> list[Result]:
-        """What is not as the ledger says."""
+        """The runs whose outcome the ledger does not expect."""
         return [result for result in self.results if result.new]
 
     @cached_property
-    def standings(self) -> "dict[Column, Standing]":
-        """How the claims of every column stand."""
+    def tallies(self) -> "dict[Column, Tally]":
+        """Counts of the claims of every column."""
         by_column: dict[Column, dict[str, list[Result]]] = {column: {} for column in self.columns}
         for result in self.results:
             by_column[result.column].setdefault(result.row.claim, []).append(result)
-        return {column: standing(claims.values()) for column, claims in by_column.items()}
+        return {column: tally(claims.values()) for column, claims in by_column.items()}
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How many claims are kept, deviate, crash and were not executed; of those that deviate how many in which check (in
-    several, some), and how many runs there are and are not as the ledger says."""
+class Tally:
+    """Counts of claims by verdict, of deviating claims by failed check (a claim may fail several), of runs, and of runs whose
+    outcome the ledger does not expect."""
 
-    verdicts: Mapping[str, int]
+    verdicts: Mapping[Verdict, int]
     checks: Mapping[str, int]
     runs: int
     new: int
@@ -212,15 +219,16 @@ class Standing:
         return sum(self.verdicts.values())
 
 
-def standing(claims: Iterable[Sequence[Result]]) -> Standing:
-    """Count claims, each given by its runs."""
+def tally(claims: Iterable[Sequence[Result]]) -> Tally:
+    """Count claims, each represented by its runs."""
     claims = list(claims)
-    of = [worst(result.row for result in runs) for runs in claims]
-    verdicts = Counter(of)
-    deviating = [runs for runs, verdict in zip(claims, of, strict=True) if verdict == "deviates"]
-    checks = Counter(check for runs in deviating for check in frozenset().union(*(one.row.failed for one in runs)))
-    return Standing(
-        {verdict: verdicts[verdict] for verdict in VERDICTS},
+    by_claim = [Verdict.worst(result.row.verdict for result in runs) for runs in claims]
+    verdicts = Counter(by_claim)
+    deviating = [runs for runs, verdict in zip(claims, by_claim, strict=True) if verdict is Verdict.DEVIATES]
+    failed = (frozenset().union(*(result.row.failed for result in runs)) for runs in deviating)
+    checks = Counter(check for names in failed for check in names)
+    return Tally(
+        {verdict: verdicts[verdict] for verdict in IN_ORDER},
         {check: checks[check] for check in CHECKS if checks[check]},
         sum(map(len, claims)),
         sum(result.new for runs in claims for result in runs),
@@ -228,6 +236,6 @@ def standing(claims: Iterable[Sequence[Result]]) -> Standing:
 
 
 def family(pattern: str) -> str:
-    """The family of a pattern, by the name of the operator that it begins with."""
+    """The family of a pattern's innermost first operator."""
     names = re.findall(r"[\w.]+", pattern.partition("+")[0])
     return family_named(names[-1] if names else pattern)

@@ -14,7 +14,7 @@ from browsing import WIDTHS, opened, serious
 from conformance.bench.results import NotTimed, read
 from conformance.errors import UsageError
 from conformance.reports.history import change_points, load, store
-from conformance.reports.latency_page import write as write_page
+from conformance.reports.latency_html import write as write_page
 from conformance.reports.regression import compare
 
 pytest_plugins = ["browsing"]

@@ -1,4 +1,4 @@
-"""How much faster than in float a lowered model runs, by operator and engine: a table in markdown, from timings."""
+"""Speed-ups of lowered models over float models, by operator and engine, as tables in markdown."""
 
 import math
 import statistics
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from conformance.bench.results import Timing, TimingsFile, case_seconds
 from conformance.markdown import code, escaped
 
-from .gathered import family
+from .load import family
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How a case compares with its float model: `speedup` is above 1 where it is faster."""
+    """A case compared with its float model. `speedup` is greater than 1 if the lowered model is faster; `low` and `high` are
+    its minimum and maximum over passes."""
 
     case: str
     pattern: str
@@ -32,8 +33,8 @@ class Speed:
 
 
 def speed(case: str, passes: Sequence[Timing]) -> Speed:
-    """A case from the passes over it: the median, and the least and greatest of them."""
-    made = [math.exp(-one.new.log_ratio) for one in passes]
+    """The speed-up of a case: median, minimum and maximum over its passes."""
+    speedups = [math.exp(-timing.new.log_ratio) for timing in passes]
     first = passes[0]
     run, _, engine = first.id.rpartition("@")
     _, pattern, dtype, _, layer, _ = run.split("/")
@@ -45,9 +46,9 @@ def speed(case: str, passes: Sequence[Timing]) -> Speed:
         layer,
         engine,
         first.threads,
-        statistics.median(made),
-        min(made),
-        max(made),
+        statistics.median(speedups),
+        min(speedups),
+        max(speedups),
         *case_seconds(passes),
         first.counts.weight_bytes,
         first.counts.kernels,
@@ -55,12 +56,13 @@ def speed(case: str, passes: Sequence[Timing]) -> Speed:
 
 
 def speeds(files: Iterable[TimingsFile]) -> list[Speed]:
-    """Every case of some files, in order."""
+    """The speed-up of every case of these files, in order."""
     return [speed(case, passes) for file in files for case, passes in file.cases.items()]
 
 
 def table(files: Sequence[TimingsFile]) -> Iterator[str]:
-    """Yield the lines of a document: environments, then patterns down and engines with dtypes and threads across."""
+    """Yield the lines of a document: environments, then a table for each family, with a row for each pattern and layer and a
+    column for each engine, dtype and number of threads."""
     yield "# How much faster than in float"
     yield ""
     yield (
@@ -75,21 +77,21 @@ def table(files: Sequence[TimingsFile]) -> Iterator[str]:
             f"- {escaped(file.finished)}: torch {escaped(head['torch'])}, {escaped(head['cpu'])} ({escaped(head['isa'])}, "
             f"{head['cores']} cores), {escaped(head['os'])}, {head['passes']} passes"
         )
-    found = speeds(files)
-    for name in sorted({one.family for one in found}):
-        mine = [one for one in found if one.family == name]
-        across = sorted({(one.engine, one.dtype, one.threads) for one in mine})
+    all_speeds = speeds(files)
+    for name in sorted({speed.family for speed in all_speeds}):
+        of_family = [speed for speed in all_speeds if speed.family == name]
+        across = sorted({(speed.engine, speed.dtype, speed.threads) for speed in of_family})
         yield ""
         yield f"## {escaped(name)}"
         yield ""
         heads = (f"{engine}, {dtype}, {threads}" for engine, dtype, threads in across)
         yield f"| pattern | layer | {' | '.join(map(escaped, heads))} |"
         yield f"| --- | --- | {' | '.join('---:' for _ in across)} |"
-        for pattern, layer in sorted({(one.pattern, one.layer) for one in mine}):
-            by = {
-                (one.engine, one.dtype, one.threads): one.speedup
-                for one in mine
-                if (one.pattern, one.layer) == (pattern, layer)
+        for pattern, layer in sorted({(speed.pattern, speed.layer) for speed in of_family}):
+            by_column = {
+                (speed.engine, speed.dtype, speed.threads): speed.speedup
+                for speed in of_family
+                if (speed.pattern, speed.layer) == (pattern, layer)
             }
-            cells = (f"{by[key]:.2f}" if key in by else "" for key in across)
+            cells = (f"{by_column[key]:.2f}" if key in by_column else "" for key in across)
             yield f"| {code(pattern)} | {code(layer)} | {' | '.join(cells)} |"

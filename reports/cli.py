@@ -72,7 +72,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def compare_command(arguments: argparse.Namespace) -> int:
     from conformance.bench.results import read
 
-    from .latency_page import write
+    from .latency_html import write
     from .regression import FORMATS, compare
 
     files = [read(Path(path)) for path in (arguments.base, arguments.new) if path]
@@ -87,7 +87,7 @@ def report_command(arguments: argparse.Namespace) -> int:
     from conformance.bench.results import read
 
     from .history import alerts, load
-    from .latency_page import write
+    from .latency_html import write
     from .regression import compare
 
     files = [read(Path(path)) for path in arguments.timings]
@@ -100,7 +100,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 def speed_command(arguments: argparse.Namespace) -> int:
     from conformance.bench.results import read
 
-    from .speed import table
+    from .speedup import table
 
     for line in table([read(Path(path)) for path in arguments.timings]):
         print(line)
@@ -119,7 +119,7 @@ def store_command(arguments: argparse.Namespace) -> int:
 
 def history_command(arguments: argparse.Namespace) -> int:
     from .history import change_points, lines, load
-    from .latency_page import write
+    from .latency_html import write
 
     found = load(Path(arguments.folder), arguments.case)
     points = [point for series in found for point in change_points(series)]

@@ -1,0 +1,52 @@
+"""Verdicts on runs, worst first."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Verdict on a run, or on several runs together. Members are in the order of `worst`.
+
+    `executed` says whether the run was executed, `fails` whether it broke the claim, `judged` whether its row has checks.
+    `adjective` describes a claim with this verdict, `symbol` stands for it where there is no room for a word.
+    """
+
+    executed: bool
+    fails: bool
+    judged: bool
+    adjective: str
+    symbol: str
+
+    CRASHES = "crashes", True, True, False, "crashing", "‼"
+    DEVIATES = "deviates", True, True, True, "deviating", "✗"
+    CONFORMS = "conforms", True, False, True, "kept", "✓"
+    UNAVAILABLE = "unavailable", False, False, False, "unavailable", "–"
+
+    def __new__(  # defaults are for looking up a member by its value
+        cls,
+        value: str,
+        executed: bool = True,
+        fails: bool = False,
+        judged: bool = True,
+        adjective: str = "",
+        symbol: str = "",
+    ) -> "Verdict":
+        verdict = str.__new__(cls, value)
+        verdict._value_ = value
+        verdict.executed, verdict.fails, verdict.judged = executed, fails, judged
+        verdict.adjective, verdict.symbol = adjective, symbol
+        return verdict
+
+    @classmethod
+    def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
+        """The verdict on several runs together. A run that was not executed counts only if none was."""
+        return min(verdicts, key=[*cls].index)
+
+    @classmethod
+    def of(cls, failed: object) -> "Verdict":
+        """The verdict on a run that was executed to its end, by whether any check failed."""
+        return cls.DEVIATES if failed else cls.CONFORMS
+
+
+IN_ORDER = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNAVAILABLE)
+"""Verdicts from good to bad, as they are counted and shown. `unavailable` is last: it may hide any other."""

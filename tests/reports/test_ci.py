@@ -1,0 +1,87 @@
+"""Findings in markdown, job summaries, annotations and badges."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from invocation import CONFORMS, DIES, WRONG, row, seen, write
+
+from conformance.__main__ import main
+from conformance.errors import UsageError
+from conformance.markdown import code, escaped, fenced, plain
+from conformance.reports import ci, findings, html
+from conformance.reports.load import Report
+from conformance.results import diagnostics, rows
+
+
+def test_findings_group_entries_by_cause_and_show_the_reproduction(ledger: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [CONFORMS, WRONG, DIES], found=[seen(WRONG)])
+    text = "\n".join(findings.document(Report([path], [ledger])))
+    assert "## New: 1 run not as the ledger says" in text
+    assert "### The kernel is off." in text
+    assert "[pytorch/pytorch&#35;1](https://github.com/pytorch/pytorch/issues/1)" in text
+    assert "```python\nprint('DEVIATES')\n```" in text
+
+
+def test_a_summary_begins_with_new_runs_and_is_cut_with_a_note(ledger: Path, tmp_path: Path) -> None:
+    known = [row("nn.Linear", variant=f"v{number}", fails=["numerics"]) for number in range(500)]
+    path = write(tmp_path / "rows.jsonl", [*known, DIES])
+    whole = ci.summary(Report([path], [ledger]))
+    assert whole.index("nn.GRU") < whole.index("linear-is-off") < whole.index("/v499/")
+    cut = ci.summary(Report([path], [ledger]), 10_000)
+    assert len(cut.encode()) <= 10_000
+    assert "nn.GRU" in cut
+    assert re.search(r"… and \d+ lines more: the rows files have everything\.\n$", cut)
+
+
+def test_annotations_name_new_runs_and_count_the_others(ledger: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [row(variant=f"v{number}", fails=["stable"]) for number in range(12)])
+    lines = [*ci.annotations(Report([path], [ledger]))]
+    assert lines[0].startswith(
+        "::error title=fbgemm/nn.ReLU/static-quint8/ptq/v0/exact@fbgemm::stable: execute raises RuntimeError: it is wrong"
+    )
+    assert lines[10:] == ["::notice::and 2 more: the job summary has all"]
+
+
+@pytest.mark.parametrize(
+    ("of", "message", "color"),
+    [
+        ([CONFORMS], "1 of 1 claims kept", "brightgreen"),
+        ([CONFORMS, WRONG], "1 of 2 claims kept", "green"),
+        ([CONFORMS, DIES], "1 of 2 claims kept, 1 runs new", "red"),
+        ([row(verdict="unavailable")], "nothing executed", "lightgrey"),
+    ],
+)
+def test_a_badge_counts_kept_claims(of: Any, message: str, color: str, ledger: Path, tmp_path: Path) -> None:
+    made = ci.badge(Report([write(tmp_path / "rows.jsonl", of)], [ledger]))
+    assert made == {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}
+
+
+def test_schemas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for of, schema in (("rows", rows.schema()), ("details", diagnostics.schema())):
+        assert main(["schema", of]) == 0
+        assert json.loads(capsys.readouterr().out) == schema
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_a_folder_with_other_content_is_refused(ledger: Path, tmp_path: Path) -> None:
+    found = Report([write(tmp_path / "rows.jsonl", [CONFORMS])], [ledger])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty, and no report"):
+        html.write(found, tmp_path / "mine")
+    first = html.write(found, tmp_path / "report")
+    (tmp_path / "report" / "data" / "99.js").write_text("old")
+    assert html.write(found, tmp_path / "report") == first
+    assert not (tmp_path / "report" / "data" / "99.js").exists()
+
+
+def test_markdown_text_is_escaped() -> None:
+    assert escaped("x86_64: 3 of 8 codes differ (37%)") == "x86_64: 3 of 8 codes differ (37%)"
+    assert escaped("a|b <b> *c* _d_ [e](f)") == r"a\|b &lt;b&gt; \*c\* \_d\_ \[e\](f)"
+    assert code("a`b|c") == r"<code>a&#96;b\|c</code>"
+    assert plain("a\x1b[31m\nb") == "a\\u001b[31m b"
+    assert next(fenced("```\nx", "python")) == "````python"

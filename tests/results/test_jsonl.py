@@ -1,0 +1,132 @@
+"""The file format: parts, damage, partial files, and atomic replacement, for any kind of lines."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.results.jsonl import Format, PartialFile, read_text, replacing
+
+
+def decode(kind: str, values: dict[str, Any], schema: int) -> str:
+    if not isinstance(values.get("id"), str):
+        raise TypeError("missing field id")
+    return str(values["id"])
+
+
+FORMAT: Format[str] = Format(
+    name="a file of notes",
+    kinds=("note",),
+    schemas=(1, 2),
+    decode=decode,
+    encode=lambda note: ("note", {"id": note}),
+    key=lambda note: note,
+    counts=lambda notes: {"notes": len(notes)},
+    unit="notes",
+    again="write it again",
+    mark="author",
+)
+HEADER = {"author": "a", "suite": "0.9"}
+
+
+def written(path: Path, *notes: str) -> Path:
+    file = PartialFile(FORMAT, path, HEADER, "--notes")
+    for note in notes:
+        file.add(note)
+    file.complete(notes, {"seconds": 1})
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "notes.jsonl"
+
+
+def test_header_items_and_footer_are_read_back(path: Path) -> None:
+    (part,) = read_text(FORMAT, written(path, "b", "a"))
+    assert part.header == {"schema": 2, **HEADER}
+    assert part.items == ("b", "a")
+    assert part.footer == {"notes": 2, "seconds": 1}
+    assert part.text == path.read_text()
+
+
+def test_parts_one_after_the_other_are_read_apart(path: Path, tmp_path: Path) -> None:
+    other = written(tmp_path / "other.jsonl", "a")
+    texts = [written(path, "a").read_text(), other.read_text().removesuffix("\n")]
+    path.write_text("".join(texts))
+    assert [part.items for part in read_text(FORMAT, path)] == [("a",), ("a",)]
+    assert all(part.text.endswith("\n") for part in read_text(FORMAT, path))
+
+
+def test_an_incomplete_file_is_beside_its_place(path: Path) -> None:
+    file = PartialFile(FORMAT, path, HEADER, "--notes")
+    file.add("a")
+    assert [beside.name for beside in path.parent.iterdir()] == ["notes.jsonl.partial"]
+    with pytest.raises(
+        UsageError, match=r"notes\.jsonl\.partial: truncated: it has no footer, so notes may be missing"
+    ):
+        read_text(FORMAT, file.partial)
+    file.complete(["a"], {})
+    assert [beside.name for beside in path.parent.iterdir()] == ["notes.jsonl"]
+
+
+DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
+    "empty": (lambda lines: [], ": empty: "),
+    "no header": (lambda lines: lines[1:], ": has no header: not a file of notes, or its beginning is lost"),
+    "a second part without a header": (lambda lines: [*lines, lines[1]], ":5: a note without a header: "),
+    "a header within a part": (lambda lines: [lines[0], *lines], ": truncated: it has no footer"),
+    "a blank line": (lambda lines: [lines[0], "", *lines[1:]], ":2: not a file of notes, or damaged: "),
+    "another kind": (
+        lambda lines: [line.replace('"note"', '"row"') for line in lines],
+        ":2: not a line of a file of notes",
+    ),
+    "a list": (lambda lines: ["[1]", *lines], ":1: not a line of a file of notes"),
+    "deep nesting": (lambda lines: ["[" * 100_000, *lines], ":1: not a file of notes, or damaged: nested too deeply"),
+    "another format": (
+        lambda lines: [line.replace("author", "writer") for line in lines],
+        ": not a file of notes: its",
+    ),
+    "a later schema": (
+        lambda lines: [line.replace('"schema": 2', '"schema": 3') for line in lines],
+        ": schema 3; this version reads 1, 2: take version 0.9 of the suite, which wrote it, or write it again",
+    ),
+    "a damaged item": (
+        lambda lines: [line.replace('"id": "a"', '"id": 1') for line in lines],
+        ":2: damaged note 1: missing",
+    ),
+    "an item twice": (lambda lines: [*lines[:2], *lines[1:]], ":3: duplicate note a; write it again"),
+    "an item lost": (
+        lambda lines: [lines[0], *lines[2:]],
+        ": damaged: the footer counts 2 notes, there are 1; write it",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_one_error_that_names_the_file_and_the_fix(damage: str, path: Path) -> None:
+    change, message = DAMAGES[damage]
+    lines = written(path, "a", "b").read_text().splitlines()
+    path.write_text("".join(f"{line}\n" for line in change(lines)))
+    with pytest.raises(UsageError) as raised:
+        read_text(FORMAT, path)
+    assert str(raised.value).startswith(f"{path}{message}")
+    assert str(raised.value).endswith("write it again")
+
+
+def test_a_file_is_replaced_only_by_a_complete_one(path: Path) -> None:
+    path.write_text("old")
+
+    def fail() -> None:
+        with replacing(path) as beside:
+            beside.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert path.read_text() == "old"
+    with replacing(path) as beside:
+        beside.write_text("new")
+    assert path.read_text() == "new"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,38 @@
+"""Verdicts: which one is worst, and in which order they are shown."""
+
+import json
+import pickle
+
+import pytest
+
+from conformance.results.verdicts import IN_ORDER, Verdict
+
+CRASHES, DEVIATES, CONFORMS, UNAVAILABLE = Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "worst"),
+    [
+        ([CONFORMS, CONFORMS], CONFORMS),
+        ([CONFORMS, DEVIATES, CONFORMS], DEVIATES),
+        ([DEVIATES, CRASHES, UNAVAILABLE], CRASHES),
+        ([UNAVAILABLE, CONFORMS], CONFORMS),
+        ([UNAVAILABLE], UNAVAILABLE),
+    ],
+)
+def test_the_worst_verdict_counts_and_unavailable_only_alone(verdicts: list[Verdict], worst: Verdict) -> None:
+    assert Verdict.worst(verdicts) is worst
+
+
+def test_verdicts_are_shown_from_good_to_bad_with_unavailable_last() -> None:
+    assert IN_ORDER == (CONFORMS, DEVIATES, CRASHES, UNAVAILABLE)
+
+
+def test_a_verdict_is_a_text_with_attributes() -> None:
+    assert [str(verdict) for verdict in Verdict] == ["crashes", "deviates", "conforms", "unavailable"]
+    assert json.dumps(DEVIATES) == '"deviates"'
+    assert pickle.loads(pickle.dumps(DEVIATES)) is DEVIATES
+    assert [verdict for verdict in Verdict if verdict.fails] == [CRASHES, DEVIATES]
+    assert [verdict for verdict in Verdict if not verdict.executed] == [UNAVAILABLE]
+    assert [verdict for verdict in Verdict if verdict.judged] == [DEVIATES, CONFORMS]
+    assert (Verdict.of({"numerics"}), Verdict.of(frozenset())) == (DEVIATES, CONFORMS)
