@@ -59,8 +59,8 @@ from conformance.results.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fabricated import row_of
 from lies import Ending, endings
-from rows import row_of
 
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
 LINEAR_QAT = "fbgemm/nn.Linear/static-quint8/qat/default/exact@fbgemm"
