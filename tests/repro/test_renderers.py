@@ -57,7 +57,7 @@ from conformance.results.findings.values import (
 )
 from conformance.results.rows import Row
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fabricated import row_of
 from lies import Ending, endings

@@ -35,7 +35,6 @@ from conformance.results.findings.structure import (
 from conformance.results.findings.values import LowSqnr, NotFinite, OutputShape
 from conformance.results.ledger import load
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fabricated import row_of
