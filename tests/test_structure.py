@@ -123,3 +123,16 @@ def test_only_one_module_calls_the_fx_api() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FX_API
         }
         assert not called or module_name(path) == "models.fx", f"{path} calls {', '.join(sorted(called))}"
+
+
+def test_no_regular_expression_reads_a_sentence() -> None:
+    """Numbers and names come from findings. Sentences are what variables and attributes of these names have."""
+    sentences = {"detail", "text", "said", "problem", "reason", "message"}
+    for path in FILES:
+        if module_name(path).split(".")[0] not in ("repro", "properties", "checks", "reports", "show", "terminal"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+                words = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+                words |= {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+                assert not words & sentences, f"{path}:{node.lineno} applies {ast.unparse(node.func)} to a sentence"

@@ -57,10 +57,10 @@ from conformance.results.findings.values import (
 )
 from conformance.results.rows import Row
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lies import Ending, endings
-from rows import row_of
+from fabricated import row_of
+from script_child import Ending, endings
 
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
 LINEAR_QAT = "fbgemm/nn.Linear/static-quint8/qat/default/exact@fbgemm"

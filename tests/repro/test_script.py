@@ -35,9 +35,9 @@ from conformance.results.findings.structure import (
 from conformance.results.findings.values import LowSqnr, NotFinite, OutputShape
 from conformance.results.ledger import load
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rows import row_of
+from fabricated import row_of
 from run_reproductions import Reproduction, reproduce
 
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack"
