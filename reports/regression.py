@@ -1,7 +1,8 @@
 """Comparison of latencies: between two files of timings, or between two builds of torch timed in one file.
 
 Each pass over a case is one observation: the logarithm of a ratio of latencies, each the fastest round of the pass. The
-ratio is that of the lowered to the float model, or, for two builds timed in turns, that of the two lowered models. Every pass has its own process, because the rounds of one process are not independent.
+ratio is that of the lowered to the float model, or, for two builds timed in turns, that of the two lowered models. Every pass
+has its own process, because the rounds of one process are not independent.
 
 A case is *slower* if its ratio grew by more than a margin, by Welch's t-test on the passes (Student's for paired builds),
 and *faster* if it shrank by more. It is the *same* if it changed by less than the margin in either direction (two one-sided
