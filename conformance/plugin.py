@@ -402,7 +402,7 @@ def verdict(request: pytest.FixtureRequest, run: Any) -> Any:
     held = judge(judged.row, conformance.selection.entries, conformance.selection.host)
     row = replace(judged.row, known=held.known)
     # what JUnit XML says of a run besides: there an expected deviation is only one more that was skipped
-    said = {"verdict": row.verdict, "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
+    said = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
     request.node.user_properties += [(name, value) for name, value in said.items() if value]
     request.node.stash[ROW] = {
         "row": row.to_json(),

@@ -22,7 +22,9 @@ def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
     new = report.new
     lines = ["# Conformance", "", *tallies(report), ""]
     lines += (
-        [f"## {count(len(new), 'run')} not as the ledger says", ""] if new else ["All runs are as the ledger says.", ""]
+        [f"## {count(len(new), 'run')} that the ledger does not expect", ""]
+        if new
+        else ["The ledger expects the outcome of every run.", ""]
     )
     lines += [*_reproducible(report, new), ""]
     lines += _known(report)
@@ -48,7 +50,7 @@ def _known(report: Report) -> Iterator[str]:
             by_entry.setdefault(result.expectation.known, []).append(result)
     if not by_entry:
         return
-    yield f"## {count(sum(map(len, by_entry.values())), 'run')} as the ledger says"
+    yield f"## {count(sum(map(len, by_entry.values())), 'run')} that the ledger expects to deviate"
     yield ""
     for name, results in sorted(by_entry.items(), key=lambda item: -len(item[1])):
         yield f"- {code(name)}, {count(len(results), 'run')}: {escaped(results[0].expectation.entries[0].reason)}"

@@ -1,6 +1,6 @@
 """The command line for timings: `python -m conformance bench compare | report | store | history | alerts | …`.
 
-Statistics, storage and templates take a second to load, so nothing here imports them at the top.
+Statistics, storage and templates take a second to load, so they are imported by the command that needs them.
 """
 
 import argparse
@@ -14,7 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def with_packages(command: Command) -> Command:
-    """Say of a package that is missing where it is had."""
+    """Turn a missing package into a UsageError that says how to install it."""
 
     def run(arguments: argparse.Namespace) -> int:
         try:
@@ -28,7 +28,7 @@ def with_packages(command: Command) -> Command:
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
-    """The commands that show timings."""
+    """Add the commands that compare, keep and show timings."""
     bench = commands.add_parser("bench", help="compare, keep and show timings")
     actions = bench.add_subparsers(title="actions", required=True, metavar="ACTION")
 
@@ -37,36 +37,38 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         one.set_defaults(command=with_packages(command))
         return one
 
-    compare = action("compare", compare_command, "what got slower or faster; exit status 1 if anything got slower")
-    compare.add_argument("base", metavar="BASE", help="a file of timings; alone, its builds are compared (--against)")
-    compare.add_argument("new", metavar="NEW", nargs="?", help="a later one")
-    compare.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    compare = action("compare", compare_command, "compare latencies; exit status 1 if any case is slower")
     compare.add_argument(
-        "--other-machines", action="store_true", help="compare timings of different machines all the same"
+        "base", metavar="BASE", help="a file of timings; alone, its two builds are compared (--against)"
     )
-    compare.add_argument("-o", dest="out", metavar="DIR", help="write a page of HTML into this folder too")
-    report = action("report", report_command, "render timings as a page of HTML that opens from disk")
+    compare.add_argument("new", metavar="NEW", nargs="?", help="a later file of timings")
+    compare.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    compare.add_argument("--other-machines", action="store_true", help="compare even if the machines differ")
+    compare.add_argument("-o", dest="out", metavar="DIR", help="also write a page of HTML into this folder")
+    report = action("report", report_command, "write timings as a page of HTML that opens from disk")
     report.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
-    report.add_argument("--base", metavar="BASE", help="earlier timings to compare the first with")
+    report.add_argument("--base", metavar="BASE", help="earlier timings to compare the first file with")
     report.add_argument("--history", metavar="DIR", help="folder of the history")
     report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder")
-    speed = action("speed", speed_command, "how much faster than in float every operator is, as markdown")
+    speed = action("speed", speed_command, "print the speed-up of every operator over float, as markdown")
     speed.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
     store = action("store", store_command, "add timings to a history")
     store.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
-    history = action("history", history_command, "how a case went night by night, and what was new when it changed")
+    history = action(
+        "history", history_command, "print the history of a case, with versions and commits at each change"
+    )
     history.add_argument("case", metavar="CASE", help="a case, or a glob")
-    history.add_argument("-o", dest="out", metavar="DIR", help="plot it as a page of HTML in this folder")
-    alerts = action("alerts", alerts_command, "which cases changed for good of late, as markdown; the exit status is 0")
+    history.add_argument("-o", dest="out", metavar="DIR", help="also plot it as a page of HTML in this folder")
+    alerts = action("alerts", alerts_command, "print recent lasting changes as markdown; the exit status is 0")
     for one in (store, history, alerts):
         one.add_argument("--history", dest="folder", metavar="DIR", required=True, help="folder of the history")
     text = "write timings as pytest-benchmark's JSON"
     export = action("export", export_command, text)
     export.add_argument("timings", metavar="TIMINGS", help="a file of timings")
-    take = action("import", import_command, "write the timings that a JSON of pytest-benchmark was made from")
-    take.add_argument("json", metavar="JSON", help="what --benchmark-json or `bench export` saved")
+    take = action("import", import_command, "write the timings that a JSON file of pytest-benchmark was exported from")
+    take.add_argument("json", metavar="JSON", help="a file written by --benchmark-json or `bench export`")
     for one in (export, take):
-        one.add_argument("-o", dest="out", metavar="FILE", required=True, help="the file to write")
+        one.add_argument("-o", dest="out", metavar="FILE", required=True, help="output file")
 
 
 def compare_command(arguments: argparse.Namespace) -> int:
@@ -76,11 +78,11 @@ def compare_command(arguments: argparse.Namespace) -> int:
     from .regression import FORMATS, compare
 
     files = [read(Path(path)) for path in (arguments.base, arguments.new) if path]
-    made = compare(*files, other_machines=arguments.other_machines)
-    print(FORMATS[arguments.format](made))
+    regression = compare(*files, other_machines=arguments.other_machines)
+    print(FORMATS[arguments.format](regression))
     if arguments.out:
-        write(files[-1:], Path(arguments.out), made)
-    return int(made.worse)
+        write(files[-1:], Path(arguments.out), regression)
+    return int(regression.worse)
 
 
 def report_command(arguments: argparse.Namespace) -> int:
@@ -91,9 +93,9 @@ def report_command(arguments: argparse.Namespace) -> int:
     from .regression import compare
 
     files = [read(Path(path)) for path in arguments.timings]
-    made = compare(read(Path(arguments.base)), files[0]) if arguments.base else None
+    regression = compare(read(Path(arguments.base)), files[0]) if arguments.base else None
     series = load(Path(arguments.history)) if arguments.history else []
-    print(write(files, Path(arguments.out), made, series, alerts(series)))
+    print(write(files, Path(arguments.out), regression, series, alerts(series)))
     return 0
 
 
@@ -121,12 +123,12 @@ def history_command(arguments: argparse.Namespace) -> int:
     from .history import change_points, lines, load
     from .latency_html import write
 
-    found = load(Path(arguments.folder), arguments.case)
-    points = [point for series in found for point in change_points(series)]
-    for line in lines(found, points, Path()):
+    every_series = load(Path(arguments.folder), arguments.case)
+    points = [point for series in every_series for point in change_points(series)]
+    for line in lines(every_series, points, Path()):
         print(line)
     if arguments.out:
-        print(write([], Path(arguments.out), None, found, points))
+        print(write([], Path(arguments.out), None, every_series, points))
     return 0
 
 

@@ -143,7 +143,7 @@ def tallies(report: Report) -> Iterator[str]:
 def _new(report: Report) -> Iterator[str]:
     if not report.new:
         return
-    yield f"## New: {count(len(report.new), 'run')} not as the ledger says"
+    yield f"## New: {count(len(report.new), 'run')} that the ledger does not expect"
     yield ""
     yield from new_runs(report, report.new[:SHOWN_NEW])
     if len(report.new) > SHOWN_NEW:

@@ -1,7 +1,7 @@
-"""Timings of many nights: a Parquet file for each file of timings, queried with DuckDB, and where a case changed for good.
+"""History of timings: a Parquet file for each file of timings, queried with DuckDB, and lasting changes of cases.
 
-Change points are Apache Otava's (Hunt: Fleming et al. 2023; E-divisive means, Matteson and James 2014): it looks at a whole
-series, so that one noisy night is none.
+Change points are found by Apache Otava (Hunt: Fleming et al. 2023; E-divisive means: Matteson and James 2014), which
+considers a whole series, so that one noisy night is not a change.
 """
 
 import math
@@ -19,14 +19,15 @@ from otava.analysis import compute_change_points
 from conformance.bench.results import Timing, TimingsFile, case_seconds
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
+from conformance.results.jsonl import replacing
 
 from .regression import MARGIN
 
 WINDOW = 30
-"""Nights that are looked at around each."""
+"""Size of the window of nights in which a change point is tested."""
 P_VALUE = 0.001
 SUSTAINED = 3
-"""Nights after a change before it is told."""
+"""Number of nights after a change until it causes an alert."""
 COLUMNS = {
     "case_name": "VARCHAR",
     "finished": "TIMESTAMP",
@@ -44,14 +45,14 @@ COLUMNS = {
     "weight_bytes": "BIGINT",
     "kernels": "VARCHAR",
 }
-"""Of the Parquet files: a row for each case. `ratio` is the quantized to the float model's latency, the median over passes,
-`low` and `high` the least and the greatest of them."""
+"""Columns of the Parquet files, which have a row for each case. `ratio` is the quantized model's latency divided by the float
+model's: the median over passes, with the minimum `low` and the maximum `high`."""
 PLATFORM = ("arch", "cpu", "isa", "cores")
 
 
 @dataclass(frozen=True)
 class Night:
-    """One point of a series."""
+    """One point of a series: the ratio of latencies in the timings that were finished at this time."""
 
     finished: str
     revision: str
@@ -63,7 +64,7 @@ class Night:
 
 @dataclass(frozen=True)
 class Series:
-    """The history of one case on one platform, in order of time."""
+    """The history of one case on one platform, sorted by time."""
 
     case: str
     platform: str
@@ -72,7 +73,8 @@ class Series:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """Where a series changed for good: `index` is the first night after it."""
+    """A lasting change of a series: `index` is the first night after it, `change` the relative change of the ratio, `p` the
+    p-value."""
 
     series: Series
     index: int
@@ -89,29 +91,27 @@ class ChangePoint:
 
 
 def _values(case: str, passes: Sequence[Timing], file: TimingsFile) -> list[Any]:
-    made = [math.exp(one.new.log_ratio) for one in passes]
+    ratios = [math.exp(timing.new.log_ratio) for timing in passes]
     head, counts = file.header, passes[0].counts
     where = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
-    figures = [statistics.median(made), min(made), max(made), *case_seconds(passes)]
+    figures = [statistics.median(ratios), min(ratios), max(ratios), *case_seconds(passes)]
     return [case, file.finished, *where, *figures, counts.weight_bytes, " ".join(counts.kernels)]
 
 
 def store(file: TimingsFile, folder: Path) -> Path:
-    """Add a file of timings to a history and return what was written. Raises UsageError if it is there already."""
+    """Add a file of timings to a history and return the path of its Parquet file. Raises UsageError if that exists."""
     head = file.header
     words = [file.finished, head["git"] or "no-revision", head["arch"], head["isa"], head["torch"], head["form"]]
     path = folder / ("-".join(re.sub(r"[^\w.+]", "", word) for word in words) + ".parquet")
     if path.exists():
         raise UsageError(f"{path}: {file.path} is in this history already")
     folder.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".partial")
-    with duckdb.connect() as database:
+    with replacing(path) as beside, duckdb.connect() as database:
         database.execute(f"CREATE TABLE nights ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})")
         rows = [_values(case, passes, file) for case, passes in file.cases.items()]
         if rows:
             database.executemany(f"INSERT INTO nights VALUES ({', '.join('?' * len(COLUMNS))})", rows)
-        database.execute(f"COPY nights TO {_quoted(aside)} (FORMAT parquet)")
-    aside.replace(path)
+        database.execute(f"COPY nights TO {_quoted(beside)} (FORMAT parquet)")
     return path
 
 
@@ -120,7 +120,7 @@ def _quoted(path: Path) -> str:
 
 
 def load(folder: Path, glob: str = "*") -> list[Series]:
-    """The series of every case that matches a glob, on each platform. Raises UsageError if there is none."""
+    """The series of every case that matches a glob, by platform. Raises UsageError if there is none."""
     if not [*folder.glob("*.parquet")]:
         raise UsageError(
             f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
@@ -136,28 +136,28 @@ def load(folder: Path, glob: str = "*") -> list[Series]:
             ).fetchall()
         except duckdb.Error as error:
             raise UsageError(f"{folder}: damaged, or no history: {str(error).splitlines()[0]}") from error
-    found: dict[tuple[str, str], list[Night]] = {}
+    by_platform: dict[tuple[str, str], list[Night]] = {}
     for case, arch, cpu, isa, cores, *night in rows:
-        found.setdefault((case, f"{arch} {isa}, {cpu}, {cores} cores"), []).append(Night(*night))
-    if not found:
-        raise UsageError(f"{folder}: no case {glob!r}: `--case '*'` shows which there are")
-    return [Series(*key, tuple(nights)) for key, nights in found.items()]
+        by_platform.setdefault((case, f"{arch} {isa}, {cpu}, {cores} cores"), []).append(Night(*night))
+    if not by_platform:
+        raise UsageError(f"{folder}: no case {glob!r}: `bench history '*'` lists all cases")
+    return [Series(*key, tuple(nights)) for key, nights in by_platform.items()]
 
 
 def change_points(series: Series) -> list[ChangePoint]:
-    """Where a series changed for good by more than the margin."""
+    """Lasting changes of a series by more than the margin."""
     logarithms = [math.log(night.ratio) for night in series.nights]
-    found, _ = compute_change_points(logarithms, window_len=WINDOW, max_pvalue=P_VALUE)
-    made = []
-    for point in found:
-        change = math.expm1(float(point.stats.mean_2) - float(point.stats.mean_1))
+    candidates, _ = compute_change_points(logarithms, window_len=WINDOW, max_pvalue=P_VALUE)
+    points = []
+    for candidate in candidates:
+        change = math.expm1(float(candidate.stats.mean_2) - float(candidate.stats.mean_1))
         if abs(change) > MARGIN:
-            made.append(ChangePoint(series, int(point.index), change, float(point.stats.pvalue)))
-    return made
+            points.append(ChangePoint(series, int(candidate.index), change, float(candidate.stats.pvalue)))
+    return points
 
 
 def commits(before: str, after: str, repository: Path) -> list[str]:
-    """The commits after one revision up to another, as lines; empty if the repository does not have them."""
+    """One line for each commit after one revision up to another; empty if the repository lacks a revision."""
     if not before or not after or before == after:
         return []
     command = ["git", "-C", str(repository), "log", "--oneline", "--no-decorate"]
@@ -168,8 +168,8 @@ def commits(before: str, after: str, repository: Path) -> list[str]:
         return []
 
 
-def told(point: ChangePoint, repository: Path) -> Iterator[str]:
-    """Yield lines that say when a case changed, by how much, and what was new then."""
+def change_lines(point: ChangePoint, repository: Path) -> Iterator[str]:
+    """Yield lines with the size and time of a change, and the versions and commits that were new at that time."""
     old, new = point.before, point.after
     way = "slower" if point.change > 0 else "faster"
     yield f"{point.change:+.1%} {way} since {new.finished}: {plain(point.series.case)} ({plain(point.series.platform)})"
@@ -181,28 +181,28 @@ def told(point: ChangePoint, repository: Path) -> Iterator[str]:
 
 
 def lines(every: Iterable[Series], points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
-    """Yield lines: each series night by night, with what is known of its changes where they stand."""
+    """Yield the lines of each series, one for each night, with changes after the first night that has them."""
     for series in every:
         yield f"{plain(series.case)} ({plain(series.platform)})"
         at = {point.index: point for point in points if point.series is series}
         for number, night in enumerate(series.nights):
             yield f"  {night.finished}  {night.ratio:8.3f} ({night.low:.3f} to {night.high:.3f})  {plain(night.revision)}"
             if number in at:
-                yield from (f"    {line}" for line in told(at[number], repository))
+                yield from (f"    {line}" for line in change_lines(at[number], repository))
 
 
 def alerts(every: Iterable[Series]) -> list[ChangePoint]:
-    """Changes within the window before the last night that have stood for several nights, the greatest first."""
-    found = [point for series in every for point in change_points(series)]
-    recent = [point for point in found if SUSTAINED <= len(point.series.nights) - point.index < WINDOW]
+    """Changes within the window before the last night that have lasted for several nights, the greatest first."""
+    points = [point for series in every for point in change_points(series)]
+    recent = [point for point in points if SUSTAINED <= len(point.series.nights) - point.index < WINDOW]
     return sorted(recent, key=lambda point: -abs(point.change))
 
 
 def as_markdown(points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
-    """Yield lines of a job summary about changes that last."""
-    yield f"## Latency that changed for good: {len(points)}"
+    """Yield lines of a job summary about lasting changes."""
+    yield f"## Lasting changes of latency: {len(points)}"
     for point in points:
-        first, *rest = told(point, repository)
+        first, *rest = change_lines(point, repository)
         yield ""
         yield f"- {code(first)}"
         yield from (f"  - {code(line.strip())}" for line in rest)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.bench.results import TimingsFile
 
 from .html import page_folder, templates, visible
-from .regression import VERDICTS, Regression, counted, stated
+from .regression import VERDICTS, Regression, counted, explanation
 from .speedup import Speed, speeds
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _page(
             files=files,
             regression=regression,
             counted=counted(regression) if regression else {},
-            stated=stated(regression) if regression else "",
+            explanation=explanation(regression) if regression else "",
             verdicts=VERDICTS,
             families=families(all_speeds),
             engines=sorted({speed.engine for speed in all_speeds}),

@@ -13,7 +13,7 @@ from conformance.paths import KNOWN
 from conformance.results import diagnostics
 from conformance.results.diagnostics import Details
 from conformance.results.families import family_named
-from conformance.results.ledger import Entry, Expectation, Host, judge, load, speaking
+from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge, load
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row, RowsFile, read_all
 from conformance.results.verdicts import IN_ORDER, Verdict
@@ -170,7 +170,7 @@ class Report:
         by_column: dict[Column, list[Result]] = {}
         for ledger in self.ledgers:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
-            about = speaking(ledger, {row.id for part in parts for row in part.file.rows})
+            about = entries_by_run(ledger, {row.id for part in parts for row in part.file.rows})
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:

@@ -1,13 +1,13 @@
-"""What got slower or faster from one file of timings to another, or from one build of torch to another within one.
+"""Comparison of latencies: between two files of timings, or between two builds of torch timed in one file.
 
-A pass over a case is one observation: the logarithm of a ratio of the fastest of its rounds. It is that of the lowered model
-to the float model; of two builds that were timed in turns, that of one lowered model to the other. Passes are made by
-processes of their own, rounds of one pass are not independent.
+Each pass over a case is one observation: the logarithm of a ratio of latencies, each the fastest round of the pass. The
+ratio is that of the lowered to the float model, or, for two builds timed in turns, that of the two lowered models. Every pass
+has its own process, because the rounds of one process are not independent.
 
-A case is *slower* if its ratio grew by more than a margin, tested with Welch's t on the passes (Student's where the builds
-are paired), and likewise *faster*; it is the *same* if it changed by less than that in either direction (two one-sided tests,
-Schuirmann 1987); else the passes are *inconclusive*. p-values of all cases together are adjusted for the false discovery rate
-(Benjamini and Hochberg 1995), so that of the verdicts slower and faster no more than this share is expected to be wrong.
+A case is *slower* if its ratio grew by more than a margin, by Welch's t-test on the passes (Student's for paired builds),
+and *faster* if it shrank by more. It is the *same* if it changed by less than the margin in either direction (two one-sided
+tests, Schuirmann 1987). Otherwise it is *inconclusive*. p-values of all cases are adjusted for the false discovery rate
+(Benjamini and Hochberg 1995): at most this share of the verdicts slower and faster is expected to be wrong.
 """
 
 import json
@@ -26,20 +26,19 @@ from conformance.errors import UsageError
 from conformance.markdown import code, plain
 
 MARGIN = 0.03
-"""Changes up to this share are of no interest: where memory lies makes as much."""
+"""Relative changes up to this size are ignored: the placement of memory alone causes as much."""
 RATE = 0.05
-"""Share of the verdicts slower and faster that may be wrong."""
+"""False discovery rate of the verdicts slower and faster."""
 CONFIDENCE = 0.95
 VERDICTS = ("slower", "faster", "inconclusive", "same")
 MACHINE = ("cpu", "arch", "isa", "cores")
-"""Fields of a header in which two files have to be the same."""
+"""Fields of a header that must be equal in two files that are compared."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """How one case changed: its ratio before and after, the change with its interval as shares, and what that comes to.
-
-    `counts` says which counts are others than before, as texts."""
+    """Comparison of one case: its ratio before and after, the relative change with its interval, the adjusted p-value `q`,
+    and the verdict. `counts` describes the counts that changed."""
 
     case: str
     before: float
@@ -54,7 +53,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Regression:
-    """Two sets of timings compared. `paired` says that they are two builds that one file has in turns."""
+    """Comparison of two sets of timings. `paired` is true for two builds timed in turns in one file."""
 
     before: str
     after: str
@@ -67,16 +66,17 @@ class Regression:
 
     @property
     def worse(self) -> bool:
-        return any(one.verdict == "slower" for one in self.cases)
+        """Whether any case is slower."""
+        return any(case.verdict == "slower" for case in self.cases)
 
 
 Observed = tuple[list[float] | None, list[float]]
-"""Observations before and after, one a pass; of builds in turns, nothing and those of the one beside the other."""
+"""Observations before and after, one for each pass; for paired builds, None and the observations of their ratio."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is known of a case before it is judged among the others."""
+    """A case before its p-value is adjusted for those of the other cases."""
 
     name: str
     observed: Observed
@@ -95,14 +95,14 @@ def compare(
 ) -> Regression:
     """Compare two files, or the two builds of one.
 
-    Raises UsageError for files of different machines, unless told otherwise, for files without common cases, for a file
-    without a second build, and for passes that are too few.
+    Raises UsageError for files of different machines unless `other_machines`, for files without common cases, for a file
+    without a second build, and for fewer than three passes.
     """
     if after is None:
         if before.header["against"] is None:
             raise UsageError(f"{before.path}: has one build: time it with --against, or name a second file")
-        found = [Case(case, _paired(passes), *_builds(passes), ()) for case, passes in before.cases.items()]
-        cases = _judged(found, margin, rate)
+        paired = [Case(case, _paired(passes), *_builds(passes), ()) for case, passes in before.cases.items()]
+        cases = _judged(paired, margin, rate)
         return Regression(
             f"torch {before.header['against']['torch']}",
             f"torch {before.header['torch']}",
@@ -121,13 +121,13 @@ def compare(
         raise UsageError(
             f"{before.path} and {after.path}: no case was timed in both: they are of other backends or forms"
         )
-    found = []
+    observed_cases = []
     for case in common:
         observed = _apart(old[case], new[case])
-        was, now = (math.exp(statistics.mean(one or ())) for one in observed)
-        found.append(Case(case, observed, was, now, _counted(old[case][0], new[case][0])))
+        was, now = (math.exp(statistics.mean(ratios or ())) for ratios in observed)
+        observed_cases.append(Case(case, observed, was, now, _counted(old[case][0], new[case][0])))
     gone, came = (tuple(sorted(one.keys() - other.keys())) for one, other in ((old, new), (new, old)))
-    cases = _judged(found, margin, rate)
+    cases = _judged(observed_cases, margin, rate)
     return Regression(str(before.path), str(after.path), False, margin, rate, cases, gone, came)
 
 
@@ -135,8 +135,8 @@ def _same_machine(before: TimingsFile, after: TimingsFile) -> None:
     for name in MACHINE:
         if (old := before.header.get(name)) != (new := after.header.get(name)):
             raise UsageError(
-                f"{before.path} and {after.path}: {name} is {old!r} in one and {new!r} in the other, so that a change says "
-                "nothing of the code; --other-machines compares them all the same"
+                f"{before.path} and {after.path}: {name} is {old!r} in one and {new!r} in the other, so a change may be "
+                "the machine's; --other-machines compares them nevertheless"
             )
 
 
@@ -153,52 +153,52 @@ def _enough(passes: Sequence[object], case: str) -> None:
 def _apart(old: Sequence[Timing], new: Sequence[Timing]) -> Observed:
     for passes in (old, new):
         _enough(passes, passes[0].case)
-    return [one.new.log_ratio for one in old], [one.new.log_ratio for one in new]
+    return [timing.new.log_ratio for timing in old], [timing.new.log_ratio for timing in new]
 
 
 def _paired(passes: Sequence[Timing]) -> Observed:
     _enough(passes, passes[0].case)
-    taken = [(one.new, one.base) for one in passes if one.base is not None]
-    return None, [math.log(min(new.quantized) / min(base.quantized)) for new, base in taken]
+    builds = [(timing.new, timing.base) for timing in passes if timing.base is not None]
+    return None, [math.log(min(new.quantized) / min(base.quantized)) for new, base in builds]
 
 
 def _test(old: list[float] | None, new: list[float], shift: float, alternative: str) -> float:
-    """p-value of the hypothesis that the change is beyond `shift`, in one direction."""
+    """p-value of a one-sided test that the change is greater, or less, than `shift`."""
     if old is None:
-        made = stats.ttest_1samp(new, shift, alternative=alternative)
+        test = stats.ttest_1samp(new, shift, alternative=alternative)
     else:
-        made = stats.ttest_ind(new, np.add(old, shift), equal_var=False, alternative=alternative)
-    return float(made.pvalue) if math.isfinite(made.pvalue) else 1.0
+        test = stats.ttest_ind(new, np.add(old, shift), equal_var=False, alternative=alternative)
+    return float(test.pvalue) if math.isfinite(test.pvalue) else 1.0
 
 
 def _interval(old: list[float] | None, new: list[float]) -> tuple[float, float]:
-    """Bootstrap interval of the change, over passes."""
+    """Bootstrap confidence interval of the change, over passes."""
     if old is None:
-        made = stats.bootstrap((new,), np.mean, confidence_level=CONFIDENCE, method="percentile", rng=0)
+        result = stats.bootstrap((new,), np.mean, confidence_level=CONFIDENCE, method="percentile", rng=0)
     else:
 
         def difference(one: Any, other: Any, axis: int = -1) -> Any:
             return np.mean(other, axis=axis) - np.mean(one, axis=axis)
 
-        made = stats.bootstrap((old, new), difference, confidence_level=CONFIDENCE, method="percentile", rng=0)
-    return float(made.confidence_interval.low), float(made.confidence_interval.high)
+        result = stats.bootstrap((old, new), difference, confidence_level=CONFIDENCE, method="percentile", rng=0)
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def _builds(passes: Sequence[Timing]) -> tuple[float, float]:
-    """The ratios of lowered to float model of the other build and of this one."""
-    base, new = ([getattr(one, name).log_ratio for one in passes] for name in ("base", "new"))
+    """The ratios of the lowered to the float model's latency of the other build and of this one."""
+    base, new = ([getattr(timing, name).log_ratio for timing in passes] for name in ("base", "new"))
     return math.exp(statistics.mean(base)), math.exp(statistics.mean(new))
 
 
 def _judged(cases: Sequence[Case], margin: float, rate: float) -> tuple[Changed, ...]:
-    """Judge all cases together; what changed most first."""
+    """The comparison of all cases, sorted by change, the greatest slowdown first."""
     bound = math.log1p(margin)
     other, same = [], []
     for case in cases:
         more, less = _test(*case.observed, bound, "greater"), _test(*case.observed, -bound, "less")
         other.append(min(1.0, 2 * min(more, less)))
         same.append(max(_test(*case.observed, bound, "less"), _test(*case.observed, -bound, "greater")))
-    made = []
+    judged = []
     for case, changed, unchanged in zip(cases, _adjusted(other), _adjusted(same), strict=True):
         old, new = case.observed
         change = statistics.mean(new) - (statistics.mean(old) if old else 0.0)
@@ -209,25 +209,28 @@ def _judged(cases: Sequence[Case], margin: float, rate: float) -> tuple[Changed,
             verdict = "same"
         low, high = map(math.expm1, _interval(old, new))
         share = math.expm1(change)
-        made.append(Changed(case.name, case.before, case.after, share, low, high, changed, verdict, case.counts))
-    return tuple(sorted(made, key=lambda one: (-one.change, one.case)))
+        judged.append(Changed(case.name, case.before, case.after, share, low, high, changed, verdict, case.counts))
+    return tuple(sorted(judged, key=lambda case: (-case.change, case.case)))
 
 
 def _adjusted(values: Sequence[float]) -> list[float]:
-    return [float(one) for one in stats.false_discovery_control(values)] if values else []
+    return [float(value) for value in stats.false_discovery_control(values)] if values else []
 
 
 def counted(regression: Regression) -> dict[str, int]:
-    """How many cases have each verdict."""
-    counts = Counter(one.verdict for one in regression.cases)
+    """The number of cases by verdict."""
+    counts = Counter(case.verdict for case in regression.cases)
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
-def stated(regression: Regression) -> str:
-    what = "one build to the other's latency" if regression.paired else "the quantized to the float model's latency"
+def explanation(regression: Regression) -> str:
+    """The explanation of the figures, in sentences."""
+    latencies = (
+        "one build to the other's latency" if regression.paired else "the quantized to the float model's latency"
+    )
     return (
-        f"The change is that of the ratio of {what}. Verdicts are about changes of more than {regression.margin:.0%}; "
-        f"of those that say slower or faster at most {regression.rate:.0%} are expected to be wrong. Intervals are "
+        f"The change is that of the ratio of {latencies}. Verdicts are about changes of more than {regression.margin:.0%}; "
+        f"at most {regression.rate:.0%} of the verdicts slower and faster are expected to be wrong. Intervals are "
         "bootstrapped over passes."
     )
 
@@ -237,38 +240,40 @@ def _percent(share: float) -> str:
 
 
 def as_text(regression: Regression) -> Iterator[str]:
-    """Yield lines: what was compared, verdicts by number, and each case that is slower, faster or inconclusive."""
+    """Yield lines for a terminal: the names of both sides, the number of verdicts, and each case that is slower, faster, or
+    whose counts changed."""
     yield f"{plain(regression.before)} → {plain(regression.after)}"
     yield ", ".join(f"{count} {verdict}" for verdict, count in counted(regression).items())
-    yield stated(regression)
-    for one in regression.cases:
-        if one.verdict in ("slower", "faster") or one.counts:
-            interval = f"{_percent(one.low)} to {_percent(one.high)}"
-            yield f"{one.verdict:12} {_percent(one.change):>7} ({interval}) {plain(one.case)}"
-            yield from (f"{'':12} {plain(text)}" for text in one.counts)
+    yield explanation(regression)
+    for case in regression.cases:
+        if case.verdict in ("slower", "faster") or case.counts:
+            interval = f"{_percent(case.low)} to {_percent(case.high)}"
+            yield f"{case.verdict:12} {_percent(case.change):>7} ({interval}) {plain(case.case)}"
+            yield from (f"{'':12} {plain(text)}" for text in case.counts)
     for name, cases in (("gone", regression.gone), ("came", regression.came)):
         yield from (f"{name:12} {plain(case)}" for case in cases)
 
 
 def as_markdown(regression: Regression) -> Iterator[str]:
-    """Yield lines of a section for a release note or a job summary."""
+    """Yield lines of a section of a release note or job summary."""
     yield f"## Latency: {code(regression.before)} → {code(regression.after)}"
     yield ""
     yield (
         ", ".join(f"**{count}** {verdict}" for verdict, count in counted(regression).items())
         + ". "
-        + stated(regression)
+        + explanation(regression)
     )
-    shown = [one for one in regression.cases if one.verdict in ("slower", "faster") or one.counts]
+    shown = [case for case in regression.cases if case.verdict in ("slower", "faster") or case.counts]
     if shown:
         yield ""
         yield "| verdict | change | interval | case | before | after | counts |"
         yield "| --- | ---: | --- | --- | ---: | ---: | --- |"
-    for one in shown:
-        counts = "; ".join(code(text) for text in one.counts)
+    for case in shown:
+        counts = "; ".join(code(text) for text in case.counts)
+        interval = f"{_percent(case.low)} to {_percent(case.high)}"
         yield (
-            f"| {one.verdict} | {_percent(one.change)} | {_percent(one.low)} to {_percent(one.high)} | {code(one.case)} | "
-            f"{one.before:.3g} | {one.after:.3g} | {counts} |"
+            f"| {case.verdict} | {_percent(case.change)} | {interval} | {code(case.case)} | "
+            f"{case.before:.3g} | {case.after:.3g} | {counts} |"
         )
     for name, cases in (("No longer timed", regression.gone), ("Newly timed", regression.came)):
         if cases:

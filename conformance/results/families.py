@@ -16,9 +16,9 @@ FAMILIES = {
     "activation": r".*([Rr]e[Ll][Uu]6?_?|elu_?|ELU|[Hh]ardswish|[Hh]ardtanh_?|clamp|[Dd]ropout|Identity|relu6?_?)",
     "shape": r".*",
 }
-"""Families of claims by the name of the pattern's root operator; the first that fits."""
+"""Regular expressions for the name of a pattern's root operator, by family. The first match decides."""
 
 
 def family_named(root: str) -> str:
-    """The family of the operator that a pattern begins with."""
+    """The family of a pattern with this root operator."""
     return next(name for name, expression in FAMILIES.items() if re.fullmatch(expression, root))

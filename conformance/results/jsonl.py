@@ -25,7 +25,7 @@ class Format(Generic[T]):
     can be read, the last of which is written. `decode` makes an object from a line's kind and fields and the header's schema;
     it raises TypeError for a damaged line. `encode` is its inverse. The `key` of an object is unique within a part. `counts`
     are the figures of the footer, `unit` is the name of the one that counts lines. `again` is the advice for a file that
-    cannot be used, `mark` a field that only headers of this kind have.
+    cannot be used, `mark` a field that only headers of this kind have, or an empty text.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Format(Generic[T]):
     counts: Callable[[Sequence[T]], Mapping[str, Any]]
     unit: str
     again: str
-    mark: str
+    mark: str = ""
     compact: bool = False
 
     def line(self, kind: str, values: Mapping[str, Any]) -> str:
@@ -184,7 +184,7 @@ class Reader(Generic[T]):
     def _begin(self, header: dict[str, Any]) -> None:
         if self._header is not None:
             raise self._truncated()
-        if self.form.mark not in header and "schema" in header:
+        if self.form.mark and self.form.mark not in header and "schema" in header:
             raise UsageError(
                 f"{self.path}: not {self.form.name}: its header has no {self.form.mark}; {self.form.again}"
             )

@@ -1,6 +1,7 @@
-"""The ledger of known deviations (known/*.toml) against rows."""
+"""The ledger of known deviations (known/*.toml), and rows compared with it."""
 
 import fnmatch
+import operator
 import re
 import tomllib
 from collections import defaultdict
@@ -27,12 +28,13 @@ FIELDS = {
 }
 REQUIRED = ("id", "match", "check", "reason", "upstream")
 CONDITIONS = ("torch", "arch", "isa")
+RELATIONS = {">=": operator.ge, "<=": operator.le, "==": operator.eq, "<": operator.lt, ">": operator.gt}
 VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 
 @dataclass(frozen=True)
 class Host:
-    """What an entry's `when` is held against."""
+    """Properties of a host that the conditions of an entry are about."""
 
     torch: str
     arch: str
@@ -43,9 +45,9 @@ class Host:
 class Entry:
     """One known deviation.
 
-    `match` are globs over run ids and `exclude` (`except` in the file) globs over those that it does not speak of, `check`
-    the checks that fail, all of them, `when` the hosts it is known on, `reason` what the engine does instead, `upstream`
-    where it is reported, or `unreported`.
+    `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
+    fail in every run that matches. `when` are conditions on the host, `reason` says what the engine does instead, `upstream`
+    names the issue, or is `unreported`. `source` is the entry's place in the ledger.
     """
 
     id: str
@@ -58,13 +60,13 @@ class Entry:
     exclude: tuple[str, ...] = ()
 
     def matches(self, run_id: str) -> bool:
-        """Whether the entry speaks of a run. Wildcards stay within the cases: a glob has to name a property's profile."""
+        """Whether the entry covers a run. A wildcard does not match the profile of a property, which a glob has to name."""
         return any(_glob(text).reaches(run_id) for text in self.match) and not any(
             _glob(text).matches(run_id) for text in self.exclude
         )
 
     def applies(self, host: Host) -> bool:
-        """Whether this host is one that the entry speaks of."""
+        """Whether this host fulfils the entry's conditions."""
         return all(
             _version_in(getattr(host, name), condition)
             if name == "torch"
@@ -75,7 +77,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Glob:
-    """A compiled glob. Every run is held against every glob, so that its longest plain part is looked for first."""
+    """A compiled glob. `plain` is its longest part without wildcards, searched first because every run is matched with every
+    glob; `properties` says for each property whether the glob names its profile."""
 
     plain: str
     whole: Callable[[str], object]
@@ -85,7 +88,7 @@ class Glob:
         return self.plain in run_id and self.whole(run_id) is not None
 
     def reaches(self, run_id: str) -> bool:
-        """Whether it speaks of a run when it stands in `match`."""
+        """Whether it matches a run as an item of `match`: a property only if the glob names its profile."""
         return self.matches(run_id) and self.properties == _properties(run_id)
 
     def reached(self, ids: Iterable[str]) -> list[str]:
@@ -105,7 +108,7 @@ def _properties(text: str) -> tuple[bool, ...]:
 
 
 def _version_in(version: str, condition: str) -> bool:
-    """Whether a torch version fulfils all of `>=2.10,<2.14`; a condition without an operator is a glob."""
+    """Whether a torch version fulfils all parts of a condition like `>=2.10,<2.14`; a part without an operator is a glob."""
     numbers = _numbers(version)
     for part in condition.split(","):
         relation = re.match(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*$", part)
@@ -114,10 +117,7 @@ def _version_in(version: str, condition: str) -> bool:
                 return False
             continue
         bound = _numbers(relation[2])
-        mine = numbers[: len(bound)]
-        if not {">=": mine >= bound, "<=": mine <= bound, "==": mine == bound, "<": mine < bound, ">": mine > bound}[
-            relation[1]
-        ]:
+        if not RELATIONS[relation[1]](numbers[: len(bound)], bound):
             return False
     return True
 
@@ -127,7 +127,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
-    """Read every `*.toml` of a folder. Raises UsageError naming the file, entry and field that is wrong."""
+    """Read every `*.toml` of a folder. Raises UsageError naming the file, the entry and the wrong field."""
     if not folder.is_dir():
         raise UsageError(f"ledger {folder}: no such folder")
     entries: list[Entry] = []
@@ -210,7 +210,7 @@ class Expectation:
 
 
 def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
-    """Hold one row against the entries that speak of it: an unlisted deviation, or a listed one that is gone, is wrong."""
+    """Compare a row with the entries that cover it. An unlisted deviation and a listed one that is gone are not expected."""
     about = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
@@ -227,32 +227,38 @@ def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
     return Expectation(False, about, "; ".join(parts))
 
 
-def speaking(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:
-    """The entries that speak of each run, by its id; of many runs at once this is faster than to ask one by one."""
-    ids, found = list(ids), defaultdict(list)
+def entries_by_run(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:
+    """The entries that cover each run, by run id. Faster than `Entry.matches` for many runs."""
+    ids, by_run = list(ids), defaultdict(list)
     for entry in entries:
-        for one in dict.fromkeys(run_id for glob in entry.match for run_id in _glob(glob).reached(ids)):
-            if entry.matches(one):
-                found[one].append(entry)
-    return dict(found)
+        for run_id in dict.fromkeys(run_id for glob in entry.match for run_id in _glob(glob).reached(ids)):
+            if entry.matches(run_id):
+                by_run[run_id].append(entry)
+    return dict(by_run)
 
 
 def useless(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> dict[str, str]:
-    """What entries that speak of this host say in vain, by their ids: a glob that matches none of the run ids, an exception
-    that excepts none, or every deviation that the entry lists if others list it too, on all hosts where it does."""
-    ids, mine = list(ids), [entry for entry in entries if entry.applies(host)]
-    reached = {text: _glob(text).reached(ids) for entry in mine for text in entry.match}
-    matched = {entry.id: [one for one in dict.fromkeys(_all(reached, entry)) if entry.matches(one)] for entry in mine}
+    """Useless parts of the entries that apply to this host, described by entry id.
+
+    These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
+    by others on all hosts where the entry applies.
+    """
+    ids, applying = list(ids), [entry for entry in entries if entry.applies(host)]
+    reached = {text: _glob(text).reached(ids) for entry in applying for text in entry.match}
+    matched = {
+        entry.id: [run_id for run_id in dict.fromkeys(_all(reached, entry)) if entry.matches(run_id)]
+        for entry in applying
+    }
     about = defaultdict(list)
-    for entry in mine:
-        for one in matched[entry.id]:
-            about[one].append(entry)
-    found = {entry.id: _useless(entry, reached, set(matched[entry.id]), about) for entry in mine}
-    return {name: wrong for name, wrong in found.items() if wrong}
+    for entry in applying:
+        for run_id in matched[entry.id]:
+            about[run_id].append(entry)
+    faults = {entry.id: _useless(entry, reached, set(matched[entry.id]), about) for entry in applying}
+    return {name: fault for name, fault in faults.items() if fault}
 
 
 def _all(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
-    return [one for glob in entry.match for one in reached[glob]]
+    return [run_id for glob in entry.match for run_id in reached[glob]]
 
 
 def _useless(
@@ -262,7 +268,7 @@ def _useless(
         return f"matches no run: {', '.join(idle)}"
     if idle := [glob for glob in entry.exclude if not any(map(_glob(glob).matches, _all(reached, entry)))]:
         return f"excepts no run: {', '.join(idle)}"
-    others = {one: _others(entry, about[one]) for one in matched}
+    others = {run_id: _others(entry, about[run_id]) for run_id in matched}
     if all(entry.check <= frozenset().union(*(other.check for other in more)) for more in others.values()):
         names = dict.fromkeys(other.id for more in others.values() for other in more)
         return f"says nothing that {', '.join(names)} does not say"
@@ -270,10 +276,10 @@ def _useless(
 
 
 def _others(entry: Entry, about: Iterable[Entry]) -> list[Entry]:
-    """Of the entries about a run those but one that speak of it on every host where that does."""
+    """The other entries about a run that apply on every host where this one does."""
     return [other for other in about if other is not entry and other.when.items() <= entry.when.items()]
 
 
 def backends_of(entry: Entry) -> frozenset[str]:
-    """The backends that an entry's globs name; a glob that begins with a wildcard names every backend."""
+    """The first parts of an entry's globs: names of backends, or wildcards."""
     return frozenset(glob.partition("/")[0] for glob in entry.match)

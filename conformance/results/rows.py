@@ -185,7 +185,6 @@ FORMAT: Format[Row] = Format(
     counts=counts,
     unit="rows",
     again="run it again",
-    mark="engines",
 )
 """Rows files. Rows of schema 1 have no findings."""
 

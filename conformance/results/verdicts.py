@@ -37,6 +37,10 @@ class Verdict(StrEnum):
         verdict.adjective, verdict.symbol = adjective, symbol
         return verdict
 
+    def __repr__(self) -> str:
+        """The quoted text, as messages show it."""
+        return repr(str(self))
+
     @classmethod
     def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
         """The verdict on several runs together. A run that was not executed counts only if none was."""

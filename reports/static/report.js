@@ -109,7 +109,7 @@ const conformance = (() => {
       conforms: `${total} runs conform`, unavailable: `${total} runs were not executed` }[verdict];
     const button = make("button", { type: "button", className: `cell ${fresh ? "new" : verdict}`, tabIndex: -1,
       textContent: `${data.symbols[verdict]} ${counts}${fresh ? " new" : ""}` });
-    button.setAttribute("aria-label", `${data.patterns[pattern].name}, ${columnName(column)}: ${said}${fresh ? `, ${fresh} not as the ledger says` : ""}`);
+    button.setAttribute("aria-label", `${data.patterns[pattern].name}, ${columnName(column)}: ${said}${fresh ? `, ${fresh} that the ledger does not expect` : ""}`);
     button.dataset.pattern = pattern;
     button.dataset.column = column;
     field.append(button);

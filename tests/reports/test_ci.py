@@ -20,7 +20,7 @@ from conformance.results import diagnostics, rows
 def test_findings_group_entries_by_cause_and_show_the_reproduction(ledger: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [CONFORMS, WRONG, DIES], found=[seen(WRONG)])
     text = "\n".join(findings.document(Report([path], [ledger])))
-    assert "## New: 1 run not as the ledger says" in text
+    assert "## New: 1 run that the ledger does not expect" in text
     assert "### The kernel is off." in text
     assert "[pytorch/pytorch&#35;1](https://github.com/pytorch/pytorch/issues/1)" in text
     assert "```python\nprint('DEVIATES')\n```" in text

@@ -111,9 +111,9 @@ def test_the_commits_between_two_nights_are_named(tmp_path: Path) -> None:
 def test_alerts_are_markdown_with_what_was_new(tmp_path: Path) -> None:
     (series,) = load(nights(tmp_path, [0.5] * 20 + [0.6] * 10))
     text = "\n".join(as_markdown(alerts([series]), tmp_path))
-    assert text.startswith("## Latency that changed for good: 1\n")
+    assert text.startswith("## Lasting changes of latency: 1\n")
     assert f"`{19:012x} → {20:012x}`" in text
-    assert "\n".join(as_markdown([], tmp_path)) == "## Latency that changed for good: 0"
+    assert "\n".join(as_markdown([], tmp_path)) == "## Lasting changes of latency: 0"
 
 
 def test_no_history_and_a_damaged_one_are_said(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The ledger is strict in every direction: what it says happens, and what happens is what it says."""
+"""The ledger is strict: an unlisted deviation, a listed one that is gone, and a useless entry are errors."""
 
 import time
 from pathlib import Path
@@ -68,7 +68,7 @@ def row(*failed: str, verdict: str | None = None) -> Row:
     )
 
 
-def test_an_entry_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
     assert found == Entry(
         id="linear-off-by-one",
@@ -125,7 +125,7 @@ def test_a_malformed_entry_is_one_error_that_names_the_entry_and_the_field(fault
     assert "\n" not in str(raised.value)
 
 
-def test_an_id_is_taken_once(tmp_path: Path) -> None:
+def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"known\.toml#2: id 'linear-off-by-one' is taken by known\.toml#1"):
         loaded(tmp_path, document(), document())
 
@@ -145,60 +145,60 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_a_run_that_conforms_unlisted_is_expected() -> None:
-    verdict = judge(row(), [entry("fbgemm/nn.Conv2d/*")], HOST)
-    assert (verdict.expected, verdict.known, verdict.message) == (True, None, "")
+def test_a_conforming_run_without_an_entry_is_expected() -> None:
+    expectation = judge(row(), [entry("fbgemm/nn.Conv2d/*")], HOST)
+    assert (expectation.expected, expectation.known, expectation.message) == (True, None, "")
 
 
-def test_a_deviation_that_is_listed_is_expected_and_known() -> None:
-    verdict = judge(row("numerics"), [entry()], HOST)
-    assert (verdict.expected, verdict.known, verdict.message) == (True, "an-entry", "")
+def test_a_listed_deviation_is_expected_and_known() -> None:
+    expectation = judge(row("numerics"), [entry()], HOST)
+    assert (expectation.expected, expectation.known, expectation.message) == (True, "an-entry", "")
 
 
-def test_an_unlisted_deviation_is_wrong_and_named() -> None:
-    verdict = judge(row("numerics"), [], HOST)
-    assert (verdict.expected, verdict.known) == (False, None)
-    assert verdict.message == "numerics: 3 of 32 codes differ (not in the ledger: numerics)"
+def test_an_unlisted_deviation_is_not_expected() -> None:
+    expectation = judge(row("numerics"), [], HOST)
+    assert (expectation.expected, expectation.known) == (False, None)
+    assert expectation.message == "numerics: 3 of 32 codes differ (not in the ledger: numerics)"
 
 
-def test_a_listed_run_that_conforms_is_wrong_and_its_entry_is_named() -> None:
-    verdict = judge(row(), [entry()], HOST)
-    assert not verdict.expected
-    assert verdict.message == "no longer deviates in numerics: remove it from an-entry (known.toml#1)"
+def test_a_listed_run_that_conforms_is_not_expected_and_its_entry_is_named() -> None:
+    expectation = judge(row(), [entry()], HOST)
+    assert not expectation.expected
+    assert expectation.message == "no longer deviates in numerics: remove it from an-entry (known.toml#1)"
 
 
-def test_a_deviation_in_another_check_than_listed_is_wrong_in_both_directions() -> None:
-    verdict = judge(row("stable"), [entry()], HOST)
-    assert not verdict.expected
-    assert "not in the ledger: stable" in verdict.message
-    assert "no longer deviates in numerics: remove it from an-entry" in verdict.message
+def test_a_deviation_in_another_check_than_the_listed_one_is_wrong_in_both_directions() -> None:
+    expectation = judge(row("stable"), [entry()], HOST)
+    assert not expectation.expected
+    assert "not in the ledger: stable" in expectation.message
+    assert "no longer deviates in numerics: remove it from an-entry" in expectation.message
 
 
 def test_a_deviation_in_more_checks_than_listed_is_wrong() -> None:
-    verdict = judge(row("numerics", "stable"), [entry()], HOST)
-    assert not verdict.expected
-    assert "not in the ledger: stable" in verdict.message
-    assert "no longer" not in verdict.message
+    expectation = judge(row("numerics", "stable"), [entry()], HOST)
+    assert not expectation.expected
+    assert "not in the ledger: stable" in expectation.message
+    assert "no longer" not in expectation.message
 
 
 def test_a_deviation_in_fewer_checks_than_listed_is_wrong() -> None:
-    verdict = judge(row("numerics"), [entry(check=("numerics", "stable"))], HOST)
-    assert not verdict.expected
-    assert verdict.message == "no longer deviates in stable: remove it from an-entry (known.toml#1)"
+    expectation = judge(row("numerics"), [entry(check=("numerics", "stable"))], HOST)
+    assert not expectation.expected
+    assert expectation.message == "no longer deviates in stable: remove it from an-entry (known.toml#1)"
 
 
-def test_several_entries_speak_of_one_run_together() -> None:
+def test_several_entries_cover_one_run_together() -> None:
     entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
-    verdict = judge(row("numerics", "stable"), entries, HOST)
-    assert verdict.expected
-    assert [one.id for one in verdict.entries] == ["one", "two"]
-    assert verdict.known == "one"
+    expectation = judge(row("numerics", "stable"), entries, HOST)
+    assert expectation.expected
+    assert [one.id for one in expectation.entries] == ["one", "two"]
+    assert expectation.known == "one"
 
 
 def test_only_the_entry_whose_deviation_is_gone_is_named() -> None:
-    verdict = judge(row("numerics"), [entry(name="one"), entry("*@x86", check="stable", name="two")], HOST)
-    assert not verdict.expected
-    assert verdict.message == "no longer deviates in stable: remove it from two (known.toml#1)"
+    expectation = judge(row("numerics"), [entry(name="one"), entry("*@x86", check="stable", name="two")], HOST)
+    assert not expectation.expected
+    assert expectation.message == "no longer deviates in stable: remove it from two (known.toml#1)"
 
 
 def test_a_crash_is_listed_as_the_check_crashes() -> None:
@@ -210,11 +210,11 @@ def test_a_crash_is_listed_as_the_check_crashes() -> None:
 
 
 def test_a_run_that_could_not_be_executed_is_never_judged() -> None:
-    verdict = judge(row(verdict="unavailable"), [entry()], HOST)
-    assert (verdict.expected, verdict.known) == (True, None)
+    expectation = judge(row(verdict="unavailable"), [entry()], HOST)
+    assert (expectation.expected, expectation.known) == (True, None)
 
 
-def test_an_entry_that_matches_no_run_is_found() -> None:
+def test_an_entry_that_matches_no_run_is_useless() -> None:
     gone, there = entry("fbgemm/nn.Lineer/*", name="gone"), entry(name="there")
     assert useless([gone, there], iter([RUN]), HOST) == {"gone": "matches no run: fbgemm/nn.Lineer/*"}
 
@@ -232,16 +232,16 @@ def test_each_exception_that_excepts_no_run_is_named() -> None:
     assert useless([entry(exclude=("*/batch0/*",))], ids, HOST) == {}
 
 
-def test_an_entry_is_useless_where_others_say_all_that_it_says() -> None:
+def test_an_entry_is_useless_if_another_lists_the_same_deviations() -> None:
     whole, part = entry("fbgemm/*", check=("numerics", "stable"), name="whole"), entry(name="part")
     assert useless([whole, part], [RUN], HOST) == {"part": "says nothing that whole does not say"}
 
 
-def test_of_two_entries_that_say_the_same_both_are_useless() -> None:
+def test_two_equal_entries_are_both_useless() -> None:
     assert [*useless([entry(name="one"), entry("*@x86", name="two")], [RUN], HOST)] == ["one", "two"]
 
 
-def test_several_entries_together_can_say_all_that_one_says() -> None:
+def test_several_entries_together_can_make_one_useless() -> None:
     one = entry(check=("numerics", "stable"), name="one")
     others = [entry(name="two"), entry(check="stable", name="three")]
     assert useless([one, *others], [RUN], HOST)["one"] == "says nothing that two, three does not say"
@@ -256,7 +256,7 @@ def test_an_entry_with_a_run_or_a_check_of_its_own_is_not_useless() -> None:
     assert useless(more, [RUN, other], HOST).keys() == {"one", "two"}
 
 
-def test_an_entry_that_speaks_of_fewer_hosts_makes_no_other_useless() -> None:
+def test_an_entry_for_fewer_hosts_makes_no_other_useless() -> None:
     here = entry(name="here", when={"arch": "x86_64"})
     assert useless([entry(name="everywhere"), here], [RUN], HOST) == {
         "here": "says nothing that everywhere does not say"
@@ -267,7 +267,7 @@ def test_an_entry_for_other_hosts_need_not_match() -> None:
     assert useless([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == {}
 
 
-def test_a_whole_ledger_is_held_to_all_runs_in_seconds() -> None:
+def test_a_whole_ledger_is_compared_with_all_runs_in_seconds() -> None:
     ids = [f"fbgemm/operator{n}/static-quint8/ptq/variant{m}/exact@x86" for n in range(150) for m in range(100)]
     entries = [
         entry(f"*/operator{n}/*/ptq/variant?/exact@*", f"fbgemm/operator{n}/*/variant1?/*", name=f"entry{n}")
@@ -278,14 +278,14 @@ def test_a_whole_ledger_is_held_to_all_runs_in_seconds() -> None:
     assert time.process_time() - start < 2
 
 
-def test_an_entry_does_not_speak_of_what_it_excepts(tmp_path: Path) -> None:
+def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
     assert found.exclude == ("*/batch0/*",)
     assert found.matches(RUN)
     assert not found.matches(RUN.replace("/default/", "/batch0/"))
 
 
-def test_an_entry_that_excepts_all_that_it_matches_is_found() -> None:
+def test_an_entry_whose_exceptions_cover_all_matches_is_useless() -> None:
     empty = entry(exclude=("*/ptq/*", "*/qat/*"))
     assert useless([empty], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Linear/*"}
     assert judge(row(), [empty], HOST).expected
@@ -297,7 +297,7 @@ def test_a_glob_may_have_classes_of_characters() -> None:
     assert not entry("fbgemm/nn.[!KL]inear/*").matches(RUN)
 
 
-def test_globs_heed_case() -> None:
+def test_globs_are_case_sensitive() -> None:
     assert not entry("fbgemm/nn.linear/*").matches(RUN)
     assert entry("fbgemm/nn.Linear/*").matches(RUN)
 
@@ -350,7 +350,7 @@ def test_an_entry_holds_on_hosts_that_fulfil_all_of_its_conditions(when: dict[st
     assert judge(row("numerics"), [entry(when=when)], HOST).expected is applies
 
 
-def test_an_entry_of_another_host_does_not_ask_for_its_deviation_here() -> None:
+def test_an_entry_for_another_host_expects_no_deviation_here() -> None:
     assert judge(row(), [entry(when={"arch": "aarch64"})], HOST).expected
 
 
@@ -370,7 +370,7 @@ def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profi
     assert not named.matches(property_run.replace(profile, {"constraints": "laws"}.get(profile, "constraints")))
 
 
-def test_an_entry_may_speak_of_cases_and_of_a_property() -> None:
+def test_an_entry_may_cover_cases_and_a_property() -> None:
     both = entry("fbgemm/*", "fbgemm/*/laws@*")
     assert both.matches(RUN)
     assert both.matches(RUN.replace("default/exact", "large/laws"))
