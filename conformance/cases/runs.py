@@ -63,9 +63,9 @@ class Run:
 
     @property
     def variant_has_other_operators(self) -> bool:
-        """Whether the model holds more than one application of the pattern and nothing else."""
+        """Whether the model contains anything besides a single application of the pattern."""
         assert self.variant is not None
-        return bool(self.variant.prelude) or " where " in self.variant.other or "self.op(self.op(" in self.variant.call
+        return self.variant.has_other_operators
 
     @cached_property
     def model(self) -> Model:

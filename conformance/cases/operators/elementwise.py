@@ -1,8 +1,10 @@
 """Activation functions, fixed-qparams functions, dropout, and binary arithmetic."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
+from .expressions import Call
+from .variant import Operand, Shape, Variant, batch_variants, called_twice, data_variants, layout_variants, operands
 
 IMAGE: Shape = (2, 4, 7, 5)
 """Default shape: 280 elements, so that vector loops have a scalar tail."""
@@ -45,7 +47,7 @@ def _module(module: str, *options: str, inplace: bool = True) -> list[Variant]:
         *variants,
         *extra,
         default.named("keyword", call="self.op(input=x)", core=False),
-        default.named("called_twice", call="self.op(self.op(x))", core=False),
+        called_twice(default),
     ]
 
 
@@ -87,9 +89,7 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         yield f"Tensor.{name}", _fixed(_method(name), probability=probability)
         yield f"Tensor.{name}_", _fixed(_method(f"{name}_"), probability=probability)
     softmax = [
-        v.named(v.name, init=f"{v.init[:-2]}(dim=1)")
-        if v.name != "vector"
-        else v.named(v.name, init="nn.Softmax(dim=0)")
+        v.named(v.name, init=f"nn.Softmax(dim={0 if v.name == 'vector' else 1})")
         for v in _module("nn.Softmax", inplace=False)
     ]
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
@@ -110,7 +110,11 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Dropout", _module("nn.Dropout", "p=0.25")
     yield (
         "F.dropout",
-        [v.named(v.name, call=v.call[:-1] + ", training=False)") for v in _functional("F.dropout", "p=0.25")],
+        [
+            v.named(v.name, call=replace(call, keywords=(*call.keywords, ("training", "False"))).source)
+            for v in _functional("F.dropout", "p=0.25")
+            for call in [Call.parse(v.call)]
+        ],
     )
     prelu = _unary("self.op(x)", "nn.PReLU()")
     yield (

@@ -27,6 +27,14 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Wildcard:
+    """The operand that a pattern's wildcard matches: its expression and, if that calls `self.other`, source of that layer."""
+
+    expression: str
+    layer: str = ""
+
+
+@dataclass(frozen=True)
 class Variant:
     """One way to write an operator down, as source text.
 
@@ -51,13 +59,20 @@ class Variant:
     saturates: bool = False
     core: bool = False
     prelude: str = ""
-    other: str = ""
+    wildcard: Wildcard | None = None
+    applications: int = 1
     result: str = "y"
 
     @property
     def channels(self) -> int:
         """Number of channels of the result: dimension 1, or the last one of a matrix."""
         return self.output[1]
+
+    @property
+    def has_other_operators(self) -> bool:
+        """Whether the model contains anything besides a single application of the pattern."""
+        other_layer = self.wildcard is not None and bool(self.wildcard.layer)
+        return bool(self.prelude) or other_layer or self.applications > 1
 
     @property
     def symmetric(self) -> bool:
@@ -89,6 +104,11 @@ def static_variants(base: Variant) -> list[Variant]:
     """`base` with an output that exceeds what was observed of it, and with zero points in the middle of the codes, below
     which a layer's ReLU leaves nothing. Where scales and zero points of activations are not observed, they show nothing."""
     return [base.named("saturates", saturates=True), base.named("symmetric", data="symmetric")]
+
+
+def called_twice(base: Variant, name: str = "called_twice", **changes: object) -> Variant:
+    """`base` with the same module applied to its own result."""
+    return base.named(name, **{"call": "self.op(self.op(x))", "applications": 2, "core": False, **changes})
 
 
 def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]:
