@@ -53,10 +53,9 @@ def _segment(source: str, node: ast.expr) -> str:
 
 def _numbers(node: ast.AST) -> Iterator[ast.expr]:
     """Literal numbers with their sign, without indices."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        if isinstance(node.operand, ast.Constant):
-            yield node
-            return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        yield node
+        return
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         yield node
     for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):

@@ -35,12 +35,14 @@ class Layer:
 def _convolution(
     name: str, extent: str, rank: int, batch: int, channels: Shape, image: Shape, kernel: int, **options: int
 ) -> Iterator[Layer]:
-    """One convolution as module and as function. `options` are the module's; the padding keeps the image's size at stride 1."""
+    """One convolution as module and as function, padded to keep the image's size at stride 1; `options` are the module's."""
     inputs, outputs = channels
     groups, stride = options.get("groups", 1), options.get("stride", 1)
     spatial = tuple(-(-length // stride) for length in image)
     taken, output = ((batch, inputs, *image),), (batch, outputs, *spatial)
-    arguments = {0: inputs, 1: outputs, 2: kernel, **options, "padding": kernel // 2}
+    arguments: dict[int | str, object] = {0: inputs, 1: outputs, 2: kernel}
+    arguments.update(options)
+    arguments["padding"] = kernel // 2
     yield Layer(name, extent, f"nn.Conv{rank}d", Size(taken, arguments, output=output))
     parameters = {"weight": (outputs, inputs // groups, *(kernel,) * rank), "bias": (outputs,)}
     strides, paddings = (stride,) * rank, (kernel // 2,) * rank

@@ -143,9 +143,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
         yield from layout_variants(default)
         yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
-            default.named(
-                f"padding_{mode}", init=Geometry(rank, padding=1, padding_mode=mode).module, core=False
-            )
+            default.named(f"padding_{mode}", init=Geometry(rank, padding=1, padding_mode=mode).module, core=False)
             for mode in ("reflect", "replicate", "circular")
         )
     yield from static_variants(default)
