@@ -13,6 +13,7 @@ from typing import Any
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import OPERATORS, WEIGHTED, Shape, Variant
 from conformance.cases.operators.expressions import Call, with_numbers
+from conformance.cases.operators.variant import batch_variants, data_variants, layout_variants
 from conformance.cases.operators.weighted import FUSED, plain_of
 from conformance.cases.ranges import RANGES, Range, bounds
 from conformance.cases.sources import root_of, variants
@@ -270,10 +271,15 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
 
 @cache
 def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Names and features of the fixed variants of a claim, of its root operator, and of the layer inside that."""
+    """Names and features of the variants to which a sample of a claim is compared.
+
+    They are the fixed variants of the claim, of its root operator and of the layer inside that, and the variants of data,
+    batch size and memory format, which the ledger may name for every operator.
+    """
     root = root_of(claim.tree)
-    layer = plain_of(root)
-    named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root])]
+    layer, default = plain_of(root), OPERATORS[root][0]
+    general = (*batch_variants(default), *data_variants(default), *layout_variants(default))
+    named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root], *general)]
     named += [(layer, variant) for variant in OPERATORS[layer]]
     return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
 
