@@ -1,4 +1,4 @@
-"""From a claim and a variant to a model: its source text, which is what runs and what a reproduction prints."""
+"""Source text of a model from a claim and a variant, which is executed and printed in reproductions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ FOLLOWERS: dict[str, tuple[str, str]] = {
     "nn.BatchNorm2d": ("nn.BatchNorm2d({channels})", "self.{name}({inner})"),
     "nn.BatchNorm3d": ("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
 }
-"""Operators that continue a pattern: the module to bind, if any, and the call."""
+"""Operators that follow another one in a pattern: source of the module, if any, and of the call."""
 
 JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
-"""Operators of two operands inside of a pattern."""
+"""Operators of two operands inside a pattern, and source of the call."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Model:
 
 
 def operators_of(tree: Any) -> Iterator[str]:
-    """Names of the operators of a nested pattern, the root operator first; wildcards are left out."""
+    """Names of the operators of a nested pattern without its wildcards, the root operator first."""
     if not isinstance(tree, tuple):
         if tree is not MatchAllNode:
             yield pattern_name(tree)
@@ -85,7 +85,7 @@ def missing_operators(claim: Claim) -> list[str]:
 
 
 def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
-    """ptq, and qat where the claim has a QAT side; a QAT module exists only in a model prepared for training."""
+    """`ptq`, and `qat` for an entry with a QAT module; a QAT module itself exists only in models prepared for training."""
     entry = claim.entry
     if is_qat_module(root_of(claim.tree)):
         return ("qat",)
@@ -100,30 +100,34 @@ def variants(claim: Claim) -> list[Variant]:
         raise UsageError(
             f"{claim.id}: no operator {lacking[0]!r} in the tables: add an entry for it to conformance/cases/operators/"
         )
-    found = _variants(claim.tree)
+    applicable = _variants(claim.tree)
     if claim.dtypes.weight_dtype not in QUANTIZED:
-        found = [variant for variant in found if not variant.per_channel]
-    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # nobody observes activations' ranges
-        found = [variant for variant in found if not variant.saturates and not variant.symmetric]
-    return found
+        applicable = [variant for variant in applicable if not variant.per_channel]
+    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # ranges of activations are not observed
+        applicable = [variant for variant in applicable if not variant.saturates and not variant.symmetric]
+    return applicable
 
 
 def large(claim: Claim) -> Variant:
-    """The variant of a claim that the laws are tried on: its default one, enlarged; weights per channel where they can be."""
+    """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
     root = root_of(claim.tree)
     layer = plain_of(root)
     variant, *_ = continuing(claim.tree, [wrapped(enlarged(layer, OPERATORS[layer][0]), root)])
-    return variant.named("large", per_channel=any(one.per_channel for one in variants(claim)))
+    return variant.named("large", per_channel=_has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
-    """The extents and variants of a claim that are timed: layers of networks; weights per channel where they can be."""
+    """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
     root = root_of(claim.tree)
-    per_channel = any(one.per_channel for one in variants(claim))
+    per_channel = _has_per_channel(claim)
     layer = plain_of(root)
     for extent, sized in layers(layer, OPERATORS[layer][0]):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
         yield extent, variant.named(sized.name, per_channel=per_channel)
+
+
+def _has_per_channel(claim: Claim) -> bool:
+    return any(variant.per_channel for variant in variants(claim))
 
 
 @cache
@@ -135,7 +139,7 @@ def _variants(tree: Any) -> list[Variant]:
 
 
 def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
-    """Variants of a pattern from those of its root operator."""
+    """Variants of a pattern from variants of its root operator."""
     if _has_wildcard(tree):
         core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
     if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
@@ -228,7 +232,7 @@ def written(whole: Any, variant: Variant) -> Model:
 
 
 def without_relu(claim: Claim, variant: Variant) -> Model | None:
-    """The model without the ReLU that the pattern ends in, or None if it does not continue with one."""
+    """The model without the ReLU at the end of its pattern or fused module, or None if there is no ReLU at the end."""
     if isinstance(claim.tree, tuple):
         return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
     operator = root_of(claim.tree)
@@ -238,6 +242,6 @@ def without_relu(claim: Claim, variant: Variant) -> Model | None:
 
 
 def target_source(claim: Claim) -> str:
-    """Source of the object type that gets the claim's qconfig where the model holds other operators too."""
+    """Source of the object type that gets the claim's qconfig if the model contains other operators."""
     name = root_of(claim.tree)
     return repr(name.removeprefix("Tensor.")) if name.startswith("Tensor.") else name

@@ -82,7 +82,7 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
                 *batch_variants(instance),
                 *data_variants(instance),
                 instance.named("unbatched", operands=operands((4, *SPATIAL[rank])), core=False),
-                # more items than a channel has elements: in channels_last, and in what one channel makes look like it
+                # more items than elements in a channel, in channels-last format and with one channel, which looks like it
                 *layout_variants(
                     instance.named("many_items", operands=operands((9, 4, *few))), "many_items_channels_last"
                 ),
@@ -140,7 +140,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                         operands=operands((3, 8), h=(3, 6), **({"c": (3, 6)} if pair else {})),
                         data=data,
                     )
-                    # steps of 2**-16 are finer than the least that a dynamic kernel quantizes the state to
+                    # steps of 2**-16 are finer than the least scale with which a dynamic kernel quantizes the state
                     for label, data in (("state", "full"), ("state_tiny", "tiny"))
                 ),
                 *(

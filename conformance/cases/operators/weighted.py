@@ -31,7 +31,7 @@ def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilati
 
 
 class Geometry:
-    """Options of one convolution, rendered as a module, a functional call or a fused or QAT module."""
+    """Channels, kernel and options of one convolution, rendered as arguments of a module or a functional."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     if rank > 1:
         kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
         yield "asymmetric", of((4, 6), kernel, stride=stride, padding=padding), False
-        # rows of the output that see nothing but padding
+        # rows of the output that are computed from padding alone
         flat, beyond = (1,) * (rank - 1) + (2,), (1,) + (0,) * (rank - 1)
         yield "rows_of_padding", of((16, 16), flat, padding=beyond, groups=16, spatial=(2, 4, 3)[-rank:]), False
     yield "padding_same", of(padding="same"), True
@@ -303,7 +303,7 @@ def wrapped(variant: Variant, operator: str) -> Variant:
 
 
 def _holding(operator: str, variants: Iterator[Variant]) -> list[Variant]:
-    """The core variants of a layer inside of another module."""
+    """The core variants of a layer as variants of a fused or QAT module."""
     return [wrapped(variant, operator) for variant in variants if variant.core]
 
 
