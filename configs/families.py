@@ -252,7 +252,7 @@ def convolutions(dtypes: DTypes) -> Entries:
 
 
 def binary(ops: Iterable[Callable[..., Any]], dtypes: DTypes) -> Entries:
-    """Return the entries of binary operators, alone and followed by ReLU; with a scalar, output and input share an observer."""
+    """Return the entries of binary operators, alone and followed by ReLU; with a scalar they share an observer."""
     return [
         entry(pattern, dtypes)._set_num_tensor_args_to_observation_type(
             {0: OWN_OBSERVER, 1: SHARED_OBSERVER, 2: OWN_OBSERVER}

@@ -1,4 +1,4 @@
-"""Sample cases are valid, cover what they promise, and say which fixed variants they are like."""
+"""Samples are valid, reach the kinds of cases that a family has, and are like fixed variants with no feature they lack."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ def test_every_claim_belongs_to_one_family_on_every_engine_that_lowers_at_once(n
         assert set(claims) == set(searched)
 
 
-def test_other_engines_can_be_given() -> None:
+def test_families_of_other_engines_can_be_selected() -> None:
     assert {one.engine for one in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
 
 
@@ -137,7 +137,7 @@ def test_the_search_reaches(kind: str) -> None:
     assert search(samples(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
 
 
-def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is() -> None:
+def test_an_operand_of_ambiguous_memory_format_is_like_the_residual_variant() -> None:
     one = next(of for of in families(backend("onednn")) if of.name == "convolution")
     joining = replace(one, claims=tuple(claim for claim in one.claims if "operator.add" in claim.pattern))
     found = search(samples(joining), lambda case: "residual" if "residual" in similar(case) else "", share=6)
@@ -146,7 +146,7 @@ def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is()
     assert channels == 1 or image == [1, 1]
 
 
-def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
+def test_an_image_of_one_element_is_like_the_spread_variant() -> None:
     one = family("shape")
     resized = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "F.interpolate"))
     for name, flat in (("spread", False), ("volume_same_flat", True)):
@@ -156,7 +156,7 @@ def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
         assert set(shape[2:]) == {1} or (flat and len(shape) == 5 and shape[1] == 1)
 
 
-def test_the_mean_of_an_image_of_one_channel_is_like_the_fixed_variant_that_is() -> None:
+def test_the_mean_of_an_image_of_one_channel_is_like_the_spread_variant() -> None:
     one = family("shape")
     means = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "Tensor.mean"))
 
@@ -169,7 +169,7 @@ def test_the_mean_of_an_image_of_one_channel_is_like_the_fixed_variant_that_is()
     assert "spread_strided" in similar(found.example)
 
 
-def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
+def test_softmax_over_an_empty_batch_is_like_the_empty_vector_variant() -> None:
     one = family("fixed qparams")
     softmax = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "nn.Softmax"))
     found = search(samples(softmax), lambda case: "empty" if "empty_vector" in similar(case) else "", share=6)
@@ -186,7 +186,7 @@ def drawn_with(operator: str, feature: str, share: float = 20) -> Variant | None
     return found.example if found else None
 
 
-def test_a_kernel_of_two_rows_is_like_the_fixed_variant_that_doubles() -> None:
+def test_a_transposed_kernel_of_two_rows_is_like_the_upsampling_variant() -> None:
     variant = drawn_with("nn.ConvTranspose2d", "upsampling")
     assert variant is not None
     left, right, kernel = Call.parse(variant.init).positional
@@ -203,7 +203,7 @@ def test_a_model_whose_output_is_not_finite_is_not_valid() -> None:
         assert valid(run_of(one.backend, Sample(floor.id, "ptq", one.engine, variant))) is expected
 
 
-def test_padding_as_high_as_the_kernel_is_like_the_fixed_variant_with_rows_of_it() -> None:
+def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> None:
     variant = drawn_with("nn.Conv2d", "rows_of_padding")
     assert variant is not None
     call = Call.parse(variant.init)
@@ -213,7 +213,7 @@ def test_padding_as_high_as_the_kernel_is_like_the_fixed_variant_with_rows_of_it
     assert (kernel if isinstance(kernel, int) else kernel[0]) <= (padding if isinstance(padding, int) else padding[0])
 
 
-def test_a_folded_bias_fits_into_float32_beside_the_products() -> None:
+def test_a_folded_bias_and_the_products_fit_into_float32() -> None:
     one = family("convolution")
     folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))
 
@@ -258,7 +258,7 @@ def test_a_sample_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_fixed_variant_but_the_default_one_has_features_of_its_own(operator: str) -> None:
+def test_only_the_default_variant_has_no_features(operator: str) -> None:
     """Otherwise an entry of the ledger for that variant would cover every sample."""
     without = [variant.name for variant in OPERATORS[operator] if not features(operator, variant, 255)]
     assert without == ["default"]
