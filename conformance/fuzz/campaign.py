@@ -77,15 +77,17 @@ class Campaign:
 
     def _known(self, sample: Sample, failed: frozenset[str]) -> set[str]:
         """Checks whose failure the ledger explains: those listed for runs like the sample, and their consequences."""
-        backend = self.family.backend
-        known = self._listed(similar_ids(backend, sample))
+        similar = similar_ids(self.family.backend, sample)
+        known = self._listed(similar)
         layouts = {spec.layout for spec in sample.variant.operands.values()}
         if "stable" in known and "channels_last" in layouts:
             known |= {"numerics", "lowered"}  # what a memory format changes is wrong in that format, or raises
-        # `stable` executes the sample in channels-last too, where other deviations are listed, with ties of their own
-        in_channels_last = self._listed(similar_ids(backend, sample, frozenset({"channels_last"})))
-        if {"numerics", "stable"} & in_channels_last and ("strided" in layouts or "numerics" in failed | known):
+        # `stable` executes the sample in channels-last format too
+        in_channels_last = similar_ids(self.family.backend, sample, frozenset({"channels_last"}))
+        if {"numerics", "stable"} & self._listed(in_channels_last - similar):
             known.add("stable")
+        if "numerics" in known and ("strided" in layouts or "numerics" in failed):
+            known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
         if "observed" in failed & known:
             known.add("reference")  # the reference model does not quantize what is not observed
         return known

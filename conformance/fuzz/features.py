@@ -5,6 +5,7 @@ is like a fixed variant that has no feature which the sample lacks, and the ledg
 """
 
 import ast
+import math
 from collections.abc import Iterator
 from functools import cache
 from operator import le
@@ -167,6 +168,9 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "flat"
     if ".mean" in operator and alike and len(shape) == 4:
         yield "flat"
+    items = shape[0] if variant.batch is None and shape else variant.batch or 0
+    if "nstance" in operator and items > math.prod(shape[2:]):
+        yield "many_items"
     if operator == "nn.Softmax":
         dim = dict(Call.parse(variant.init).keywords)["dim"]
         if int(dim) % len(shape) == 0:
