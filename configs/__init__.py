@@ -1,1 +1,1 @@
-"""The backend configs under test: what each quantized backend promises, pattern by pattern."""
+"""The backend configs under test: the patterns and dtypes that each quantized backend declares."""

@@ -1,16 +1,16 @@
-"""The dtype configs the backends choose from, each said once."""
+"""The dtype configs of the backends, each defined once."""
 
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
 
 
 def _symmetric_activation() -> DTypeWithConstraints:
-    """XNNPACK refuses requantization scales below a floor, from which torch stays away by bounding every scale."""
+    """A scale bounded from below: XNNPACK refuses requantization scales under a minimum, so torch bounds every scale."""
     return DTypeWithConstraints(dtype=torch.qint8, scale_min_lower_bound=2**-12)
 
 
 def _symmetric_weight() -> DTypeWithConstraints:
-    """XNNPACK's weights are symmetric: -128 would be the one code whose negative is not a code."""
+    """A weight without code -128: XNNPACK's weights are symmetric, and 128 is not a code."""
     return DTypeWithConstraints(
         dtype=torch.qint8, quant_min_lower_bound=-127, quant_max_upper_bound=127, scale_min_lower_bound=2**-12
     )

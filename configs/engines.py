@@ -1,4 +1,4 @@
-"""The engines held to each backend's config. Imports no torch, so that reports can read it."""
+"""The engines that run each backend's config. Does not import torch, so that reports can read it."""
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "qnnpack": ("qnnpack",),

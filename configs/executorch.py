@@ -1,4 +1,4 @@
-"""What ExecuTorch's XNNPACK delegate promises."""
+"""The config of ExecuTorch's XNNPACK delegate."""
 
 import operator
 
@@ -50,7 +50,7 @@ CATS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def get_executorch_backend_config() -> BackendConfig:
-    """Return a new config of what torch lowers to through ExecuTorch."""
+    """Return a new config of the operators that torch lowers through ExecuTorch."""
     static = (dtypes.STATIC_QINT8_SYMMETRIC, dtypes.STATIC_QUINT8)
     weighted = (dtypes.STATIC_QINT8_SYMMETRIC_WEIGHTED, dtypes.STATIC_QUINT8_WEIGHTED)
     dynamic = (dtypes.DYNAMIC_QUINT8, dtypes.DYNAMIC_QINT8_SYMMETRIC, dtypes.DYNAMIC_FLOAT16)

@@ -1,4 +1,4 @@
-"""Operator families: the patterns that belong together and what any backend that supports them says of each.
+"""Operator families: entries of related patterns, as any backend that supports them declares them.
 
 Every family takes the dtype configs a backend supports for it and returns new entries, in the order in which torch
 tries them. Nothing is shared between entries, so one promise can be altered without altering another.
@@ -52,7 +52,7 @@ DEFAULT_OPS = (
     F.dropout,
 )
 
-# (scale, zero point) that make 256 codes span exactly what the functions can return: [0, 1) and [-1, 1).
+# (scale, zero point) with which 256 codes span exactly the functions' ranges: [0, 1) and [-1, 1).
 FIXED_QPARAMS_OPS = {
     (1 / 256, 0): (
         nn.Hardsigmoid,
@@ -142,7 +142,7 @@ def entry(
     fused: Module | None = None,
     fuser: Callable[..., nn.Module] | None = None,
 ) -> BackendPatternConfig:
-    """Return the promise for one pattern, with its own copies of `dtypes`; None is what torch takes as not given."""
+    """Return the entry of one pattern, with its own copies of `dtypes`; torch takes None as unset."""
     config = BackendPatternConfig(pattern).set_observation_type(observation)
     config.dtype_configs = [copy.deepcopy(dtype) for dtype in dtypes]
     config.root_module = root
@@ -154,17 +154,17 @@ def entry(
 
 
 def functional(function: Callable[..., Any], dtypes: DTypes, **index: int) -> BackendPatternConfig:
-    """Return the entry of a function whose parameters, unlike its activations, are the arguments at `index`."""
+    """Return the entry of a function; `index` gives the positions of its parameters by name, as opposed to activations."""
     return entry(function, dtypes)._set_input_type_to_index(index)
 
 
 def operators(patterns: Iterable[Any], dtypes: DTypes, observation: ObservationType = OWN_OBSERVER) -> Entries:
-    """Return one entry per pattern, for operators of which there is no more to say than how they are observed."""
+    """Return one entry per pattern, for operators that differ only in their observation type."""
     return [entry(pattern, dtypes, observation) for pattern in patterns]
 
 
 def with_qat(module: Module, qat: Module, dtypes: DTypes, *, root: Module, reference: Module) -> Entries:
-    """Return a module's entry and its QAT module's; both end as the same reference module."""
+    """Return the entries of a module and of its QAT module; both convert to the same reference module."""
     return [
         entry(module, dtypes, root=root, reference=reference, qat=qat),
         entry(qat, dtypes, root=root, reference=reference),
@@ -172,7 +172,7 @@ def with_qat(module: Module, qat: Module, dtypes: DTypes, *, root: Module, refer
 
 
 def in_sequence(fused: Module) -> Callable[..., nn.Module]:
-    """Return the fuser method of a fused module that only holds its two parts."""
+    """Return the fuser method of a fused module that contains its two parts unchanged."""
 
     def fuse(is_qat: bool, first: nn.Module, second: nn.Module) -> nn.Module:
         return fused(first, second)
@@ -181,7 +181,7 @@ def in_sequence(fused: Module) -> Callable[..., nn.Module]:
 
 
 def pairs(first: Any, seconds: Iterable[Any], dtypes: DTypes, fused: Module | None = None) -> Entries:
-    """Return an entry for `first` followed by each of `seconds`, which become `fused` if there is such a module."""
+    """Return an entry for `first` followed by each of `seconds`, fused to `fused` if there is such a module."""
     fuser = None if fused is None else in_sequence(fused)
     return [entry((first, second), dtypes, fused=fused, fuser=fuser) for second in seconds]
 
@@ -252,7 +252,7 @@ def convolutions(dtypes: DTypes) -> Entries:
 
 
 def binary(ops: Iterable[Callable[..., Any]], dtypes: DTypes) -> Entries:
-    """Return the entries of two-operand operators, alone and followed by ReLU; with a scalar they share observers."""
+    """Return the entries of binary operators, alone and followed by ReLU; with a scalar they share an observer."""
     return [
         entry(pattern, dtypes)._set_num_tensor_args_to_observation_type(
             {0: OWN_OBSERVER, 1: SHARED_OBSERVER, 2: OWN_OBSERVER}
@@ -282,7 +282,7 @@ def default_ops(dtypes: DTypes) -> Entries:
 
 
 def fixed_qparams_ops(dtypes: DTypes) -> Entries:
-    """Return the entries of functions of known range; every quint8 activation is bound to the range's qparams."""
+    """Return the entries of functions of fixed range; every quint8 activation must have the qparams of that range."""
     configs = []
     for (scale, zero_point), ops in FIXED_QPARAMS_OPS.items():
         for config in operators(ops, dtypes):
@@ -298,7 +298,7 @@ def fixed_qparams_ops(dtypes: DTypes) -> Entries:
 
 
 def share_qparams_ops(dtypes: DTypes) -> Entries:
-    """Return the entries of the operators whose output keeps the input's scale and zero point."""
+    """Return the entries of the operators whose output has the input's scale and zero point."""
     return operators(SHARE_QPARAMS_OPS, dtypes, SHARED_OBSERVER)
 
 
@@ -308,7 +308,7 @@ def tensor_info_ops(dtypes: DTypes) -> Entries:
 
 
 def batch_norm(dtypes: DTypes) -> Entries:
-    """Return the entries of batch norm that no convolution precedes, alone and followed by ReLU."""
+    """Return the entries of batch norm without a preceding convolution, alone and followed by ReLU."""
     fused: dict[Module, Module] = {nn.BatchNorm2d: nni.BNReLU2d, nn.BatchNorm3d: nni.BNReLU3d}
     return [
         *(

@@ -1,4 +1,4 @@
-"""What fbgemm promises, and with it x86."""
+"""The config of fbgemm, which the x86 engine shares."""
 
 from torch.ao.quantization.backend_config import BackendConfig
 

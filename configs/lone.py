@@ -1,4 +1,4 @@
-"""What no backend promises: constraints that none of the configs sets, each alone, to see whether torch enforces them."""
+"""A config of constraints that no backend sets, each alone, which shows whether torch enforces them."""
 
 import operator
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ ZERO_POINT = {"zero_point_exact_match": 0}
 
 
 def _activation(constraint: Mapping[str, float]) -> list[DTypeConfig]:
-    one = DTypeWithConstraints(torch.qint8, **constraint)  # type: ignore[arg-type]
-    return [DTypeConfig(input_dtype=one, output_dtype=one)]
+    activation = DTypeWithConstraints(torch.qint8, **constraint)  # type: ignore[arg-type]
+    return [DTypeConfig(input_dtype=activation, output_dtype=activation)]
 
 
 def _weight(constraint: Mapping[str, float]) -> list[DTypeConfig]:
-    one = DTypeWithConstraints(torch.qint8, **constraint)  # type: ignore[arg-type]
-    return [DTypeConfig(torch.quint8, torch.quint8, one, torch.float)]
+    weight = DTypeWithConstraints(torch.qint8, **constraint)  # type: ignore[arg-type]
+    return [DTypeConfig(torch.quint8, torch.quint8, weight, torch.float)]
 
 
 def get_lone_backend_config() -> BackendConfig:
-    """Return a new config with one constraint for each pattern: of both activations, or of the weight."""
+    """Return a new config with one constraint for each pattern, on both activations or on the weight."""
     return BackendConfig("lone").set_backend_pattern_configs(
         [
             families.entry(torch.add, _activation(QUANT_MIN)),

@@ -1,4 +1,4 @@
-"""The names of patterns, as users write them; they are public, ids and ledgers are keyed by them."""
+"""Names of patterns, as users write them. They are public: ids and the ledger are keyed by them."""
 
 import operator
 from functools import cache
@@ -13,14 +13,14 @@ from torch import nn
 from torch.ao.quantization.backend_config import BackendPatternConfig
 from torch.ao.quantization.utils import MatchAllNode
 
-# The same function can be found in several namespaces: the first that has it gives the name.
+# A function may be in several namespaces: the first one that has it gives the name.
 _FUNCTIONS = {"F": F, "torch": torch, "operator": operator}
 _MODULES = {"nn": nn, "nni": nni, "nnqat": nnqat, "nniqat": nniqat}
 
 
 @cache
 def _names() -> dict[Any, str]:
-    """Return the name of everything callable in the namespaces; functions' own `__name__` is not theirs alone."""
+    """Return the names of all callables of the namespaces; `__name__` is not unique among functions."""
     names: dict[Any, str] = {MatchAllNode: "*"}
     for namespaces, classes in ((_FUNCTIONS, False), (_MODULES, True)):
         for prefix, namespace in namespaces.items():
@@ -54,7 +54,7 @@ def pattern_name(pattern: Any) -> str:
 
 
 def _sequence(nested: Any) -> tuple[Any, ...] | None:
-    """Return the operators of a nested pattern first to last, or None if it branches or matches anything."""
+    """Return the operators of a nested pattern in order of execution, or None if it branches or has a wildcard."""
     if not isinstance(nested, tuple):
         return None if nested is MatchAllNode else (nested,)
     op, *operands = nested
@@ -63,7 +63,7 @@ def _sequence(nested: Any) -> tuple[Any, ...] | None:
 
 
 def config_pattern(entry: BackendPatternConfig) -> Any:
-    """Return the entry's pattern, as a sequence wherever that can say it, whichever format the entry is written in."""
+    """Return the entry's pattern as a sequence of operators or, if it branches, in torch's nested format."""
     nested = entry._pattern_complex_format
     if nested is None:
         return entry.pattern

@@ -1,4 +1,4 @@
-"""What onednn promises: the shared families and the fusions only oneDNN has."""
+"""The config of onednn: the shared families, and fusions that only oneDNN has."""
 
 import itertools
 import operator
@@ -21,7 +21,7 @@ from .families import DTypes, Entries, Module
 
 @dataclass(frozen=True)
 class ConvAdd:
-    """A 2-d convolution added to something else, which oneDNN accumulates into as a post-op.
+    """A 2-d convolution and an addition, which oneDNN executes as a post-op that accumulates into the other operand.
 
     torch hands patterns, matched modules and matched nodes around in one shape, the reversed nested tuple
     `(relu, (add, left, right))`, so `_parts` takes all three of them apart.
@@ -34,7 +34,7 @@ class ConvAdd:
 
     @property
     def fused(self) -> Module:
-        """The module the pattern becomes."""
+        """The fused module of the pattern."""
         return nni.ConvAddReLU2d if self.relu else nni.ConvAdd2d
 
     def pattern(self) -> Any:
@@ -69,7 +69,7 @@ class ConvAdd:
         return [self._parts(matched)[2]]
 
     def entry(self, dtype_configs: DTypes) -> BackendPatternConfig:
-        """Return what onednn says of the pattern."""
+        """Return the entry of the pattern."""
         return (
             families.entry(None, dtype_configs, fused=self.fused, fuser=self.fuse)
             ._set_pattern_complex_format(self.pattern())
@@ -79,7 +79,7 @@ class ConvAdd:
 
 
 def conv_add(relu: bool, dtype_configs: DTypes) -> Entries:
-    """Return the entries of convolution plus addition, with ReLU or without, and of the module they become."""
+    """Return the entries of convolution and addition, with ReLU or without, and of their fused module."""
     forms = [
         ConvAdd(relu, conv_on_right, batch_norm, add)
         for conv_on_right, batch_norm, add in itertools.product((False, True), (True, False), (torch.add, operator.add))
@@ -102,7 +102,7 @@ def fuse_linear_bn_leaky_relu(
 
 
 def linear_activation(activations: tuple[Module, Callable[..., Any]], fused: Module, dtype_configs: DTypes) -> Entries:
-    """Return the entries of linear followed by an activation, given as module and function."""
+    """Return the entries of linear followed by an activation, as module and function."""
     return [
         *families.pairs(nn.Linear, activations, dtype_configs, fused),
         families.entry(fused, dtype_configs, root=nn.Linear, reference=nnqr.Linear),

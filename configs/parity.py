@@ -1,4 +1,4 @@
-"""Where a backend config of ours says something else than torch's."""
+"""Comparison of a backend config with torch's config of the same backend."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Difference = tuple[str, Any, Any]  # what differs, ours, torch's
 _GETTERS = ("_root_node_getter", "_extra_inputs_getter")
 _COMPARED_OTHERWISE = {"dtype_configs", "fuser_method", *_GETTERS}
 
-# None of a setting's values is its default, so a fuser method that forgets the setting is seen.
+# No value is the setting's default, so a fuser method that drops a setting differs.
 _ARGUMENTS: dict[Any, tuple[float, ...]] = {
     nn.Linear: (4, 6),
     nn.LeakyReLU: (0.25,),
@@ -27,10 +27,10 @@ _ARGUMENTS: dict[Any, tuple[float, ...]] = {
 
 
 def drift(ours: BackendConfig, upstream: BackendConfig) -> list[str]:
-    """Return a line for everything the two configs differ in, none if they promise the same.
+    """Return a line for every difference between the two configs.
 
-    Entries are compared field by field; functions by what they do, since no two fuser methods written apart are
-    equal: fuser methods on example modules, getters on a pattern's worth of placeholders.
+    Entries are compared field by field. Functions are compared by their results, since separately written functions
+    are never equal: fuser methods on example modules, getters on placeholders for a pattern's nodes.
     """
     mine = {config_pattern(entry): entry for entry in ours.configs}
     theirs = {config_pattern(entry): entry for entry in upstream.configs}
@@ -38,7 +38,7 @@ def drift(ours: BackendConfig, upstream: BackendConfig) -> list[str]:
     lines += [f"only in ours: {pattern_name(pattern)}" for pattern in mine if pattern not in theirs]
     lines += [f"only in torch: {pattern_name(pattern)}" for pattern in theirs if pattern not in mine]
     shared = [pattern for pattern in mine if pattern in theirs], [pattern for pattern in theirs if pattern in mine]
-    # One entry out of place shifts those behind it, so only the first place says something.
+    # One misplaced entry shifts all entries after it, so only the first difference is reported.
     for place, (our, their) in enumerate(zip(*shared, strict=True)):
         if our != their:
             lines.append(_line(f"order: entry {place}", our, their))
@@ -70,7 +70,7 @@ def _shown(value: Any) -> str:
 
 
 def _differences(ours: BackendPatternConfig, theirs: BackendPatternConfig) -> Iterator[Difference]:
-    """Yield what differs between two entries of one pattern, also in fields this version of torch does not have yet."""
+    """Yield the differences between two entries of one pattern, in all fields that torch's entry has."""
     for field in vars(theirs):
         our, their = getattr(ours, field), getattr(theirs, field)
         if field not in _COMPARED_OTHERWISE and our != their:
@@ -93,7 +93,7 @@ def _dtype_differences(ours: list[DTypeConfig], theirs: list[DTypeConfig]) -> It
 
 
 def _flat(dtype_config: DTypeConfig) -> dict[str, Any]:
-    """Return all of a dtype config in one level: `input_dtype.scale_min_lower_bound` and so on."""
+    """Return a dtype config as a flat dict with keys such as `input_dtype.scale_min_lower_bound`."""
     flat = {}
     for name, value in dataclasses.asdict(dtype_config).items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
@@ -108,7 +108,7 @@ Outcomes = Callable[[Callable[..., Any], Any], Iterator[tuple[str, Any]]]
 def _function_difference(
     field: str, outcomes: Outcomes, ours: BackendPatternConfig, theirs: BackendPatternConfig
 ) -> Iterator[Difference]:
-    """Yield the first thing two functions of one field do differently, if there is one."""
+    """Yield the first difference between the results of two functions of one field."""
     our, their = getattr(ours, field), getattr(theirs, field)
     name = field.lstrip("_")
     if our is their:
@@ -132,7 +132,7 @@ def _same(our: Any, their: Any) -> bool:
 
 
 def _worst(what: str, our: Any, their: Any) -> Difference:
-    """Narrow a difference of tensors to the elements that differ most."""
+    """Narrow a difference between tensors to the elements that differ most."""
     tensors = isinstance(our, torch.Tensor) and isinstance(their, torch.Tensor)
     if not tensors or our.dtype != their.dtype or our.shape != their.shape:
         return what, our, their
@@ -141,7 +141,7 @@ def _worst(what: str, our: Any, their: Any) -> Difference:
 
 
 def _fuser_outcomes(fuser: Callable[..., Any], pattern: Any) -> Iterator[tuple[str, Any]]:
-    """Yield all there is to see of the fused modules: types, public attributes (the mode is one), tensors."""
+    """Yield types, public attributes (such as the mode) and tensors of the fused modules."""
     for is_qat in (False, True):
         for mode in ("eval", "train", "mixed"):
             case = f"(is_qat={is_qat}, {mode})"
@@ -160,7 +160,7 @@ def _fuser_outcomes(fuser: Callable[..., Any], pattern: Any) -> Iterator[tuple[s
 
 
 def _examples(pattern: Any, mode: str) -> Any:
-    """Return what torch would hand to the pattern's fuser method; in mode "mixed" only the first module trains."""
+    """Return the arguments that torch passes to the pattern's fuser method; in mode "mixed" only the first module trains."""
     modules: list[nn.Module] = []
 
     def example(part: Any) -> Any:
@@ -183,7 +183,7 @@ def _examples(pattern: Any, mode: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """A placeholder for the node matched at one place of a pattern; no two places are equal."""
+    """A placeholder for the node that matches one place of a pattern; placeholders of different places are unequal."""
 
     name: str
     path: tuple[int, ...]
@@ -203,7 +203,7 @@ def _getter_outcomes(getter: Callable[..., Any], pattern: Any) -> Iterator[tuple
 
 
 def _result(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what the call returns, or the type of what it raises: the wording may differ."""
+    """Return the result of a call or the type of its exception, whose message may differ."""
     try:
         return function(*args)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What qnnpack promises."""
+"""The config of qnnpack."""
 
 from torch.ao.quantization.backend_config import BackendConfig
 

@@ -1,4 +1,4 @@
-"""The backends by name: the config of each and the engines that owe what it promises."""
+"""The backends by name, with the config of each and the engines that run it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .qnnpack import get_qnnpack_backend_config
 
 @dataclass(frozen=True)
 class Backend:
-    """A backend: its name, what makes a new copy of its config, and the engines held to it."""
+    """A backend: its name, a factory of its config, and the engines that run it."""
 
     name: str
     factory: Callable[[], BackendConfig]

@@ -17,7 +17,7 @@ from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
-from conformance.fuzz.strategies import Family, families
+from conformance.fuzz.samples import Family, families
 from conformance.goldens.store import Store
 from conformance.host.cpu import cpu, isa
 from conformance.paths import GOLDEN, KNOWN

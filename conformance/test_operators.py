@@ -1,32 +1,32 @@
-"""Drawn cases of every family of operators on every engine: none deviates in a way that the ledger does not know."""
+"""A fuzzing campaign for every family of operators on every engine finds no deviation that the ledger does not list."""
 
 from typing import Any
 
 import pytest
 
 from conformance.engines.availability import probe
-from conformance.fuzz.campaign import Trials, keep, reproduction
-from conformance.fuzz.strategies import Family
+from conformance.fuzz.campaign import Campaign, keep, reproduction
+from conformance.fuzz.samples import Family
 from conformance.plugin import DRAWN
 
 
 def test_drawn_cases(family: Family, selection: Any, request: pytest.FixtureRequest) -> None:
-    """A search finds nothing new. What it finds is kept, and the first of it printed."""
+    """Every deviation that is found is kept, and the first one printed."""
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
     option = request.config.getoption
-    trials = Trials(family, [entry for entry in selection.entries if entry.applies(selection.host)])
-    news = []
-    for one in trials.all(option("search_minutes")):
-        keep(option("found"), family.backend, one)
-        news.append(one)
+    campaign = Campaign(family, [entry for entry in selection.entries if entry.applies(selection.host)])
+    deviations = []
+    for deviation in campaign.all(option("search_minutes")):
+        keep(option("found"), family.backend, deviation)
+        deviations.append(deviation)
         if option("search_minutes") is None:
             break
-    request.node.user_properties.append((DRAWN, [trials.tried, trials.beyond, len(news)]))
-    if news:
-        first = news[0]
+    request.node.user_properties.append((DRAWN, [campaign.judged, campaign.uncertain, len(deviations)]))
+    if deviations:
+        first = deviations[0]
         pytest.fail(
-            f"{family.id}: {len(news)} new among {trials.tried} drawn cases, kept in {option('found')}. The first: "
+            f"{family.id}: {len(deviations)} new among {campaign.judged} drawn cases, kept in {option('found')}. The first: "
             f"{first.row.id}: {first.detail}\n\n{reproduction(family.backend, first)}",
             pytrace=False,
         )

@@ -4,6 +4,7 @@ from conformance.cases.runs import Run, describe
 from conformance.results.findings import Finding, detail_of
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 
 def row_of(run: Run, *findings: Finding) -> Row:
@@ -15,5 +16,5 @@ def row_of(run: Run, *findings: Finding) -> Row:
     return Row(
         identity["id"], identity["backend"], identity["pattern"], identity["dtype_config"], identity["flow"],
         identity["variant"], identity["profile"], identity["engine"],
-        "crashes" if crashes else "deviates" if findings else "conforms", checks, detail_of(findings), findings,
+        Verdict.CRASHES if crashes else Verdict.of(findings), checks, detail_of(findings), findings,
     )  # fmt: skip

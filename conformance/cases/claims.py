@@ -1,4 +1,4 @@
-"""A config as a flat list of claims, one for each pattern and dtype config, with stable readable ids."""
+"""Claims of a backend config: one for each pattern and dtype config, with stable ids."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ from conformance.errors import UsageError
 from .recipes import dtype_config_name
 
 THIRD_PARTY_ENGINES = ("x86",)
-"""Engines a config given by `--backend-config` is held to unless `--engine` says otherwise: torch's default engine."""
+"""Engines that run a config given by `--backend-config` unless `--engine` is set: torch's default engine."""
 
 
 def nested(pattern: Any) -> Any:
@@ -34,7 +34,7 @@ def nested(pattern: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """One promise: `pattern`, quantized as `dtypes` say, works on `backend`."""
+    """The claim that `pattern`, quantized according to `dtypes`, works on `backend`."""
 
     backend: str
     pattern: str
@@ -57,7 +57,7 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class BackendClaims:
-    """A backend's config with its claims in the config's order."""
+    """A backend's config and its claims, in the order of the config."""
 
     name: str
     config: BackendConfig

@@ -1,11 +1,11 @@
-"""Where the data of activations lie on their quantization grid."""
+"""Ranges of activation data on their quantization grid."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Range:
-    """Where activations lie: the part of the quantized range they cover and the exponent of their step."""
+    """The part of the quantized range that activations cover, and the binary exponent of their step."""
 
     covers: str
     exponent: int
@@ -21,12 +21,13 @@ RANGES = {
     "signed_unit": Range("both", -7),
     "symmetric": Range("middle", -4),
 }
-"""Rows named by variants' `data`. `positive` and `negative` put the zero point at the ends of its range. `above:-9` and the
-like are rows without a name: what is covered, and the exponent. `37:-4` covers 37 codes below zero."""
+"""Ranges by the name in a variant's `data`. `positive` and `negative` put the zero point at the ends of its range.
+
+Ranges without a name are written as part and exponent, such as `above:-9`; `37:-4` covers 37 codes below zero."""
 
 
 def bounds(data: str, steps: int) -> tuple[int, int, int]:
-    """Return lowest and highest integer and the exponent for `data` quantized to `steps` + 1 codes."""
+    """Return the lowest and highest integer and the exponent of `data` quantized to `steps` + 1 codes."""
     covers, _, exponent = data.partition(":")
     row = Range(covers, int(exponent)) if exponent else RANGES[data]
     if row.covers.isdecimal():

@@ -1,4 +1,4 @@
-"""From a dtype config to observers and a QConfigMapping that satisfy it, as source text and as objects."""
+"""Recipes: observers and a QConfigMapping that satisfy a dtype config, as source text and as plain values."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,10 +66,11 @@ def dtype_config_name(dtypes: DTypeConfig) -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one case is quantized; `steps` and `weight_levels` tell the probes how many codes there are.
+    """How one case is quantized.
 
-    `qconfig` is source text of the QConfig of the pattern, `mapping` of the mapping, both over the names of torch.ao;
-    `scheme` says the same in plain values.
+    `qconfig` and `mapping` are source text of the pattern's QConfig and of the QConfigMapping, over the names of torch.ao;
+    `scheme` has the same in plain values. `steps` is the number of steps between the codes of activations,
+    `weight_levels` the greatest code of weights.
     """
 
     scheme: Scheme
@@ -118,8 +119,11 @@ def scheme(
     apart: bool,
     symmetric: bool,
 ) -> Scheme:
-    """Return how a dtype config is quantized on an engine; `apart` if the model holds another operator before, `symmetric` if
-    zero is in the middle of the activations' codes."""
+    """Return the scheme of a dtype config on an engine.
+
+    `apart` if another operator precedes the pattern in the model, `symmetric` if zero is in the middle of the codes of
+    activations.
+    """
     kind = dtype_config_name(dtypes).split("-")[0]
     reduced = engine in REDUCED_RANGE_ENGINES
     constrained, weight = dtypes.input_dtype_with_constraints, dtypes.weight_dtype_with_constraints
@@ -156,7 +160,7 @@ def _activation(dtypes: DTypeConfig, made: Scheme) -> str:
         dynamic = ", is_dynamic=True" if dtypes.is_dynamic else ""
         return f"PlaceholderObserver.with_args(dtype={dtype or torch.float}{dynamic})"
     if dtypes.is_dynamic:
-        whole = _grid(constrained, "affine")  # which range the kernel takes is the engine's own choice
+        whole = _grid(constrained, "affine")  # the engine chooses the range of its kernel
         fields = f"dtype={dtype}, quant_min={whole.low}, quant_max={whole.high}, is_dynamic=True"
         if grid.floor is not None:
             fields += f", eps={grid.floor!r}"
@@ -178,7 +182,7 @@ def _weight(dtypes: DTypeConfig, made: Scheme, *, per_channel: bool) -> str:
         return _observer(made.weight, qat=made.qat)
     if constrained.dtype is not None:
         return f"PlaceholderObserver.with_args(dtype={constrained.dtype})"
-    # a qconfig always has a weight observer, and some operators without a declared weight, PReLU for one, ask it
+    # a qconfig always has a weight observer, and operators without a declared weight, such as PReLU, use it
     grid = _grid(DTypeWithConstraints(torch.qint8), "symmetric", axis=0 if per_channel else None)
     return _observer(grid, qat=made.qat)
 
@@ -196,8 +200,9 @@ def recipe(
 ) -> Recipe:
     """Return the `exact` recipe for a dtype config on an engine.
 
-    `target` is the source of the object whose type gets the pattern's qconfig where the model holds another operator that
-    must not have it; empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` as in `scheme`.
+    `target` is the source of the object type that gets the pattern's qconfig if the model contains another operator that
+    must not have it; it is empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` is as in
+    `scheme`.
     """
     made = scheme(
         dtypes,
@@ -230,7 +235,7 @@ BY_KIND = {
     ("weight-quint4x2", False): "float_qparams_weight_only_qconfig_4bit",
     ("weight-quint4x2", True): "default_embedding_qat_qconfig_4bit",
 }
-"""torch's own qconfig for a dtype config and flow, where no backend's mapping has one for it."""
+"""torch's qconfig for a dtype config, and whether it is for QAT, if no backend's mapping has one for it."""
 
 NAMES = (
     *BY_KIND.values(),
@@ -254,18 +259,20 @@ NAMES = (
 """Names of `torch.ao.quantization` that recipes refer to."""
 
 DEFAULT_ENGINE = "qnnpack"
-"""Whose default mapping is taken for an engine that torch has none for."""
+"""The engine whose default mapping is used for engines that have none in torch."""
 
 
 def typical_recipe(dtypes: DTypeConfig, exact: Recipe, *, engine: str) -> Recipe:
-    """Return the `typical` recipe: the qconfig mapping that torch has for an engine or, for what that does not quantize, for
-    the dtype config; the `exact` one where torch has neither."""
+    """Return the `typical` recipe: torch's qconfig mapping for the engine.
+
+    It is torch's qconfig for the dtype config if the mapping does not quantize it, and `exact` if torch has neither.
+    """
     qat = exact.scheme.qat
     kind = dtype_config_name(dtypes)
     if kind == "static-quint8":
         name = engine if engine in ("fbgemm", "x86", "qnnpack", "onednn") else DEFAULT_ENGINE
-        of = "_qat" if qat else ""
-        qconfig, mapping = f'get_default{of}_qconfig("{name}")', f'get_default{of}_qconfig_mapping("{name}")'
+        infix = "_qat" if qat else ""
+        qconfig, mapping = f'get_default{infix}_qconfig("{name}")', f'get_default{infix}_qconfig_mapping("{name}")'
     elif (kind, qat) in BY_KIND:
         qconfig, mapping = BY_KIND[kind, qat], "QConfigMapping().set_global(qconfig)"
     else:

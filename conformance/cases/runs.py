@@ -1,4 +1,4 @@
-"""Cases and runs: every claim with every variant, flow, profile and engine, in a stable order and by id."""
+"""Runs: every claim with every variant, flow, profile and engine, in a stable order."""
 
 import fnmatch
 from collections.abc import Iterable, Iterator
@@ -33,17 +33,17 @@ from .sources import (
 )
 
 AHEAD_OF_TIME = frozenset({"executorch"})
-"""Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
-the others and the laws where one asks for them (`--case`)."""
+"""Engines that lower a model ahead of time, which takes a fifth of a second. By default they run only the core variants of a
+claim; `--case` selects other variants and the metamorphic relations."""
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
-"""Variants that show what a kernel does at the ends of its output: the same whether or not the model was trained."""
+"""Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One case on one engine: one pytest item and one row. `variant` is None if the tables lack an operator."""
+    """One case on one engine: one pytest item and one row. `variant` is None if an operator is missing from the tables."""
 
     backend: BackendClaims
     claim: Claim
@@ -60,14 +60,14 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What the data are a function of: the case id without the backend, so that backends share data."""
+        """Seed of the data: the case id without the backend, so that backends share data."""
         return self.id.rpartition("@")[0].partition("/")[2]
 
     @property
     def variant_has_other_operators(self) -> bool:
-        """Whether the model holds more than one application of the pattern and nothing else."""
+        """Whether the model contains anything besides a single application of the pattern."""
         assert self.variant is not None
-        return bool(self.variant.prelude) or " where " in self.variant.other or "self.op(self.op(" in self.variant.call
+        return self.variant.has_other_operators
 
     @cached_property
     def model(self) -> Model:
@@ -99,7 +99,7 @@ class Run:
 
 
 def shares(claim: Claim) -> tuple[int, ...]:
-    """The numbers of tensor arguments with which the claim's output keeps the qparams of its input."""
+    """The numbers of tensor arguments for which the claim's output shares the qparams of its input."""
     entry, shared = claim.entry, ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
     by_count = entry._num_tensor_args_to_observation_type
     return tuple(count for count in ALWAYS if by_count.get(count, entry.observation_type) is shared)
@@ -110,10 +110,10 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
     engines = tuple(engines) or backend.engines
     for claim in backend.claims:
         covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
-        # fixed-qparams functions quantize what they are given directly with their own result's qparams
+        # a fixed-qparams function quantizes the model's input with the qparams of its own result
         main = next((v for v in covered if v is not None and v.prelude), covered[0])
         for flow in flows(claim, backend.entries):
-            # training changes how weights and observers come about, not what the kernels are given
+            # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
@@ -130,7 +130,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
 
 
 def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Iterable[str] = EXTENTS) -> Iterator[Run]:
-    """Yield every run of a backend that is timed, with layers of these extents: of QAT only what exists nowhere else."""
+    """Yield every run of a backend that is timed, on layers of these extents; in the qat flow, only QAT modules."""
     wanted = frozenset(extents)
     for claim in backend.claims:
         flow = flows(claim, backend.entries)[0]
@@ -140,7 +140,7 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
 
 
 def usual(run: Run) -> bool:
-    """Whether a run is one of those that are made where nobody asks for runs by name."""
+    """Whether a run is selected without `--case`."""
     unasked = PROFILES[run.profile].unasked
     if run.engine not in AHEAD_OF_TIME or run.variant is None or unasked == "always":
         return True
@@ -149,8 +149,10 @@ def usual(run: Run) -> bool:
 
 
 def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
-    """Return the runs whose id matches a glob; if there are none, the usual ones. Raises UsageError for a glob that matches
-    none."""
+    """Return the runs whose id matches a glob; without globs, the usual ones.
+
+    Raises UsageError for a glob that matches no run.
+    """
     all_runs, globs = list(all_runs), list(globs)
     if not globs:
         return [run for run in all_runs if usual(run)]
@@ -163,7 +165,7 @@ def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """The fields of a row that are known before it runs."""
+    """The fields of a row that are known before the run."""
     claim = run.claim
     return {
         "id": run.id,

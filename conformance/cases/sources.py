@@ -1,6 +1,5 @@
-"""From a claim and a variant to a model: its source text, which is what runs and what a reproduction prints."""
+"""Source text of a model from a claim and a variant, which is executed and printed in reproductions."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,9 @@ from conformance.errors import UsageError
 
 from .claims import Claim
 from .operators import OPERATORS, Operand, Variant
+from .operators.expressions import Call
+from .operators.variant import Wildcard
+from .operators.weighted import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .recipes import QUANTIZED
 
 FOLLOWERS: dict[str, tuple[str, str]] = {
@@ -29,10 +31,10 @@ FOLLOWERS: dict[str, tuple[str, str]] = {
     "nn.BatchNorm2d": ("nn.BatchNorm2d({channels})", "self.{name}({inner})"),
     "nn.BatchNorm3d": ("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
 }
-"""Operators that continue a pattern: the module to bind, if any, and the call."""
+"""Operators that follow another one in a pattern: source of the module, if any, and of the call."""
 
 JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
-"""Operators of two operands inside of a pattern."""
+"""Operators of two operands inside a pattern, and source of the call."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Model:
 
 
 def operators_of(tree: Any) -> Iterator[str]:
-    """Names of the operators of a nested pattern, the root operator first; wildcards are left out."""
+    """Names of the operators of a nested pattern without its wildcards, the root operator first."""
     if not isinstance(tree, tuple):
         if tree is not MatchAllNode:
             yield pattern_name(tree)
@@ -83,7 +85,7 @@ def missing_operators(claim: Claim) -> list[str]:
 
 
 def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
-    """ptq, and qat where the claim has a QAT side; a QAT module exists only in a model prepared for training."""
+    """`ptq`, and `qat` for an entry with a QAT module; a QAT module itself exists only in models prepared for training."""
     entry = claim.entry
     if is_qat_module(root_of(claim.tree)):
         return ("qat",)
@@ -98,28 +100,34 @@ def variants(claim: Claim) -> list[Variant]:
         raise UsageError(
             f"{claim.id}: no operator {lacking[0]!r} in the tables: add an entry for it to conformance/cases/operators/"
         )
-    found = _variants(claim.tree)
+    applicable = _variants(claim.tree)
     if claim.dtypes.weight_dtype not in QUANTIZED:
-        found = [variant for variant in found if not variant.per_channel]
-    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # nobody observes activations' ranges
-        found = [variant for variant in found if not variant.saturates and not variant.symmetric]
-    return found
+        applicable = [variant for variant in applicable if not variant.per_channel]
+    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # ranges of activations are not observed
+        applicable = [variant for variant in applicable if not variant.saturates and not variant.symmetric]
+    return applicable
 
 
 def large(claim: Claim) -> Variant:
-    """The variant of a claim that the laws are tried on: its default one, enlarged; weights per channel where they can be."""
+    """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
     root = root_of(claim.tree)
-    variant, *_ = continuing(claim.tree, [enlarged(root, OPERATORS[root][0])])
-    return variant.named("large", per_channel=any(one.per_channel for one in variants(claim)))
+    layer = plain_of(root)
+    variant, *_ = continuing(claim.tree, [wrapped(enlarged(layer, OPERATORS[layer][0]), root)])
+    return variant.named("large", per_channel=_has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
-    """The extents and variants of a claim that are timed: layers of networks; weights per channel where they can be."""
+    """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
     root = root_of(claim.tree)
-    per_channel = any(one.per_channel for one in variants(claim))
-    for extent, layer in layers(root, OPERATORS[root][0]):
-        variant, *_ = continuing(claim.tree, [layer])
-        yield extent, variant.named(layer.name, per_channel=per_channel)
+    per_channel = _has_per_channel(claim)
+    layer = plain_of(root)
+    for extent, sized in layers(layer, OPERATORS[layer][0]):
+        variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
+        yield extent, variant.named(sized.name, per_channel=per_channel)
+
+
+def _has_per_channel(claim: Claim) -> bool:
+    return any(variant.per_channel for variant in variants(claim))
 
 
 @cache
@@ -131,7 +139,7 @@ def _variants(tree: Any) -> list[Variant]:
 
 
 def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
-    """Variants of a pattern from those of its root operator."""
+    """Variants of a pattern from variants of its root operator."""
     if _has_wildcard(tree):
         core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
     if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
@@ -149,22 +157,37 @@ def _wildcard_is_left(tree: Any) -> bool:
 
 
 def _wildcards(variant: Variant, *, left: bool) -> Iterator[Variant]:
-    """What the wildcard stands for: another input, the pattern's own input, another layer, a number, a smaller tensor.
+    """Variants for the operand that the wildcard matches.
 
-    Two layers fit the pattern with the wildcard on the right too, which is the one that gets them.
+    It is another input and, beside the default variant, the pattern's own input, another layer, a number, a smaller
+    tensor, or an input that the model returns too. With the wildcard on the left, two layers are left out: they fit the
+    pattern with the wildcard on the right too, and that one gets them.
     """
     second = {**variant.operands, "other": Operand(variant.output, exponent=1)}
-    yield variant.named(variant.name, operands=second, other="other")
+    yield variant.named(variant.name, operands=second, wildcard=Wildcard("other"))
     if variant.name != "default":
         return
-    alike = variant.named("residual", init=variant.init.replace("4, 8,", "4, 4,"), output=(2, 4, *variant.output[2:]))
-    yield alike.named("residual", other="x")
-    if not left:
-        yield variant.named("two_layers", other=f"self.other(x) where self.other = {variant.init}")
-    yield variant.named("scalar", other="0.5")
+    yield from _residual(variant)
+    if variant.init and not left:
+        yield variant.named("two_layers", wildcard=Wildcard("self.other(x)", variant.init))
+    yield variant.named("scalar", wildcard=Wildcard("0.5"))
     smaller = {**variant.operands, "other": Operand((1, variant.channels, 1, 1))}
-    yield variant.named("broadcast", operands=smaller, other="other")
-    yield variant.named("other_reused", operands=second, other="other", result="y, other")
+    yield variant.named("broadcast", operands=smaller, wildcard=Wildcard("other"))
+    yield variant.named("other_reused", operands=second, wildcard=Wildcard("other"), result="y, other")
+
+
+def _residual(variant: Variant) -> Iterator[Variant]:
+    """The operator with its own input as the other operand; a layer gets as many output as input channels.
+
+    There is none for a functional whose parameters change the number of channels.
+    """
+    batch, channels, *_ = variant.operands["x"].shape
+    if variant.channels == channels:
+        yield variant.named("residual", wildcard=Wildcard("x"))
+    elif variant.init:
+        layer = Call.parse(variant.init).with_arguments({0: channels, 1: channels})
+        output = (batch, channels, *variant.output[2:])
+        yield variant.named("residual", init=layer.source, output=output, wildcard=Wildcard("x"))
 
 
 def model_source(claim: Claim, variant: Variant) -> Model:
@@ -179,14 +202,14 @@ def written(whole: Any, variant: Variant) -> Model:
         init.insert(0, variant.prelude)
     init += [f"self.{name} = nn.Parameter(torch.empty({shape}))" for name, shape in variant.parameters.items()]
     forward = ["x = self.prelude(x)"] if variant.prelude else []
-    other, _, layer = variant.other.partition(" where ")
-    if layer:
-        init.append(layer)
+    if variant.wildcard and variant.wildcard.layer:
+        init.append(f"self.other = {variant.wildcard.layer}")
 
     def write(tree: Any) -> str:
         """Add the lines that compute `tree` and return the expression of its result."""
         if tree is MatchAllNode:
-            return other
+            assert variant.wildcard is not None
+            return variant.wildcard.expression
         if not isinstance(tree, tuple):
             forward.append(f"y = {variant.call}")
             return "y"
@@ -208,27 +231,17 @@ def written(whole: Any, variant: Variant) -> Model:
     return Model(tuple(init), tuple(forward), tuple(variant.operands.items()))
 
 
-UNFUSED = (
-    (r"nni\.(?:ConvReLU\dd|BNReLU\dd|LinearReLU)\((.*), nn\.ReLU\(\)\)", r"\1"),
-    (r"nni\.Conv(Bn|Add)ReLU(\d)d\((.*), nn\.ReLU\(\)\)", r"nni.Conv\1\2d(\3)"),
-    (r"nniqat\.ConvReLU(\d)d\((.*)", r"nnqat.Conv\1d(\2"),
-    (r"nniqat\.LinearReLU\((.*)", r"nnqat.Linear(\1"),
-    (r"nniqat\.ConvBnReLU(\d)d\((.*)", r"nniqat.ConvBn\1d(\2"),
-)
-"""Modules with a ReLU inside, and what they are without it."""
-
-
 def without_relu(claim: Claim, variant: Variant) -> Model | None:
-    """The model without the ReLU that the pattern ends in, or None if it does not continue with one."""
+    """The model without the ReLU at the end of its pattern or fused module, or None if there is no ReLU at the end."""
     if isinstance(claim.tree, tuple):
         return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
-    for expression, without in UNFUSED:
-        if match := re.fullmatch(expression, variant.init):
-            return written(claim.tree, variant.named(variant.name, init=match.expand(without)))
-    return None
+    operator = root_of(claim.tree)
+    if operator not in WITHOUT_RELU:
+        return None
+    return written(claim.tree, variant.named(variant.name, init=init_without_relu(operator, variant.init)))
 
 
 def target_source(claim: Claim) -> str:
-    """Source of the object type that gets the claim's qconfig where the model holds other operators too."""
+    """Source of the object type that gets the claim's qconfig if the model contains other operators."""
     name = root_of(claim.tree)
     return repr(name.removeprefix("Tensor.")) if name.startswith("Tensor.") else name

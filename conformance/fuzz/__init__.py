@@ -1,1 +1,1 @@
-"""Search with drawn cases."""
+"""Fuzzing: samples drawn by hypothesis, judged and shrunk."""

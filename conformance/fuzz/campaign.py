@@ -1,4 +1,4 @@
-"""Drawn cases tried on an engine: what is news about them, smallest first, and where it is kept."""
+"""Fuzzing campaigns: samples run on an engine, and the deviations among them that the ledger does not list."""
 
 import json
 import re
@@ -13,127 +13,151 @@ from conformance.execution.batch import crashed_row, warm_up
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
 from conformance.repro.script import script
+from conformance.results.findings.stages import Raises
 from conformance.results.ledger import Entry
 from conformance.results.rows import Row
 
-from .strategies import Drawn, Family, cases, like_ids, run_of
+from .features import similar_ids
+from .samples import Family, Sample, run_of
+from .strategies import samples
 
-NOT_HELD = frozenset({"accuracy"})
-"""Checks that drawn cases are not held to: a floor of the SQNR means little for a handful of elements."""
+NOT_CHECKED = frozenset({"accuracy"})
+"""Checks that samples need not pass: a floor of the SQNR means little for a handful of elements."""
 
 
 @dataclass(frozen=True)
-class News:
-    """A drawn case that deviates in a way that the ledger does not know of cases like it."""
+class Deviation:
+    """A sample that fails `checks`, which the ledger lists for no run like it, with its row."""
 
-    drawn: Drawn
+    sample: Sample
     row: Row
     checks: frozenset[str]
-    detail: str
 
     @property
-    def signature(self) -> str:
-        """What it is about, without figures: the search goes on for what has another one."""
-        row = self.row
-        text = f"{row.pattern}/{row.flow} {'+'.join(sorted(self.checks))} {self.detail[:80]}"
-        return re.sub(r"-?\d[\d.e+-]*", "#", text)
+    def detail(self) -> str:
+        return self.row.detail
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Pattern, flow, failed checks and kinds of their findings: equal signatures are reported once."""
+        findings = {
+            (finding.check, finding.kind, *((finding.stage, finding.exception) if isinstance(finding, Raises) else ()))
+            for finding in self.row.findings
+            if finding.check in self.checks
+        }
+        return self.row.pattern, self.row.flow, self.checks, frozenset(findings)
 
 
 @dataclass
-class Trials:
-    """Cases of one family, tried in a child.
+class Campaign:
+    """A search for unlisted deviations in one family; samples are judged in a child process.
 
-    `entries` are those of the ledger that speak of this host. `tried` counts the cases, `beyond` those of them that the
-    oracle has no certain answer for; `seen` has the signatures of news that is not told again.
+    `entries` are the ledger's entries for this host. `judged` counts the samples, `uncertain` those of them for which the
+    oracle has no certain answer; `reported` has the signatures of deviations that are not reported again.
     """
 
     family: Family
     entries: Sequence[Entry] = ()
-    tried: int = 0
-    beyond: int = 0
-    seen: set[str] = field(default_factory=set)
+    judged: int = 0
+    uncertain: int = 0
+    reported: set[tuple[object, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         warm_up()
-        self._child: Child[Drawn, tuple[Row, str]] = Child(self._judged)
-        self.latest: News | None = None
+        self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
+        self.latest: Deviation | None = None
 
-    def _judged(self, drawn: Drawn) -> tuple[Row, str]:
-        return Judge().row(run_of(self.family.backend, drawn))
+    def _judge(self, sample: Sample) -> tuple[Row, str]:
+        return Judge().row(run_of(self.family.backend, sample))
 
-    def _news(self, drawn: Drawn, outcome: Outcome[tuple[Row, str]]) -> News | None:
+    def _listed(self, ids: set[str]) -> set[str]:
+        """Checks that the ledger lists for any of these runs."""
+        return {check for entry in self.entries if any(map(entry.matches, ids)) for check in entry.check}
+
+    def _known(self, sample: Sample, failed: frozenset[str]) -> set[str]:
+        """Checks whose failure the ledger explains: those listed for runs like the sample, and their consequences."""
+        similar = similar_ids(self.family.backend, sample)
+        known = self._listed(similar)
+        layouts = {spec.layout for spec in sample.variant.operands.values()}
+        if "stable" in known and "channels_last" in layouts:
+            known |= {"numerics", "lowered"}  # what a memory format changes is wrong in that format, or raises
+        # `stable` executes the sample in channels-last format too
+        in_channels_last = similar_ids(self.family.backend, sample, frozenset({"channels_last"}))
+        if {"numerics", "stable"} & self._listed(in_channels_last - similar):
+            known.add("stable")
+        if "numerics" in known and ("strided" in layouts or "numerics" in failed):
+            known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
+        if "observed" in failed & known:
+            known.add("reference")  # the reference model does not quantize what is not observed
+        return known
+
+    def _deviation(self, sample: Sample, outcome: Outcome[tuple[Row, str]]) -> Deviation | None:
+        """The unlisted deviation of a sample, if any. Raises RuntimeError if the suite itself fails."""
         if isinstance(outcome, Done):
             row, _ = outcome.value
         elif isinstance(outcome, Death):
-            row = crashed_row(run_of(self.family.backend, drawn), outcome)
+            row = crashed_row(run_of(self.family.backend, sample), outcome)
         else:
-            raise RuntimeError(f"the suite itself fails on {drawn}:\n{outcome.traceback}")
-        failed = row.failed - NOT_HELD
-        if failed:
-            about = like_ids(self.family.backend, drawn)
-            known = {name for entry in self.entries if any(map(entry.matches, about)) for name in entry.check}
-            layouts = {spec.layout for spec in drawn.variant.operands.values()}
-            if "stable" in known and "channels_last" in layouts:
-                known |= {"numerics", "lowered"}  # what a memory format changes is wrong in that format, or raises
-            if "numerics" in known and ("strided" in layouts or "numerics" in failed):
-                # what is wrong in one memory format need not be in another, and has ties of its own
-                known.add("stable")
-            if "observed" in failed & known:
-                known.add("reference")  # what nobody observes the reference model does not quantize
-            failed -= known
-        return News(drawn, row, failed, row.detail) if failed else None
+            raise RuntimeError(f"the suite itself fails on {sample}:\n{outcome.traceback}")
+        failed = row.failed - NOT_CHECKED
+        unlisted = failed - self._known(sample, failed) if failed else failed
+        return Deviation(sample, row, unlisted) if unlisted else None
 
-    def breaks(self, drawn: Drawn) -> str:
-        """Try a case and return what is news about it, if anything. What shows is tried again, alone in a child."""
-        self.tried += 1
-        outcome = self._child.do(drawn)
-        self.beyond += isinstance(outcome, Done) and bool(outcome.value[1])
-        news = self._news(drawn, outcome)
-        if news is not None:
-            (outcome,) = run_isolated([drawn], self._judged)
-            news = self._news(drawn, outcome)
-        if news is None or news.signature in self.seen:
+    def judge(self, sample: Sample) -> str:
+        """Judge a sample and return the detail of its unlisted deviation, or an empty string.
+
+        A deviation is judged again in a child of its own, since earlier samples may have damaged the memory of the first.
+        """
+        self.judged += 1
+        outcome = self._child.do(sample)
+        self.uncertain += isinstance(outcome, Done) and bool(outcome.value[1])
+        deviation = self._deviation(sample, outcome)
+        if deviation is not None:
+            (outcome,) = run_isolated([sample], self._judge)
+            deviation = self._deviation(sample, outcome)
+        if deviation is None or deviation.signature in self.reported:
             return ""
-        self.latest = news
-        return news.detail
+        self.latest = deviation
+        return deviation.detail
 
-    def next(self, share: float = 1.0) -> News | None:
-        """Search for news and shrink it."""
-        found = search(cases(self.family), self.breaks, share)
+    def next(self, share: float = 1.0) -> Deviation | None:
+        """Search for an unlisted deviation and shrink it; `share` scales the number of samples."""
+        found = search(samples(self.family), self.judge, share)
         self._child.close()
         if found is None:
             return None
-        assert self.latest is not None  # the last that broke is the smallest
-        self.seen.add(self.latest.signature)
+        assert self.latest is not None  # hypothesis ends with the smallest sample that deviates
+        self.reported.add(self.latest.signature)
         return self.latest
 
-    def all(self, minutes: float | None = None, share: float = 1.0) -> Iterator[News]:
-        """Search until a search finds no more news or, with `minutes`, until these are over."""
+    def all(self, minutes: float | None = None, share: float = 1.0) -> Iterator[Deviation]:
+        """Search until a search finds nothing or, with `minutes`, until these are over."""
         end = time.monotonic() + 60 * (minutes or 0)
         while True:
-            news = self.next(share)
-            if news is not None:
-                yield news
-            if time.monotonic() > end and (news is None or minutes):
+            deviation = self.next(share)
+            if deviation is not None:
+                yield deviation
+            if time.monotonic() > end and (deviation is None or minutes):
                 return
 
 
-def reproduction(backend: BackendClaims, news: News) -> str:
-    """The news as a script that needs torch alone."""
-    return script(run_of(backend, news.drawn), news.row, None)
+def reproduction(backend: BackendClaims, deviation: Deviation) -> str:
+    """The deviation as a script that needs only torch."""
+    return script(run_of(backend, deviation.sample), deviation.row, None)
 
 
-def keep(folder: Path, backend: BackendClaims, news: News) -> Path:
-    """Write the news into a folder, as a script and as JSON beside it, and return the script's path."""
+def keep(folder: Path, backend: BackendClaims, deviation: Deviation) -> Path:
+    """Write the deviation into a folder as a script, with a JSON file beside it, and return the script's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^\w.+-]+", "_", f"{news.row.backend}-{news.row.pattern}-{news.row.dtype_config}-{news.row.engine}")
+    row = deviation.row
+    name = re.sub(r"[^\w.+-]+", "_", f"{row.backend}-{row.pattern}-{row.dtype_config}-{row.engine}")
     number = next(n for n in range(1, 10_000) if not (folder / f"{name}-{n}.json").exists())
-    document = {"drawn": asdict(news.drawn), "checks": sorted(news.checks), "row": news.row.to_json()}
+    document = {"drawn": asdict(deviation.sample), "checks": sorted(deviation.checks), "row": row.to_json()}
     for path, text in (
-        (folder / f"{name}-{number}.py", reproduction(backend, news)),
+        (folder / f"{name}-{number}.py", reproduction(backend, deviation)),
         (folder / f"{name}-{number}.json", json.dumps(document, indent=1) + "\n"),
     ):
-        aside = path.with_name(path.name + ".partial")
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
     return folder / f"{name}-{number}.py"

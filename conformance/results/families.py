@@ -16,9 +16,9 @@ FAMILIES = {
     "activation": r".*([Rr]e[Ll][Uu]6?_?|elu_?|ELU|[Hh]ardswish|[Hh]ardtanh_?|clamp|[Dd]ropout|Identity|relu6?_?)",
     "shape": r".*",
 }
-"""Regular expressions for the name of a pattern's root operator, by family. The first match decides."""
+"""Regular expressions of families over root operators; an operator belongs to the first family that matches."""
 
 
 def family_named(root: str) -> str:
-    """The family of a pattern with this root operator."""
+    """Name of the family of a pattern's root operator."""
     return next(name for name, expression in FAMILIES.items() if re.fullmatch(expression, root))

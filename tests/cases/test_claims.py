@@ -1,4 +1,4 @@
-"""A config as a flat list of claims with stable readable ids, and what is said of an input that is none."""
+"""Claims of a config have stable ids, and an invalid config is refused with one line."""
 
 import sys
 from pathlib import Path
@@ -100,14 +100,14 @@ def test_a_pattern_in_nested_form_has_the_last_operator_first(pattern: object, t
     assert nested(pattern) == tree
 
 
-def test_a_claims_tree_is_the_same_whichever_format_its_entry_is_written_in() -> None:
+def test_a_claims_tree_does_not_depend_on_the_format_of_its_entry() -> None:
     flat = BackendPatternConfig((nn.Conv2d, nn.ReLU))
     complex_format = BackendPatternConfig()._set_pattern_complex_format((nn.ReLU, nn.Conv2d))
     trees = [Claim("mine", "", "", entry, dtypes.STATIC_QUINT8).tree for entry in (flat, complex_format)]
     assert trees == [(nn.ReLU, nn.Conv2d)] * 2
 
 
-def test_an_unknown_backend_is_one_line_that_names_those_there_are() -> None:
+def test_an_unknown_backend_is_refused_with_one_line_that_names_the_known_ones() -> None:
     with pytest.raises(UsageError) as raised:
         backend("tensorrt")
     assert str(raised.value) == (
@@ -138,7 +138,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_any_config_can_be_given_by_where_it_is(module: Path) -> None:
+def test_any_config_is_accepted_by_module_and_callable(module: Path) -> None:
     before = list(sys.path)
     found = third_party("their_configs:theirs")
     assert [claim.id for claim in found.claims] == ["their/nn.Linear/static-quint8"]
@@ -164,7 +164,9 @@ def test_a_config_without_a_name_of_its_own_is_named_after_its_function(path: st
         ("their_configs:broken", "KeyError: 'lost'"),
     ],
 )
-def test_what_is_no_config_is_one_line_that_says_why(path: str, message: str, module: Path) -> None:
+def test_an_invalid_config_is_refused_with_one_line_that_gives_the_reason(
+    path: str, message: str, module: Path
+) -> None:
     before = list(sys.path)
     with pytest.raises(UsageError) as raised:
         third_party(path)

@@ -1,4 +1,4 @@
-"""Every operator that a config names can be written down, and what is written down runs in float PyTorch."""
+"""Every operator of a config has variants, and every variant is a model that runs in float."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ CANNOT_OCCUR = {
     "*/nniqat.LinearReLU/dynamic-float16/*": "unexpected keyword argument 'factory_kwargs'",
     "*/nniqat.ConvBn*/*/padding_same/*": "received an invalid combination of arguments",
 }
-"""Claims of what float PyTorch cannot do, by glob over run ids, and what it says."""
+"""Claims that float PyTorch cannot execute, as globs over run ids, and its messages."""
 
 
 def native() -> BackendClaims:
@@ -60,7 +60,7 @@ def test_every_operator_of_a_config_is_in_the_tables(name: str) -> None:
     assert {claim.id: missing_operators(claim) for claim in claims(name).claims if missing_operators(claim)} == {}
 
 
-def test_an_operator_that_is_not_in_the_tables_is_named_with_the_place_for_it() -> None:
+def test_an_operator_that_is_not_in_the_tables_is_reported_with_the_folder_of_the_tables() -> None:
     entry = backend("fbgemm").claims[0].entry
     claim = Claim("fbgemm", "operator.pow", "static-quint8", type(entry)("pow"), backend("fbgemm").claims[0].dtypes)
     assert missing_operators(claim) == ["Tensor.pow"]
@@ -71,7 +71,7 @@ def test_an_operator_that_is_not_in_the_tables_is_named_with_the_place_for_it() 
 
 
 @pytest.mark.parametrize("name", EVERY_CONFIG)
-def test_the_variants_of_a_claim_have_different_names_and_are_never_none(name: str) -> None:
+def test_a_claim_has_variants_and_their_names_are_unique(name: str) -> None:
     for claim in claims(name).claims:
         found = [variant.name for variant in variants(claim)]
         assert found, claim.id
@@ -90,7 +90,7 @@ def test_the_variants_of_an_operator_differ_in_more_than_their_name(operator: st
     assert len(set(found)) == len(found)
 
 
-def test_variants_use_data_that_there_are_and_names_that_ids_can_hold() -> None:
+def test_variants_have_known_data_and_names_that_are_valid_in_ids() -> None:
     for operator, found in OPERATORS.items():
         for variant in found:
             assert variant.data in RANGES, operator
@@ -131,7 +131,7 @@ def test_the_padding_index_is_among_the_indices(name: str) -> None:
         assert int(padding[1]) in build.subject(run).fresh_inputs()[0], run.id
 
 
-def test_what_cannot_occur_does_not_occur() -> None:
+def test_claims_that_float_pytorch_cannot_execute_raise() -> None:
     ids = [run for name in BACKENDS for run in models(name)]
     with fx.quiet():
         for glob in CANNOT_OCCUR:
@@ -154,7 +154,7 @@ def stated() -> Iterator[tuple[str, Variant]]:
                         yield root_of(claim.tree), variant
 
 
-def test_an_output_shape_that_others_have_to_fit_is_the_real_one() -> None:
+def test_the_stated_output_shape_is_that_of_the_output() -> None:
     found = dict.fromkeys(name for name, _ in stated())
     assert {"nn.Conv2d", "nn.Linear", "nn.ConvTranspose2d"} <= set(found)
     for name, variant in stated():
@@ -169,7 +169,7 @@ def layers() -> Iterator[tuple[str, Variant]]:
             yield from ((name, variant) for variant in found if variant.name != "called_twice" and variant.output)
 
 
-def test_every_layer_states_its_real_output_shape() -> None:
+def test_every_layer_states_the_shape_of_its_output() -> None:
     for name, variant in layers():
         scope = build.names()
         parameters = {key: torch.zeros(shape) for key, shape in variant.parameters.items()}

@@ -1,4 +1,4 @@
-"""Recipes are within what the dtype configs allow, and exact data survive them."""
+"""Recipes satisfy their dtype configs, and exact data are quantized without error."""
 
 import warnings
 from typing import Any
@@ -93,7 +93,7 @@ def test_a_scale_is_the_next_power_of_two_and_a_zero_point_is_a_code(kind: str, 
 
 @steadily
 @given(st.sampled_from(sorted(OBSERVERS)), st.lists(FLOATS, min_size=1, max_size=6))
-def test_what_was_observed_is_represented_to_within_a_step(kind: str, data: list[float]) -> None:
+def test_observed_data_are_represented_to_within_a_step(kind: str, data: list[float]) -> None:
     options, values = OBSERVERS[kind], torch.tensor(data)
     scale, zero_point = qparams(PowerOfTwoObserver(**options), values)
     codes = torch.round(values / scale + zero_point).clamp(options["quant_min"], options["quant_max"])
@@ -131,7 +131,7 @@ def test_symmetric_data_on_the_grid_are_reproduced_exactly_around_the_middle_cod
 
 
 @pytest.mark.parametrize("qat", [False, True])
-def test_activations_are_symmetric_where_the_variant_says(qat: bool) -> None:
+def test_activations_of_symmetric_variants_are_symmetric(qat: bool) -> None:
     for symmetric, qscheme in ((True, torch.per_tensor_symmetric), (False, torch.per_tensor_affine)):
         made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=qat, per_channel=False, symmetric=symmetric)
         observer = observer_of(evaluated(made).activation)
@@ -180,7 +180,7 @@ def test_float_zero_points_are_fitted_to_the_rounded_scales() -> None:
 
 @pytest.mark.parametrize("kind", ["quint8", "quint8 reduced", "qint8 symmetric"])
 @pytest.mark.parametrize("empty", [True, False])
-def test_an_observer_that_has_seen_nothing_says_what_torchs_says(kind: str, empty: bool) -> None:
+def test_an_observer_without_data_has_the_qparams_of_torchs_observer(kind: str, empty: bool) -> None:
     ours, plain = PowerOfTwoObserver(**OBSERVERS[kind]), MinMaxObserver(**OBSERVERS[kind])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,7 +190,7 @@ def test_an_observer_that_has_seen_nothing_says_what_torchs_says(kind: str, empt
         assert ours.calculate_qparams() == plain.calculate_qparams() == (torch.tensor([1.0]), torch.tensor([0]))
 
 
-def test_a_per_channel_observer_that_has_seen_nothing_says_what_torchs_says() -> None:
+def test_a_per_channel_observer_without_data_has_the_qparams_of_torchs_observer() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert PowerOfTwoPerChannelObserver().calculate_qparams() == (torch.tensor([1.0]), torch.tensor([0]))
@@ -268,7 +268,7 @@ def test_every_mapping_evaluates_and_gives_the_pattern_its_qconfig(name: str) ->
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_every_typical_recipe_is_torchs_own_and_satisfies_what_exact_ones_do(name: str) -> None:
+def test_every_typical_recipe_is_torchs_own_and_satisfies_the_same_constraints_as_the_exact_one(name: str) -> None:
     found = [run for run in distinct_recipes(name) if run.profile == "typical"]
     assert found
     for run in found:
@@ -288,7 +288,7 @@ def test_every_typical_recipe_is_torchs_own_and_satisfies_what_exact_ones_do(nam
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_recipes_of_training_fake_quantize_and_the_others_observe(name: str) -> None:
+def test_qat_recipes_have_fake_quantizes_and_the_others_have_observers(name: str) -> None:
     for run in distinct_recipes(name):
         made = evaluated(run.recipe).activation()
         if run.claim.dtypes.input_dtype in QUANTIZED:
@@ -297,7 +297,7 @@ def test_recipes_of_training_fake_quantize_and_the_others_observe(name: str) -> 
 
 @pytest.mark.parametrize("engine", ["fbgemm", "x86", "onednn", "qnnpack"])
 @pytest.mark.parametrize("qat", [False, True])
-def test_activations_have_seven_bits_where_the_kernels_add_in_sixteen(engine: str, qat: bool) -> None:
+def test_activations_have_seven_bits_for_kernels_that_accumulate_in_sixteen(engine: str, qat: bool) -> None:
     made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine=engine, qat=qat, per_channel=False)
     highest = 127 if engine in ("fbgemm", "x86") else 255
     assert observer_of(evaluated(made).activation).quant_max == highest
@@ -314,7 +314,7 @@ def test_a_fixed_grid_is_whole_on_every_engine() -> None:
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_weights_are_per_channel_where_the_variant_says(per_channel: bool) -> None:
+def test_weights_of_per_channel_variants_are_per_channel(per_channel: bool) -> None:
     made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=False, per_channel=per_channel)
     weight = observer_of(evaluated(made).weight)
     assert weight.qscheme is (torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric)

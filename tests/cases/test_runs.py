@@ -1,4 +1,4 @@
-"""Every claim becomes runs with public ids, in an order that stays."""
+"""Every claim has runs with public ids, in a stable order."""
 
 import re
 import subprocess
@@ -89,12 +89,12 @@ def test_the_order_is_the_same_in_every_process() -> None:
     assert printed.stdout.split() == [run.id for run in every_run("onednn")]
 
 
-def test_runs_of_one_case_follow_each_other_so_that_engines_share_what_comes_before_them() -> None:
+def test_runs_of_one_case_are_adjacent_so_that_engines_share_its_model() -> None:
     ids = [run.id for run in every_run("fbgemm")]
     assert all(one.replace("@fbgemm", "@x86") == other for one, other in zip(ids[::2], ids[1::2], strict=True))
 
 
-def test_other_engines_can_be_asked_for() -> None:
+def test_other_engines_can_be_selected() -> None:
     found = list(runs(backend("fbgemm"), ["onednn"]))
     assert {run.engine for run in found} == {"onednn"}
     assert [run.id.partition("@")[0] for run in found] == [
@@ -115,7 +115,7 @@ def test_other_engines_can_be_asked_for() -> None:
         ("fbgemm/nniqat.ConvReLU2d/static-quint8", ["qat"]),
     ],
 )
-def test_a_claim_is_trained_where_its_entry_has_a_training_side(claim: str, expected: list[str]) -> None:
+def test_a_claim_has_a_qat_flow_if_its_entry_has_a_qat_module(claim: str, expected: list[str]) -> None:
     assert flows_of(claim) == expected
 
 
@@ -123,7 +123,7 @@ def variants_of(claim: str, flow: str) -> set[str]:
     return {run.variant.name for run in of_claim(claim) if run.variant is not None and run.flow == flow}
 
 
-def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_module() -> None:
+def test_the_qat_flow_has_the_core_variants_of_a_layer_and_all_variants_of_a_qat_module() -> None:
     core = {v.name for v in OPERATORS["nn.Linear"] if v.core}
     assert variants_of("fbgemm/nn.Linear/static-quint8", "qat") == core - set(KERNEL_ONLY)
     assert variants_of("fbgemm/nn.Linear/static-quint8", "ptq") == {v.name for v in OPERATORS["nn.Linear"]}
@@ -132,12 +132,12 @@ def test_training_takes_the_core_variants_of_a_layer_and_all_of_a_training_modul
     assert trained == {v.name for v in OPERATORS["nnqat.Embedding"]}
 
 
-def test_per_channel_weights_are_varied_only_where_weights_are_quantized() -> None:
+def test_only_claims_with_quantized_weights_have_per_channel_variants() -> None:
     assert "per_channel" in variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
     assert "per_channel" not in variants_of("fbgemm/nn.Linear/dynamic-float16", "ptq")
 
 
-def test_what_is_observed_of_activations_is_varied_only_where_they_are_statically_quantized() -> None:
+def test_only_claims_with_static_activations_have_variants_of_their_observers() -> None:
     observed = {"saturates", "symmetric"}
     assert observed <= variants_of("fbgemm/nn.Linear/static-quint8", "ptq")
     assert observed <= variants_of("fbgemm/nn.Linear+nn.ReLU/static-quint8", "ptq")
@@ -151,7 +151,7 @@ def of_variant(claim: str, name: str) -> Run:
 
 
 @pytest.mark.parametrize("claim", ["qnnpack/nn.Linear/static-quint8", "qnnpack/nn.Conv2d/static-qint8"])
-def test_what_saturates_exceeds_the_range_of_its_output_on_both_sides_and_that_of_its_input_on_none(claim: str) -> None:
+def test_a_saturating_variant_exceeds_the_observed_range_of_its_output_but_not_that_of_its_input(claim: str) -> None:
     given = subject(of_variant(claim, "saturates"))
     (seen,), (executed,) = given.calibration, given.inputs
     assert (seen.min(), seen.max()) == (executed.min(), executed.max())
@@ -159,7 +159,7 @@ def test_what_saturates_exceeds_the_range_of_its_output_on_both_sides_and_that_o
     assert float(after.min()) < 2 * float(before.min()) < 0 < 2 * float(before.max()) < float(after.max())
 
 
-def test_channels_have_scales_of_their_own_where_weights_are_quantized_per_channel() -> None:
+def test_channels_have_different_scales_if_weights_are_quantized_per_channel() -> None:
     for name, factors in (("per_channel", [1, 2, 4, 1, 2, 4, 1, 2]), ("default", [1] * 8)):
         given = subject(of_variant("fbgemm/nn.Linear/static-quint8", name))
         greatest = given.model.op.weight.abs().amax(1)  # type: ignore[union-attr, operator]
@@ -173,13 +173,13 @@ def test_a_second_operand_may_have_a_zero_point_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("claim", ["nn.MaxPool1d", "nn.MaxPool2d", "F.max_pool1d", "F.max_pool2d"])
-def test_maxima_over_padding_are_tried_below_zero(claim: str) -> None:
+def test_padded_maxima_are_tested_on_negative_data(claim: str) -> None:
     run = of_variant(f"qnnpack/{claim}/static-quint8", "padded_negative")
     assert "padding=1" in run.model.source
     assert float(subject(run).inputs[0].max()) <= 0
 
 
-def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:
+def test_a_claim_without_variants_has_a_run_that_is_not_covered() -> None:
     entry = BackendPatternConfig(nn.Bilinear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
     config = BackendConfig("mine").set_backend_pattern_config(entry)
     (run,) = runs(BackendClaims("mine", config, ("x86",), claims_of("mine", config), ""))
@@ -187,7 +187,7 @@ def test_a_claim_that_the_tables_do_not_cover_is_a_run_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_every_claim_runs_on_data_that_are_not_dyadic_in_every_flow(name: str) -> None:
+def test_every_claim_has_a_typical_run_in_every_flow(name: str) -> None:
     found = every_run(name)
     flows = {(run.claim.id, run.flow, run.engine) for run in found}
     typical = [(run.claim.id, run.flow, run.engine) for run in found if run.profile == "typical"]
@@ -222,12 +222,12 @@ def test_globs_select_runs_in_their_order() -> None:
     assert picked
 
 
-def test_no_globs_select_everything_of_an_engine_that_lowers_at_once() -> None:
+def test_without_globs_all_runs_of_an_engine_that_lowers_just_in_time_are_selected() -> None:
     found = every_run("fbgemm")
     assert select(iter(found), []) == found
 
 
-def test_no_globs_select_the_core_of_what_is_lowered_ahead_of_time() -> None:
+def test_without_globs_the_core_runs_of_an_engine_that_lowers_ahead_of_time_are_selected() -> None:
     found = every_run("executorch")
     picked = select(iter(found), [])
     left = [run for run in found if run not in picked]
@@ -239,20 +239,20 @@ def test_no_globs_select_the_core_of_what_is_lowered_ahead_of_time() -> None:
     assert select(iter(found), ["executorch/*"]) == found
 
 
-def test_a_glob_that_matches_nothing_is_one_line_even_beside_one_that_does() -> None:
+def test_a_glob_that_matches_no_run_is_refused_even_beside_one_that_matches() -> None:
     with pytest.raises(UsageError) as raised:
         select(every_run("fbgemm"), ["fbgemm/nn.ReLU/*", "fbgemm/nn.Relu/*"])
     assert str(raised.value).startswith("no run matches 'fbgemm/nn.Relu/*'")
     assert "\n" not in str(raised.value)
 
 
-def test_an_unknown_engine_is_one_line_that_names_those_there_are() -> None:
+def test_an_unknown_engine_is_refused_with_one_line_that_names_the_known_ones() -> None:
     with pytest.raises(UsageError) as raised:
         engine("tensorrt")
     assert str(raised.value) == "unknown engine 'tensorrt': choose from qnnpack, fbgemm, onednn, x86, executorch"
 
 
-def test_every_constraint_that_a_dtype_config_sets_is_tried_in_every_flow() -> None:
+def test_every_constraint_of_a_dtype_config_has_a_run_in_every_flow() -> None:
     found = [run.id for run in every_run("qnnpack") if run.profile == "constraints"]
     about = [name for name in found if name.startswith("qnnpack/nn.Linear/")]
     assert about == [
@@ -270,6 +270,6 @@ def test_every_constraint_that_a_dtype_config_sets_is_tried_in_every_flow() -> N
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_the_laws_are_tried_once_on_every_claim_and_engine(name: str) -> None:
+def test_every_claim_and_engine_has_one_run_of_the_laws(name: str) -> None:
     laws = [(run.claim.id, run.engine) for run in every_run(name) if run.profile == "laws"]
     assert laws == [(claim.id, engine) for claim in backend(name).claims for engine in BACKENDS[name].engines]

@@ -57,7 +57,7 @@ def test_different_functions_of_one_name_are_told_apart() -> None:
     assert (pattern_name(torch.add), pattern_name(operator.add)) == ("torch.add", "operator.add")
 
 
-def test_anything_else_is_named_after_where_it_is_defined() -> None:
+def test_a_callable_outside_the_namespaces_is_named_after_its_module() -> None:
     assert (
         pattern_name(BackendPatternConfig) == "torch.ao.quantization.backend_config.backend_config.BackendPatternConfig"
     )
@@ -99,7 +99,7 @@ def test_a_pattern_in_the_flat_format_is_itself() -> None:
     assert config_pattern(BackendPatternConfig((nn.Conv2d, nn.ReLU))) == (nn.Conv2d, nn.ReLU)
 
 
-def test_naming_costs_next_to_nothing() -> None:
+def test_naming_is_fast() -> None:
     _names.cache_clear()
     start = time.process_time()
     pattern_name(nn.Conv2d)

@@ -1,4 +1,4 @@
-"""Our backend configs promise what torch's own promise, and drift() notices when they do not."""
+"""Our backend configs equal torch's, and drift() reports every kind of difference."""
 
 import copy
 import dataclasses
@@ -311,7 +311,7 @@ CHANGES: dict[str, tuple[str, Change, list[str]]] = {
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_our_config_promises_what_torchs_own_promises(backend: str) -> None:
+def test_our_config_equals_torchs(backend: str) -> None:
     upstream = getattr(torchs, f"get_{backend}_backend_config")()
     lines = drift(BACKENDS[backend].factory(), upstream)
     assert not lines, "\n".join([f"{backend} is not torch {torch.__version__}'s:", *lines])
@@ -323,7 +323,7 @@ def test_a_config_has_as_many_patterns_and_claims_as_are_published(backend: str)
     assert (len(entries), sum(len(entry.dtype_configs) for entry in entries)) == SIZES[backend]
 
 
-def test_every_engine_is_held_to_one_config() -> None:
+def test_every_engine_runs_one_config() -> None:
     engines = {backend.name: backend.engines for backend in BACKENDS.values()}
     assert list(engines.items()) == [
         ("qnnpack", ("qnnpack",)),
@@ -344,7 +344,7 @@ def mutable_parts(config: BackendConfig) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_factory_shares_nothing_between_its_configs_nor_between_their_entries(backend: str) -> None:
+def test_configs_of_a_factory_and_their_entries_share_no_objects(backend: str) -> None:
     configs = BACKENDS[backend].factory(), BACKENDS[backend].factory()
     holders = Counter(id(part) for config in configs for part in mutable_parts(config))
     assert set(holders.values()) == {1}
@@ -357,7 +357,7 @@ def test_a_copy_does_not_drift(backend: str) -> None:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_drift_notices(what: str) -> None:
+def test_drift_reports(what: str) -> None:
     backend, change, lines = CHANGES[what]
     noticed = drift(change(BACKENDS[backend].factory()), BACKENDS[backend].factory())
     assert len(noticed) == len(lines), noticed
@@ -367,14 +367,14 @@ def test_drift_notices(what: str) -> None:
 
 @pytest.mark.parametrize("constraint", [field.name for field in dataclasses.fields(DTypeWithConstraints)])
 @pytest.mark.parametrize("part", ["input_dtype", "output_dtype", "weight_dtype"])
-def test_drift_notices_every_constraint(part: str, constraint: str) -> None:
+def test_drift_reports_every_constraint(part: str, constraint: str) -> None:
     change = changed_dtype("nn.Linear", 3, part, **{constraint: 3})
     (line,) = drift(change(BACKENDS["qnnpack"].factory()), BACKENDS["qnnpack"].factory())
     assert line.startswith(f"nn.Linear: dtype_configs[3].{part}.{constraint}: ours 3, torch's ")
 
 
 @pytest.mark.parametrize("field", ["bias_dtype", "is_dynamic"])
-def test_drift_notices_every_field_of_a_dtype_config(field: str) -> None:
+def test_drift_reports_every_field_of_a_dtype_config(field: str) -> None:
     config = BACKENDS["qnnpack"].factory()
     dtype_config: DTypeConfig = entry_of(config, "nn.Linear").dtype_configs[3]
     setattr(dtype_config, field, None)
@@ -384,7 +384,7 @@ def test_drift_notices_every_field_of_a_dtype_config(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["fuser_method", "_root_node_getter", "_extra_inputs_getter"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_drift_looks_into_every_function_of_every_entry(backend: str, field: str) -> None:
+def test_drift_compares_every_function_of_every_entry(backend: str, field: str) -> None:
     config = BACKENDS[backend].factory()
     replaced = [entry for entry in config.configs if getattr(entry, field) is not None]
     for entry in replaced:

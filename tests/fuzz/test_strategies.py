@@ -1,5 +1,6 @@
-"""Drawn cases are valid, cover what they promise, and say which fixed variants they are like."""
+"""Samples are valid, reach the kinds of cases that a family has, and are like fixed variants with no feature they lack."""
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,11 +9,16 @@ from functools import cache
 import pytest
 
 from conformance.cases.claims import backend
-from conformance.cases.operators import OPERATORS
+from conformance.cases.operators import OPERATORS, Variant
+from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import AHEAD_OF_TIME
+from conformance.cases.sources import variants
 from conformance.configs.registry import BACKENDS
-from conformance.fuzz import strategies
-from conformance.fuzz.strategies import Drawn, Family, cases, families, geometries, like_ids, run_of, valid
+from conformance.fuzz import samples as samples_module
+from conformance.fuzz.features import features, similar_ids, similar_variants
+from conformance.fuzz.layers import convolutions
+from conformance.fuzz.samples import Family, Sample, families, run_of, valid
+from conformance.fuzz.strategies import samples
 from conformance.properties.search import search
 from conformance.results.families import FAMILIES
 from conformance.results.profiles import GENERATED
@@ -32,7 +38,7 @@ def test_every_claim_belongs_to_one_family_on_every_engine_that_lowers_at_once(n
         assert set(claims) == set(searched)
 
 
-def test_other_engines_can_be_given() -> None:
+def test_families_of_other_engines_can_be_selected() -> None:
     assert {one.engine for one in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
 
 
@@ -57,13 +63,13 @@ def test_other_engines_can_be_given() -> None:
     ],
 )
 def test_claims_are_in_the_family_of_their_operator(pattern: str, name: str) -> None:
-    assert {strategies.family(claim) for claim in backend("qnnpack").claims if claim.pattern == pattern} == {name}
+    assert {samples_module.family(claim) for claim in backend("qnnpack").claims if claim.pattern == pattern} == {name}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_drawn_case_is_one_of_its_family_whose_float_model_works(name: str) -> None:
-    one, drawn = family(name), list[Drawn]()
-    search(cases(one), lambda case: drawn.append(case) or "", share=0.2)  # type: ignore[func-returns-value]
+def test_every_sample_belongs_to_its_family_and_has_a_valid_float_model(name: str) -> None:
+    one, drawn = family(name), list[Sample]()
+    search(samples(one), lambda case: drawn.append(case) or "", share=0.2)  # type: ignore[func-returns-value]
     assert len(drawn) == 20
     for case in drawn:
         run = run_of(one.backend, case)
@@ -73,142 +79,155 @@ def test_every_drawn_case_is_one_of_its_family_whose_float_model_works(name: str
         assert valid(run)
 
 
-def calls(case: Drawn, text: str) -> bool:
+def similar(case: Sample) -> set[str]:
+    """Names of the fixed variants that a sample is like."""
+    return similar_variants(backend(case.claim.partition("/")[0]), case)
+
+
+def calls(case: Sample, text: str) -> bool:
     return text in case.variant.call or text in case.variant.init
 
 
-KINDS: dict[str, tuple[str, Callable[[Drawn], bool]]] = {
-    "a grouped convolution": ("convolution", lambda case: calls(case, "groups=") and "groups" in case.like),
-    "a depthwise one": ("convolution", lambda case: "depthwise" in case.like),
+KINDS: dict[str, tuple[str, Callable[[Sample], bool]]] = {
+    "a grouped convolution": ("convolution", lambda case: calls(case, "groups=") and "groups" in similar(case)),
+    "a depthwise one": ("convolution", lambda case: "depthwise" in similar(case)),
     "weights quantized by channel": ("convolution", lambda case: case.variant.per_channel),
     "no bias": ("convolution", lambda case: calls(case, "bias=False")),
     "another padding mode": ("convolution", lambda case: calls(case, "padding_mode='reflect'")),
-    "a keyword argument": ("convolution", lambda case: calls(case, "input=x") and "keyword" in case.like),
-    "no batch": ("convolution", lambda case: "unbatched" in case.like),
+    "a keyword argument": ("convolution", lambda case: calls(case, "input=x") and "keyword" in similar(case)),
+    "no batch": ("convolution", lambda case: "unbatched" in similar(case)),
     "for training": ("convolution", lambda case: case.flow == "qat"),
     "output padding": ("transposed convolution", lambda case: calls(case, "output_padding")),
     "channels-last operands": ("convolution", lambda case: case.variant.operands["x"].layout == "channels_last"),
     "strided operands": ("linear", lambda case: case.variant.operands["x"].layout == "strided"),
     "many features": ("linear", lambda case: case.variant.operands["x"].shape[-1] > 60),
-    "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in case.like),
+    "an empty batch": ("linear", lambda case: case.variant.batch == 0 and "batch0" in similar(case)),
     "an empty batch of sequences": (
         "linear",
-        lambda case: len(case.variant.operands["x"].shape) > 2 and "rank3_batch0" in case.like,
+        lambda case: len(case.variant.operands["x"].shape) > 2 and "rank3_batch0" in similar(case),
     ),
-    "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in case.like),
+    "the greatest values": ("activation", lambda case: case.variant.data.endswith(":3") and "huge" in similar(case)),
     "the smallest values": (
         "activation",
-        lambda case: bool(re.search(":-1[3-6]$", case.variant.data)) and "tiny" in case.like,
+        lambda case: bool(re.search(":-1[3-6]$", case.variant.data)) and "tiny" in similar(case),
     ),
     "any zero point": ("convolution", lambda case: case.variant.data.partition(":")[0].isdecimal()),
-    "operands with other zero points": ("arithmetic", lambda case: "other_zero_point" in case.like),
+    "operands with other zero points": ("arithmetic", lambda case: "other_zero_point" in similar(case)),
     "no values above zero, by the zero point": (
         "arithmetic",
-        lambda case: case.variant.data.startswith(("127:", "255:")) and "negative" in case.like,
+        lambda case: case.variant.data.startswith(("127:", "255:")) and "negative" in similar(case),
     ),
-    "negative values": ("activation", lambda case: case.variant.data.startswith("below") and "negative" in case.like),
-    "operands of other scales": ("arithmetic", lambda case: "other_scale" in case.like),
+    "negative values": (
+        "activation",
+        lambda case: case.variant.data.startswith("below") and "negative" in similar(case),
+    ),
+    "operands of other scales": ("arithmetic", lambda case: "other_scale" in similar(case)),
     "a number": ("arithmetic", lambda case: bool(re.search(r"\.[27]5", case.variant.call))),
     "another kernel size": ("pooling", lambda case: bool(re.search(r"Pool\dd\([456]", case.variant.init))),
     "a layer of two": ("recurrent", lambda case: calls(case, "num_layers=2")),
-    "an image alone": ("pooling", lambda case: {"unbatched", "unbatched_2"} <= {*case.like}),
-    "one element a channel": ("pooling", lambda case: "spread" in case.like),
-    "an odd width": ("embedding", lambda case: "odd_width" in case.like),
+    "an image alone": ("pooling", lambda case: {"unbatched", "unbatched_2"} <= similar(case)),
+    "one element a channel": ("pooling", lambda case: "spread" in similar(case)),
+    "an odd width": ("embedding", lambda case: "odd_width" in similar(case)),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_search_reaches(kind: str) -> None:
     name, holds = KINDS[kind]
-    assert search(cases(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
+    assert search(samples(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
 
 
-def test_an_operand_that_looks_channels_last_is_like_the_fixed_variant_that_is() -> None:
+def test_an_operand_of_ambiguous_memory_format_is_like_the_residual_variant() -> None:
     one = next(of for of in families(backend("onednn")) if of.name == "convolution")
     joining = replace(one, claims=tuple(claim for claim in one.claims if "operator.add" in claim.pattern))
-    found = search(cases(joining), lambda case: "residual" if "residual" in case.like else "", share=6)
+    found = search(samples(joining), lambda case: "residual" if "residual" in similar(case) else "", share=6)
     assert found is not None
     channels, *image = found.example.variant.operands["other"].shape[1:]
     assert channels == 1 or image == [1, 1]
 
 
-def test_an_image_of_one_element_is_like_the_fixed_variant_that_is() -> None:
+def test_an_image_of_one_element_is_like_the_spread_variant() -> None:
     one = family("shape")
     resized = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "F.interpolate"))
     for name, flat in (("spread", False), ("volume_same_flat", True)):
-        found = search(cases(resized), lambda case, name=name: name if name in case.like else "", share=6)  # type: ignore[misc]
+        found = search(samples(resized), lambda case, name=name: name if name in similar(case) else "", share=6)  # type: ignore[misc]
         assert found is not None
         shape = found.example.variant.operands["x"].shape
         assert set(shape[2:]) == {1} or (flat and len(shape) == 5 and shape[1] == 1)
 
 
-def test_the_mean_of_an_image_of_one_channel_is_like_the_fixed_variant_that_is() -> None:
+def test_the_mean_of_an_image_of_one_channel_is_like_the_spread_variant() -> None:
     one = family("shape")
     means = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "Tensor.mean"))
 
-    def flat(case: Drawn) -> str:
+    def flat(case: Sample) -> str:
         _, channels, *image = case.variant.operands["x"].shape
         return "flat" if len(image) == 2 and set(image) != {1} and channels == 1 else ""
 
-    found = search(cases(means), flat, share=6)
+    found = search(samples(means), flat, share=6)
     assert found is not None
-    assert "spread_strided" in found.example.like
+    assert "spread_strided" in similar(found.example)
 
 
-def test_an_empty_dimension_is_like_the_fixed_variant_that_has_one() -> None:
+def test_softmax_over_an_empty_batch_is_like_the_empty_vector_variant() -> None:
     one = family("fixed qparams")
     softmax = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "nn.Softmax"))
-    found = search(cases(softmax), lambda case: "empty" if "empty_vector" in case.like else "", share=6)
+    found = search(samples(softmax), lambda case: "empty" if "empty_vector" in similar(case) else "", share=6)
     assert found is not None
     variant = found.example.variant
     assert variant.batch == 0
     assert calls(found.example, "dim=0") or calls(found.example, f"dim=-{len(variant.operands['x'].shape)}")
 
 
-def test_a_kernel_of_two_rows_is_like_the_fixed_variant_that_doubles() -> None:
-    images = geometries(2, transposed=True, functional=False)
-    found = search(images, lambda made: "upsampling" if "upsampling" in made[1] else "", share=20)
-    assert found is not None
-    geometry, _ = found.example
-    assert [size % 8 for size in geometry.channels] == [0, 0]
-    assert geometry.parameters["weight"][2] == 2
-    flat = geometries(1, transposed=True, functional=False)
-    assert search(flat, lambda made: "upsampling" if "upsampling" in made[1] else "", share=20) is None
+def drawn_with(operator: str, feature: str, share: float = 20) -> Variant | None:
+    """The smallest drawn variant of a convolution that has a feature."""
+    strategy = convolutions(operator, alone=True)
+    found = search(strategy, lambda variant: feature if feature in features(operator, variant, 255) else "", share)
+    return found.example if found else None
 
 
-def test_what_is_not_finite_is_no_case() -> None:
+def test_a_transposed_kernel_of_two_rows_is_like_the_upsampling_variant() -> None:
+    variant = drawn_with("nn.ConvTranspose2d", "upsampling")
+    assert variant is not None
+    left, right, kernel = Call.parse(variant.init).positional
+    assert (int(left) % 8, int(right) % 8) == (0, 0)
+    assert kernel == "2" or kernel.startswith("(2, ")
+    assert drawn_with("nn.ConvTranspose1d", "upsampling") is None
+
+
+def test_a_model_whose_output_is_not_finite_is_not_valid() -> None:
     one = family("arithmetic", "onednn")
     floor = next(claim for claim in one.claims if claim.pattern == "operator.floordiv")
     for call, expected in (("x // 2", True), ("x // 0", False)):
         variant = OPERATORS["operator.floordiv"][0].named("drawn0", call=call)
-        assert valid(run_of(one.backend, Drawn(floor.id, "ptq", one.engine, variant, ()))) is expected
+        assert valid(run_of(one.backend, Sample(floor.id, "ptq", one.engine, variant))) is expected
 
 
-def test_padding_as_high_as_the_kernel_is_like_the_fixed_variant_with_rows_of_it() -> None:
-    images = geometries(2, transposed=False, functional=False)
-    found = search(images, lambda made: "rows" if "rows_of_padding" in made[1] else "", share=20)
-    assert found is not None
-    geometry, _ = found.example
-    assert geometry.parameters["weight"][1] == 1
-    padding = geometry.options["padding"]
-    assert geometry.parameters["weight"][2] <= (padding if isinstance(padding, int) else padding[0])  # type: ignore[index]
+def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> None:
+    variant = drawn_with("nn.Conv2d", "rows_of_padding")
+    assert variant is not None
+    call = Call.parse(variant.init)
+    options = {name: ast.literal_eval(text) for name, text in call.keywords}
+    assert options.get("groups", 1) == int(call.positional[0])
+    kernel, padding = ast.literal_eval(call.positional[2]), options["padding"]
+    assert (kernel if isinstance(kernel, int) else kernel[0]) <= (padding if isinstance(padding, int) else padding[0])
 
 
-def test_a_folded_bias_fits_into_float32_beside_the_products() -> None:
+def test_a_folded_bias_and_the_products_fit_into_float32() -> None:
     one = family("convolution")
     folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))
 
-    def fine(case: Drawn) -> str:
+    def fine(case: Sample) -> str:
         exponent = int(case.variant.data.partition(":")[2] or -4)
         return "" if -12 <= exponent <= -4 else f"steps of 2**{exponent}"
 
-    assert search(cases(folded), fine) is None
+    assert search(samples(folded), fine) is None
 
 
-def test_what_a_wildcard_stands_for_is_drawn() -> None:
+def test_the_operand_of_a_wildcard_is_drawn() -> None:
     one = family("convolution", "onednn")
     seen: set[str] = set()
-    search(cases(one), lambda case: seen.update(case.like) or "", share=4)  # type: ignore[func-returns-value]
+    search(samples(one), lambda case: seen.update(similar(case)) or "", share=4)  # type: ignore[func-returns-value]
     assert {"scalar", "broadcast", "other_reused"} <= seen
 
 
@@ -216,30 +235,45 @@ def test_equal_sizes_stay_equal() -> None:
     """So that operands fit each other and, where text says how many features there are, the text."""
     one = family("recurrent")
 
-    def fits(case: Drawn) -> str:
+    def fits(case: Sample) -> str:
         shape, init = case.variant.operands["x"].shape, case.variant.init
         return "" if f"({shape[-1]}, " in init else f"{init} takes {shape}"
 
-    assert search(cases(one), fits, share=0.5) is None
+    assert search(samples(one), fits, share=0.5) is None
 
 
-def test_a_case_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator() -> None:
+def test_a_sample_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator() -> None:
     one = family("linear")
     claim = next(claim for claim in one.claims if claim.id == "qnnpack/nn.Linear+nn.ReLU/static-quint8")
-    case = Drawn(claim.id, "ptq", "qnnpack", OPERATORS["nn.Linear"][0], ("default", "batch0"))
-    assert like_ids(one.backend, case) == {
+    case = Sample(claim.id, "ptq", "qnnpack", OPERATORS["nn.Linear"][0].named("drawn0", batch=0))
+    names = similar(case)
+    assert {"default", "batch0"} <= names
+    assert not {"no_bias", "keyword", "rank3_batch0", "batch1", "per_channel", "negative"} & names
+    assert similar_ids(one.backend, case) == {
         f"qnnpack/{pattern}/static-quint8/{flow}/{name}/exact@qnnpack"
         for pattern in ("nn.Linear+nn.ReLU", "nn.Linear")
         for flow in ("ptq", "qat")
-        for name in ("default", "batch0")
+        for name in names
     }
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_only_the_default_variant_has_no_features(operator: str) -> None:
+    """Otherwise an entry of the ledger for that variant would cover every sample."""
+    without = [variant.name for variant in OPERATORS[operator] if not features(operator, variant, 255)]
+    assert without == ["default"]
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_names_of_what_cases_are_like_are_those_of_fixed_variants(name: str) -> None:
-    """Otherwise the ledger would never know of them."""
-    names = {variant.name for variants in OPERATORS.values() for variant in variants}
-    names |= {"residual", "two_layers", "scalar", "broadcast", "other_reused"}
-    seen: set[str] = set()
-    search(cases(family(name)), lambda case: seen.update(case.like) or "", share=0.5)  # type: ignore[func-returns-value]
-    assert seen <= names
+def test_every_sample_is_like_the_default_variant(name: str) -> None:
+    seen: list[set[str]] = []
+    search(samples(family(name)), lambda case: seen.append(similar(case)) or "", share=0.5)  # type: ignore[func-returns-value]
+    assert all("default" in names for names in seen)
+
+
+@pytest.mark.parametrize("name", ["fbgemm", "onednn"])
+def test_a_fixed_variant_drawn_again_is_like_itself(name: str) -> None:
+    for claim in backend(name).claims:
+        for variant in variants(claim):
+            case = Sample(claim.id, "ptq", backend(name).engines[0], variant)
+            assert variant.name in similar(case), (claim.id, variant.name)

@@ -17,6 +17,7 @@ from conformance.results.findings.constraints import (
 )
 from conformance.results.ledger import Entry
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 BELOW = ConvertedViolation("weight", Violation("quant_min_lower_bound", -128, -127), "", "w", "")
 BROKEN = ObserverViolation("quant_min_lower_bound", "quant_min", -128, -127)
@@ -36,7 +37,7 @@ def row(pattern: str, variant: str, *findings: Finding, **checks: str) -> Row:
         variant,
         "constraints",
         "qnnpack",
-        "deviates",
+        Verdict.DEVIATES,
         checks,
         detail_of(findings),
         findings,

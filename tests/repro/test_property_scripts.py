@@ -35,6 +35,7 @@ from conformance.results.findings.relations import (
 )
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
 EMBEDDING_BAG = "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"
@@ -67,7 +68,11 @@ def source(name: str, *findings: Finding) -> str:
         pytest.skip(reason)
     checks = {finding.check: "fail" for finding in findings}
     row = Row(
-        **describe(run(name)), verdict=Verdict.DEVIATES, checks=checks, detail=detail_of(findings), findings=tuple(findings)
+        **describe(run(name)),
+        verdict=Verdict.DEVIATES,
+        checks=checks,
+        detail=detail_of(findings),
+        findings=tuple(findings),
     )
     return script(run(name), row, None)
 

@@ -1,4 +1,4 @@
-"""The operator table: how to write every operator down. A new operator is one entry in one of the tables."""
+"""The operator tables: variants of every operator. A new operator is one entry in one of the tables."""
 
 from .elementwise import ELEMENTWISE
 from .layers import LAYERS
@@ -8,6 +8,6 @@ from .variant import Operand, Shape, Variant
 from .weighted import WEIGHTED
 
 OPERATORS: dict[str, list[Variant]] = {**WEIGHTED, **ELEMENTWISE, **SHAPES, **LAYERS}
-"""Variants by the operator's name, as claims name it; the first one is the default."""
+"""Variants by operator, named as in claims; the first one is the default variant."""
 
 __all__ = ["EXTENTS", "LAYERS", "OPERATORS", "WEIGHTED", "Operand", "Shape", "Variant"]

@@ -1,18 +1,20 @@
 """Activation functions, fixed-qparams functions, dropout, and binary arithmetic."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
+from .expressions import Call
+from .variant import Operand, Shape, Variant, batch_variants, called_twice, data_variants, layout_variants, operands
 
 IMAGE: Shape = (2, 4, 7, 5)
 """Default shape: 280 elements, so that vector loops have a scalar tail."""
 
 WIDE_INPUT = "self.prelude = nn.Hardtanh(-8.0, 8.0)"
-"""Fixed-qparams functions take their input from an operator that keeps its own qparams, as they do in a network."""
+"""Source of an operator with qparams of its own, which precedes a fixed-qparams function as in a network."""
 
 
 def _unary(call: str, init: str = "", shape: Shape = IMAGE, **fields: object) -> list[Variant]:
-    """Variants every function of one tensor has."""
+    """Variants that every function of one tensor has."""
     default = Variant("default", call, operands(shape), init, core=True, output=shape, **fields)  # type: ignore[arg-type]
     return [
         default,
@@ -26,7 +28,7 @@ def _unary(call: str, init: str = "", shape: Shape = IMAGE, **fields: object) ->
 
 
 def _functional(function: str, *options: str, inplace: bool = True) -> list[Variant]:
-    """`options` are further arguments; each is a variant of its own named by its text."""
+    """One variant for each text of further arguments in `options`, named by that text."""
     variants = _unary(f"{function}(x)")
     default = variants[0]
     extra = [default.named(_label(option), call=f"{function}(x, {option})", core=False) for option in options]
@@ -45,7 +47,7 @@ def _module(module: str, *options: str, inplace: bool = True) -> list[Variant]:
         *variants,
         *extra,
         default.named("keyword", call="self.op(input=x)", core=False),
-        default.named("called_twice", call="self.op(self.op(x))", core=False),
+        called_twice(default),
     ]
 
 
@@ -60,7 +62,7 @@ def _label(option: str) -> str:
 
 
 def in_network(variant: Variant) -> Variant:
-    """The variant after an operator that keeps its own qparams, on data of the whole range."""
+    """The variant after an operator with qparams of its own, on data of the whole range."""
     return variant.named("in_network", data="full", prelude=WIDE_INPUT, core=False)
 
 
@@ -87,9 +89,7 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         yield f"Tensor.{name}", _fixed(_method(name), probability=probability)
         yield f"Tensor.{name}_", _fixed(_method(f"{name}_"), probability=probability)
     softmax = [
-        v.named(v.name, init=f"{v.init[:-2]}(dim=1)")
-        if v.name != "vector"
-        else v.named(v.name, init="nn.Softmax(dim=0)")
+        v.named(v.name, init=f"nn.Softmax(dim={0 if v.name == 'vector' else 1})")
         for v in _module("nn.Softmax", inplace=False)
     ]
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
@@ -110,7 +110,11 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Dropout", _module("nn.Dropout", "p=0.25")
     yield (
         "F.dropout",
-        [v.named(v.name, call=v.call[:-1] + ", training=False)") for v in _functional("F.dropout", "p=0.25")],
+        [
+            v.named(v.name, call=replace(call, keywords=(*call.keywords, ("training", "False"))).source)
+            for v in _functional("F.dropout", "p=0.25")
+            for call in [Call.parse(v.call)]
+        ],
     )
     prelu = _unary("self.op(x)", "nn.PReLU()")
     yield (
@@ -139,7 +143,7 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
 
 
 def _binary(symbol: str, call: str) -> list[Variant]:
-    """Tensor with tensor and tensor with number; `call` has places for both sides."""
+    """Binary operations of two tensors or a tensor and a number; `call` has places for both operands."""
     two = operands(IMAGE, IMAGE)
     default = Variant("default", call.format("x", "y"), two, core=True, output=IMAGE)
     number = default.named("scalar", call=call.format("x", "0.5"), operands=operands(IMAGE))
@@ -147,7 +151,7 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         default,
         number,
         default.named("other_scale", operands=operands(IMAGE, y=Operand(IMAGE, exponent=-3))),
-        # of another scale too: sums of tensors of one scale are the same with zero points exchanged
+        # with another scale too: exchanging the zero points of tensors of equal scale does not change their sum
         default.named("other_zero_point", operands=operands(IMAGE, y=Operand(IMAGE, exponent=-1, data="positive"))),
         *([default.named("symmetric", data="symmetric")] if symbol == "add" else []),
         default.named("broadcast", operands=operands(IMAGE, (4, 1, 1)), core=False),
@@ -159,7 +163,7 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         default.named("large", operands=operands((4, 3, 67), (4, 3, 67)), core=False),
         default.named("vector", operands=operands((3,), (3,)), core=False),
         *batch_variants(default, 0, 1),
-        # sums of negative numbers before a ReLU: all that is left is zero, and the output's scale the least there is
+        # after a ReLU, sums of negative numbers are zero, and the output has the least scale
         *(v.named(v.name, core=v.name == "negative" and symbol == "add") for v in data_variants(default)),
         number.named("scalar_negative", call=call.format("x", "-2.0"), core=False),
         number.named("scalar_integer", call=call.format("x", "2"), core=False),

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands
-from .weighted import SPATIAL
+from .variant import Operand, Shape, Variant, batch_variants, called_twice, data_variants, layout_variants, operands
+from .weighted import SPATIAL, wrapped
 
 CHANNELS = 4
 
@@ -19,14 +19,14 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
             *batch_variants(norm),
             *data_variants(norm),
             norm.named("wide", init=f"nn.BatchNorm{rank}d(67)", operands=operands((2, 67, *SPATIAL[rank])), core=False),
-            norm.named("called_twice", call="self.op(self.op(x))", core=False),
-            norm.named("called_twice_unit", call="self.op(self.op(x))", data="unit", core=False),
+            called_twice(norm),
+            called_twice(norm, "called_twice_unit", data="unit"),
             *layout_variants(norm),
             norm.named("keyword", call="self.op(input=x)", core=False),
         ]
         yield f"nn.BatchNorm{rank}d", plain
-        fused = f"nni.BNReLU{rank}d(nn.BatchNorm{rank}d(4), nn.ReLU())"
-        yield f"nni.BNReLU{rank}d", [v.named(v.name, init=fused) for v in plain if v.core]
+        fused = f"nni.BNReLU{rank}d"
+        yield fused, [wrapped(v, fused) for v in plain if v.core]
     layer = Variant("default", "self.op(x)", operands((3, 5, 16)), "nn.LayerNorm(16)", core=True, output=(3, 5, 16))
     yield (
         "nn.LayerNorm",
@@ -82,7 +82,7 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
                 *batch_variants(instance),
                 *data_variants(instance),
                 instance.named("unbatched", operands=operands((4, *SPATIAL[rank])), core=False),
-                # more items than a channel has elements: in channels_last, and in what one channel makes look like it
+                # more items than elements in a channel, in channels-last format and with one channel, which looks like it
                 *layout_variants(
                     instance.named("many_items", operands=operands((9, 4, *few))), "many_items_channels_last"
                 ),
@@ -140,7 +140,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                         operands=operands((3, 8), h=(3, 6), **({"c": (3, 6)} if pair else {})),
                         data=data,
                     )
-                    # steps of 2**-16 are finer than the least that a dynamic kernel quantizes the state to
+                    # steps of 2**-16 are finer than the least scale with which a dynamic kernel quantizes the state
                     for label, data in (("state", "full"), ("state_tiny", "tiny"))
                 ),
                 *(
@@ -204,7 +204,9 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
     bag_operands = {"x": Operand((8,), "indices", rows), "offsets": Operand((3,), "offsets", 8)}
     for name, extra in (("nn.EmbeddingBag", ""), ("nnqat.EmbeddingBag", ", qconfig=qconfig")):
 
-        def init(options: str = "mode='sum'", name: str = name, extra: str = extra) -> str:
+        def init(
+            options: str = "mode='sum'", *, rows: int = rows, width: int = width, name: str = name, extra: str = extra
+        ) -> str:
             return f"{name}({rows}, {width}, {options}{extra})"
 
         bag = Variant("default", "self.op(x, offsets)", bag_operands, init(), core=True)
@@ -217,12 +219,12 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
                 bag.named("last_offset", init=init("mode='sum', include_last_offset=True"), core=False),
                 bag.named(
                     "padding_index",
-                    init=init("mode='sum', padding_idx=0").replace(f"({rows},", "(2,"),
+                    init=init("mode='sum', padding_idx=0", rows=2),
                     operands=bag_operands | {"x": Operand((8,), "indices", 2)},
                     core=False,
                 ),
                 bag.named("matrix", call="self.op(x)", operands={"x": Operand((3, 4), "indices", rows)}, core=False),
-                bag.named("odd_width", init=init().replace(f", {width},", ", 7,"), core=False),
+                bag.named("odd_width", init=init(width=7), core=False),
                 bag.named(
                     "sample_weights",
                     call="self.op(x, offsets, w)",

@@ -1,4 +1,4 @@
-"""Shapes that latency is measured on: layers of networks that are deployed, by what they cost.
+"""Shapes on which latency is measured: layers of deployed networks.
 
 ResNet-50: He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016), table 1, on 224×224 images.
 MobileNetV3-Large: Howard et al., "Searching for MobileNetV3" (ICCV 2019), table 1.
@@ -9,11 +9,10 @@ Video: R3D-18, Tran et al., "A Closer Look at Spatiotemporal Convolutions" (CVPR
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .sizes import Size, resized
+from .sizes import Size, each, pooling, resized
 from .variant import Shape, Variant
 
 EXTENTS = ("small", "medium", "large")
@@ -21,49 +20,50 @@ EXTENTS = ("small", "medium", "large")
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a network: `name` is that of the variant, `extent` what it costs beside others of its operator."""
+    """A layer of a network as the size of an operator.
+
+    `name` becomes the variant's name; `extent` is the cost relative to the other layers of the operator. Without an
+    `operator` the layer holds for every operator that no other layer names.
+    """
 
     name: str
     extent: str
+    operator: str | None
     size: Size
 
 
 def _convolution(
     name: str, extent: str, rank: int, batch: int, channels: Shape, image: Shape, kernel: int, **options: int
 ) -> Iterator[Layer]:
-    """One convolution as module and as function. `options` are the module's; padding keeps the size, but for strides."""
+    """One convolution as module and as function, padded to keep the image's size at stride 1; `options` are the module's."""
     inputs, outputs = channels
     groups, stride = options.get("groups", 1), options.get("stride", 1)
     spatial = tuple(-(-length // stride) for length in image)
-    given, made = (batch, inputs, *image), (batch, outputs, *spatial)
-    text = "".join(f", {key}={value}" for key, value in {**options, "padding": kernel // 2}.items())
-    modules = {
-        "(4, 8, 3, padding=1": f"({inputs}, {outputs}, {kernel}{text}",
-        f"Norm{rank}d(8)": f"Norm{rank}d({outputs})",
-    }
-    yield Layer(name, extent, Size(rf".*\.Conv(?!Transpose).*{rank}d", (given, made), modules, output=made))
+    taken, output = ((batch, inputs, *image),), (batch, outputs, *spatial)
+    arguments: dict[int | str, object] = {0: inputs, 1: outputs, 2: kernel}
+    arguments.update(options)
+    arguments["padding"] = kernel // 2
+    yield Layer(name, extent, f"nn.Conv{rank}d", Size(taken, arguments, output=output))
     parameters = {"weight": (outputs, inputs // groups, *(kernel,) * rank), "bias": (outputs,)}
-    ones, strides, padding = ((length,) * rank for length in (1, stride, kernel // 2))
-    functions = {f"{ones}, {ones}, {ones}, 1": f"{strides}, {padding}, {ones}, {groups}"}
-    yield Layer(name, extent, Size(rf"F\.conv{rank}d", (given,), functions, parameters, made))
+    strides, paddings = (stride,) * rank, (kernel // 2,) * rank
+    positional: dict[int | str, object] = {3: strides, 4: paddings, 6: groups}
+    yield Layer(name, extent, f"F.conv{rank}d", Size(taken, positional, parameters, output))
 
 
 def _upsampling(name: str, extent: str, rank: int, channels: Shape, image: Shape) -> Iterator[Layer]:
     """A transposed convolution that keeps the size of the image."""
     inputs, outputs = channels
-    given, made = (1, inputs, *image), (1, outputs, *image)
-    modules = {"(4, 8, 3": f"({inputs}, {outputs}, 3", f"Norm{rank}d(8)": f"Norm{rank}d({outputs})"}
-    yield Layer(name, extent, Size(rf".*\.ConvTranspose.*{rank}d", (given, made), modules, output=made))
+    taken, output = ((1, inputs, *image),), (1, outputs, *image)
+    yield Layer(name, extent, f"nn.ConvTranspose{rank}d", Size(taken, {0: inputs, 1: outputs}, output=output))
     parameters = {"weight": (inputs, outputs, *(3,) * rank), "bias": (outputs,)}
-    yield Layer(name, extent, Size(rf"F\.conv_transpose{rank}d", (given,), parameters=parameters, output=made))
+    yield Layer(name, extent, f"F.conv_transpose{rank}d", Size(taken, parameters=parameters, output=output))
 
 
 def _linear(name: str, extent: str, rows: int, inputs: int, outputs: int) -> Iterator[Layer]:
-    given, made = ((rows, inputs),), (rows, outputs)
-    modules = {"(16, 8": f"({inputs}, {outputs}", "Norm1d(8)": f"Norm1d({outputs})"}
-    yield Layer(name, extent, Size(r".*\.Linear.*", given, modules, output=made))
+    taken, output = ((rows, inputs),), (rows, outputs)
+    yield Layer(name, extent, "nn.Linear", Size(taken, {0: inputs, 1: outputs}, output=output))
     parameters = {"weight": (outputs, inputs), "bias": (outputs,)}
-    yield Layer(name, extent, Size(r"F\.linear", given, parameters=parameters, output=made))
+    yield Layer(name, extent, "F.linear", Size(taken, parameters=parameters, output=output))
 
 
 def _weighted() -> Iterator[Layer]:
@@ -91,58 +91,77 @@ IMAGES: Mapping[str, tuple[str, Shape]] = {
     "resnet50_256_56": ("medium", (1, 256, 56, 56)),
     "resnet50_batch8_56": ("large", (8, 256, 56, 56)),
 }
-"""What layers without weights take, by name."""
+"""Extents and shapes of the inputs of operators without a layer of their own, by name."""
+
+
+def _sequences() -> Iterator[tuple[str, str, dict[str, Size]]]:
+    """Normalization and attention of transformers, one step of recurrent layers, and embeddings, by name and extent."""
+    for name, extent, tokens in (("bert_16", "small", 16), ("bert_128", "medium", 128), ("bert_1024", "large", 1024)):
+        taken, affine = ((1, tokens, 768),), {"weight": (768,), "bias": (768,)}
+        yield (
+            name,
+            extent,
+            {
+                "nn.LayerNorm": Size(taken, {0: 768}),
+                "F.layer_norm": Size(taken, {1: (768,)}, affine),
+                "torch.matmul": Size(((12, tokens, 64), (12, 64, tokens))),
+                "nn.Softmax": Size(((12, tokens, tokens),)),
+            },
+        )
+    # one step at a time: over more of them the errors of dynamic ranges add up until no answer is certain to be right
+    for name, extent, width in (("speech_320", "small", 320), ("speech_640", "large", 640)):
+        features: dict[int | str, object] = {0: width, 1: width}
+        layers = each("nn.GRU nn.LSTM", Size(((1, 1, width),), features))
+        yield name, extent, layers | each("nn.GRUCell nn.LSTMCell nn.RNNCell", Size(((1, width),), features))
+    for name, extent, rows, lookups in (("dlrm_64", "small", 10_000, 64), ("dlrm_4096", "large", 100_000, 4096)):
+        table: dict[int | str, object] = {0: rows, 1: 64}
+        bags = Size(((lookups,), (lookups // 4,)), table, limit=lookups)
+        yield (
+            name,
+            extent,
+            {
+                "F.embedding": Size(((lookups,),), {}, {"weight": (rows, 64)}, limit=rows),
+                **each("nn.Embedding nnqat.Embedding", Size(((lookups,),), table, limit=rows)),
+                **each("nn.EmbeddingBag nnqat.EmbeddingBag", bags),
+            },
+        )
+
+
+def _images(shape: Shape) -> dict[str, Size]:
+    """Operators on images, or on signals and volumes of about as many elements."""
+    affine = {"weight": (256,), "bias": (256,)}
+    signal, volume = (*shape[:2], math.prod(shape[2:])), (*shape[:2], 4, shape[2] // 2, shape[3] // 2)
+    elements = math.prod(shape[1:])
+    sizes: dict[str, Size] = {}
+    for rank, taken in ((1, signal), (2, shape), (3, volume)):
+        sizes[f"nn.InstanceNorm{rank}d"] = Size((taken,), {0: 256})
+        sizes |= {f"nn.BatchNorm{rank}d": Size((taken,), {0: 256})} if rank > 1 else {}
+        sizes |= dict.fromkeys(pooling(rank), Size((taken,)))
+    return {
+        **sizes,
+        **each("F.instance_norm F.group_norm", Size((shape,), {}, affine)),
+        **each("torch.squeeze Tensor.squeeze Tensor.squeeze_", Size(((shape[0], 1, elements, 1),))),
+        "torch.narrow": Size((shape,), {2: 64, 3: 128}),
+        **each("Tensor.reshape Tensor.view", Size((shape,), {1: elements // 14, 2: 14})),
+        "Tensor.resize_": Size((shape,), {0: shape[0], 1: 256, 2: elements // 256}),
+        **each("Tensor.shape Tensor.size", Size((shape,), {1: elements})),
+    }
 
 
 def _unweighted() -> Iterator[Layer]:
-    for name, extent, tokens in (("bert_16", "small", 16), ("bert_128", "medium", 128), ("bert_1024", "large", 1024)):
-        given, last, weights = (
-            ((1, tokens, 768),),
-            {"(16)": "(768)", "(16,)": "(768,)"},
-            {"weight": (768,), "bias": (768,)},
-        )
-        yield Layer(name, extent, Size(r"nn\.LayerNorm", given, last))
-        yield Layer(name, extent, Size(r"F\.layer_norm", given, last, weights))
-        yield Layer(name, extent, Size(r"torch\.matmul", ((12, tokens, 64), (12, 64, tokens))))
-        yield Layer(name, extent, Size(r"nn\.Softmax", ((12, tokens, tokens),)))
-    # one step at a time: over more of them the errors of dynamic ranges add up until no answer is certain to be right
-    for name, extent, width in (("speech_320", "small", 320), ("speech_640", "large", 640)):
-        wider = {"(8, 6": f"({width}, {width}"}
-        yield Layer(name, extent, Size(r"nn\.(GRU|LSTM)", ((1, 1, width),), wider))
-        yield Layer(name, extent, Size(r"nn\.(GRU|LSTM|RNN)Cell", ((1, width),), wider))
-    for name, extent, rows, lookups in (("dlrm_64", "small", 10_000, 64), ("dlrm_4096", "large", 100_000, 4096)):
-        table = {"(10, 12": f"({rows}, 64"}
-        yield Layer(name, extent, Size(r"F\.embedding", ((lookups,),), {}, {"weight": (rows, 64)}, limit=rows))
-        yield Layer(name, extent, Size(r".*\.Embedding", ((lookups,),), table, limit=rows))
-        yield Layer(name, extent, Size(r".*\.EmbeddingBag", ((lookups,), (lookups // 4,)), table, limit=lookups))
+    for name, extent, sizes in _sequences():
+        yield from (Layer(name, extent, operator, size) for operator, size in sizes.items())
     for name, (extent, shape) in IMAGES.items():
-        wider, weights = {"(4)": "(256)"}, {"weight": (256,), "bias": (256,)}
-        signal, volume = (*shape[:2], math.prod(shape[2:])), (*shape[:2], 4, shape[2] // 2, shape[3] // 2)
-        for rank, taken in ((1, signal), (2, shape), (3, volume)):
-            yield Layer(name, extent, Size(rf"nn\.InstanceNorm{rank}d", (taken,), wider))
-            yield Layer(name, extent, Size(rf"(nn\.BatchNorm|nni\.BNReLU){rank}d", (taken,), wider))
-            yield Layer(name, extent, Size(rf".*[Pp]ool{rank}d", (taken,)))
-        yield Layer(name, extent, Size(r"F\.(instance|group)_norm", (shape,), {}, weights))
-        elements = math.prod(shape[1:])
-        yield Layer(name, extent, Size(r".*\.squeeze_?", ((shape[0], 1, elements, 1),)))
-        yield Layer(name, extent, Size(r"torch\.narrow", (shape,), {"1, 1, 2": "1, 64, 128"}))
-        yield Layer(name, extent, Size(r"Tensor\.(reshape|view)", (shape,), {"20, 7": f"{elements // 14}, 14"}))
-        yield Layer(
-            name, extent, Size(r"Tensor\.resize_", (shape,), {"2, 4, 35": f"{shape[0]}, 256, {elements // 256}"})
-        )
-        yield Layer(name, extent, Size(r"Tensor\.(shape|size)", (shape,), {"140": f"{elements}"}))
-        yield Layer(name, extent, Size(r".*", (shape, shape)))
+        yield from (Layer(name, extent, operator, size) for operator, size in _images(shape).items())
+        yield Layer(name, extent, None, Size((shape, shape)))
 
 
 LAYERS = (*_weighted(), *_unweighted())
-"""Of the layers of one name that an operator matches, the first holds."""
 
 
-def layers(operator: str, default: Variant) -> Iterator[tuple[str, Variant]]:
-    """Every extent and variant of an operator that is measured, made from its default one, the least first."""
-    made: dict[str, tuple[str, Variant]] = {}
-    rest = [layer for layer in LAYERS if layer.size.operators == ".*"]
-    named = [layer for layer in LAYERS if layer.size.operators != ".*" and re.fullmatch(layer.size.operators, operator)]
-    for layer in named or rest:
-        made.setdefault(layer.name, (layer.extent, resized(default, layer.size).named(layer.name)))
-    yield from sorted(made.values(), key=lambda one: EXTENTS.index(one[0]))
+def layers(operator: str, default: Variant) -> list[tuple[str, Variant]]:
+    """Extent and variant of every layer on which an operator is timed, by extent; `default` is its default variant."""
+    matching = [layer for layer in LAYERS if layer.operator == operator]
+    matching = matching or [layer for layer in LAYERS if layer.operator is None]
+    matching.sort(key=lambda layer: EXTENTS.index(layer.extent))
+    return [(layer.extent, resized(operator, default, layer.size).named(layer.name)) for layer in matching]

@@ -13,7 +13,7 @@ def _named(option: str) -> str:
 
 
 def _each(call: str, options: list[str], shape: Shape, *, init: str = "") -> list[Variant]:
-    """One variant per text of options; the first is the default. `{}` in `call` or `init` is its place."""
+    """One variant for each text of options, which replaces `{}` in `call` and `init`; the first is the default."""
     default = Variant(
         "default", call.format(options[0]), operands(shape), init.format(options[0]), core=True, output=shape
     )
@@ -36,20 +36,23 @@ def _module(module: str, options: list[str], shape: Shape) -> list[Variant]:
 
 
 def _function(function: str, options: list[str], shape: Shape, keyword: str = "") -> list[Variant]:
-    """`keyword` is the first option with its name, where `options` gives it without."""
+    """`keyword` is the first option as a keyword argument, if `options` has it as a positional one."""
     variants = _each(f"{function}(x, {{}})", options, shape)
     return [*variants, variants[0].named("keyword", call=f"{function}(input=x, {keyword or options[0]})", core=False)]
 
 
 def _padded_below_zero(name: str, variants: list[Variant]) -> list[Variant]:
-    """Where all data are negative, a maximum over padding shows what the padding holds."""
+    """Padded maxima of negative data, which show the value of the padding."""
     padded = [variant for variant in variants if "padding_1" in variant.name] if name == "MaxPool" else []
     return [variant.named("padded_negative", data="negative") for variant in padded]
 
 
 def _to_two(base: Variant, **to: str) -> list[Variant]:
-    """Adaptive pooling to two elements a dimension: of one element a channel, in which memory formats look alike, without a
-    batch, and of an unbatched volume that looks like an image in channels_last."""
+    """Adaptive pooling to two elements in each dimension.
+
+    The inputs have one element in each channel, whose memory formats look alike, or no batch dimension, or are an unbatched
+    volume that looks like a channels-last image.
+    """
     _, channels, *image = base.operands["x"].shape
     shapes: dict[str, Shape] = {"spread": (2, channels, *(1 for _ in image)), "unbatched_2": (channels, *image)}
     if len(image) == 3:
@@ -132,7 +135,7 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
     ]
     images = _function("F.interpolate", modes, SIGNALS[2])
     other_ranks = [
-        # one element of each channel, in which memory formats look alike
+        # with one element in each channel the memory formats look alike
         images[0].named("spread", operands=operands((2, 4, 1, 1)), core=False),
         images[0].named("spread_volume", operands=operands((2, 4, 1, 1, 1)), core=False),
         images[0].named("signal", operands=operands(SIGNALS[1]), core=False),
@@ -140,7 +143,7 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
         images[0].named(
             "volume_same", operands=operands(SIGNALS[3]), core=False, call=f"F.interpolate(x, size={SIGNALS[3][2:]})"
         ),
-        # one channel, which looks like channels_last too
+        # with one channel the memory formats look alike too
         images[0].named(
             "volume_same_flat", operands=operands((2, 1, 3, 4, 5)), core=False, call="F.interpolate(x, size=(3, 4, 5))"
         ),
@@ -164,10 +167,13 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
 
 
 def _laid(means: list[Variant]) -> list[Variant]:
-    """The mean over the last dimension where that is not the innermost in memory, over channels with it, and of one element
-    a channel, which may lie in memory as in either format."""
-    over = [one for one in means if one.name in ("-1", "dim_1_2_3", "no_arguments")]
-    laid = [one for each in over for one in layout_variants(each, f"{each.name}_channels_last")]
+    """`means`, further ones in channels-last memory format, and one of an image with a single element in each channel.
+
+    In channels-last format the last dimension is not the innermost one in memory. The memory format of an image with a
+    single element in each channel is ambiguous.
+    """
+    reduced = [mean for mean in means if mean.name in ("-1", "dim_1_2_3", "no_arguments")]
+    laid = [variant for mean in reduced for variant in layout_variants(mean, f"{mean.name}_channels_last")]
     spread = means[0].named("spread_strided", operands={"x": Operand((2, 4, 1, 1), layout="strided")}, core=False)
     return [*means, *laid, spread]
 
@@ -199,9 +205,9 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
             variants = _each(call.format(function), options, IMAGE)
             if any(option.startswith(("x.shape", "2, 4, 35")) for option in options):
                 variants = [v for v in variants if v.batch is None or "shape" in v.call]
-            if function == "view":  # a channels-last tensor cannot be seen so
+            if function == "view":  # a channels-last tensor has no such view
                 variants = [v for v in variants if v.name != "channels_last"]
-            if function == "reshape":  # torch's default mappings have it take over the qparams that are there
+            if function == "reshape":  # torch's default mappings give it the qparams of its input
                 variants.append(in_network(variants[0]))
             yield name.format(function), variants
         squeezable = (2, 1, 5, 1)

@@ -1,9 +1,9 @@
-"""Shapes that the laws are tried on: larger than vectors, thread grains and cache tiles of kernels, with odd remainders."""
+"""Shapes of the metamorphic relations: larger than vectors, thread grains and cache tiles of kernels, with odd remainders."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from .expressions import Call
 from .variant import Shape, Variant
 
 IMAGE: Shape = (8, 67, 13, 11)
@@ -13,85 +13,110 @@ INPUTS, OUTPUTS = 35, 67
 """Channels of a layer: neither is a multiple of a vector or tile of any engine."""
 
 SIGNALS: dict[int, Shape] = {1: (8, OUTPUTS, 201), 2: (8, OUTPUTS, 15, 13), 3: (4, OUTPUTS, 5, 9, 7)}
-"""By the number of dimensions that a layer slides over."""
+"""Shapes by the number of spatial dimensions."""
+
+ROWS, WIDTH, LOOKUPS = 4001, 68, 1013
+"""Size of an embedding table and number of lookups. The width is even, since two 4-bit values share a byte."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How the default variants of some operators are enlarged.
+    """The size of an operator's default variant.
 
-    `operators` is a regular expression over their names, `shapes` are those of the operands in order, `rewrites` what is
-    replaced in the source text of module and call, `parameters` the shapes of a functional's own tensors, `output` the
-    shape of the result where it is not that of the first operand, `limit` of indices and offsets.
+    `shapes` are those of the operands in order and `output` the shape of the result; without one it is the shape of the
+    first operand. `arguments` replace arguments of the call that configures the operator, by position or keyword: the
+    module's constructor, else the function itself. `parameters` are the shapes of the tensors that a functional takes,
+    `limit` is the exclusive upper bound of indices and offsets.
     """
 
-    operators: str
     shapes: tuple[Shape, ...]
-    rewrites: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[int | str, object] = field(default_factory=dict)
     parameters: Mapping[str, Shape] = field(default_factory=dict)
     output: Shape | None = None
     limit: int = 0
 
 
-def _layers() -> Iterator[Size]:
-    for rank, shape in SIGNALS.items():
-        spatial, kernel = shape[2:], (3,) * rank
-        given, made = (shape[0], INPUTS, *spatial), (shape[0], OUTPUTS, *spatial)
-        wider = {"(4, 8, 3": f"({INPUTS}, {OUTPUTS}, 3", f"BatchNorm{rank}d(8)": f"BatchNorm{rank}d({OUTPUTS})"}
-        bias = {"bias": (OUTPUTS,)}
-        yield Size(rf"F\.conv{rank}d", (given,), parameters={"weight": (OUTPUTS, INPUTS, *kernel), **bias}, output=made)
-        transposed = {"weight": (INPUTS, OUTPUTS, *kernel), **bias}
-        yield Size(rf"F\.conv_transpose{rank}d", (given,), parameters=transposed, output=made)
-        yield Size(rf".*\.Conv.*{rank}d", (given, made), wider, output=made)
-        norm = {"(4)": f"({OUTPUTS})"}
-        yield Size(rf"nn\.InstanceNorm{rank}d", (shape,), norm)
-        yield Size(rf"(nn\.BatchNorm|nni\.BNReLU){rank}d", (shape,), norm)
-        yield Size(rf".*[Pp]ool{rank}d", (shape,))
+def resized(operator: str, default: Variant, size: Size) -> Variant:
+    """The default variant of an operator in another size.
 
-
-ROWS, WIDTH, LOOKUPS = 4001, 68, 1013
-"""Of embeddings. The width is even, since two 4-bit values share a byte."""
-
-SIZES = (
-    *_layers(),
-    Size(r"F\.linear", ((61, 515),), parameters={"weight": (387, 515), "bias": (387,)}, output=(61, 387)),
-    Size(r".*\.Linear.*", ((61, 515),), {"(16, 8": "(515, 387", "Norm1d(8)": "Norm1d(387)"}, output=(61, 387)),
-    Size(r"F\.instance_norm", (SIGNALS[2],), parameters={"weight": (OUTPUTS,), "bias": (OUTPUTS,)}),
-    Size(r"F\.group_norm", ((6, 68, 13, 11),), parameters={"weight": (68,), "bias": (68,)}),
-    Size(r"nn\.LayerNorm", ((8, 37, 131),), {"(16)": "(131)"}),
-    Size(r"F\.layer_norm", ((8, 37, 131),), {"(16,)": "(131,)"}, {"weight": (131,), "bias": (131,)}),
-    Size(r"nn\.(GRU|LSTM|RNN)Cell", ((33, 67),), {"(8, 6": "(67, 65"}),
-    Size(r"nn\.(GRU|LSTM)", ((19, 8, 67),), {"(8, 6": "(67, 65"}),
-    Size(r"F\.embedding", ((LOOKUPS,),), parameters={"weight": (ROWS, WIDTH)}, limit=ROWS),
-    Size(r".*\.Embedding", ((LOOKUPS,),), {"(10, 12": f"({ROWS}, {WIDTH}"}, limit=ROWS),
-    Size(r".*\.EmbeddingBag", ((LOOKUPS,), (101,)), {"(10, 12": f"({ROWS}, {WIDTH}"}, limit=LOOKUPS),
-    Size(r"torch\.matmul", ((8, 37, 67), (8, 67, 41))),
-    Size(r".*(PixelS|pixel_s)huffle", ((8, 68, 13, 11),)),
-    Size(r".*(PixelUns|pixel_uns)huffle", ((8, 19, 14, 22),)),
-    Size(r".*\.squeeze_?", ((8, 1, 9581, 1),)),
-    Size(r"torch\.narrow", (IMAGE,), {"1, 1, 2": "1, 5, 41"}),
-    Size(r"Tensor\.(reshape|view)", (IMAGE,), {"20, 7": "871, 11"}),
-    Size(r"Tensor\.resize_", (IMAGE,), {"2, 4, 35": "8, 67, 143"}),
-    Size(r"Tensor\.(shape|size)", (IMAGE,), {"140": "9581"}),
-    Size(r".*", (IMAGE, IMAGE)),
-)
-"""Looked up in order; the last row is for what takes tensors of any shape."""
-
-
-def enlarged(operator: str, default: Variant) -> Variant:
-    """The default variant of an operator on the shapes that the laws are tried on."""
-    return resized(default, next(one for one in SIZES if re.fullmatch(one.operators, operator))).named("large")
-
-
-def resized(default: Variant, size: Size) -> Variant:
-    """The default variant of an operator in another size."""
-    init, call = default.init, default.call
-    for old, new in size.rewrites.items():
-        init, call = init.replace(old, new), call.replace(old, new)
+    Raises ValueError naming the operator and the source text if that text lacks an argument that `size` replaces.
+    """
+    source = {"init" if default.init else "call": default.init or default.call}
+    if size.arguments:
+        try:
+            source = {name: Call.parse(text).with_arguments(size.arguments).source for name, text in source.items()}
+        except ValueError as error:
+            raise ValueError(f"{operator}, variant {default.name}: cannot be resized: {error}") from None
     operands = {
         name: replace(spec, shape=shape, limit=size.limit or spec.limit)
         for (name, spec), shape in zip(default.operands.items(), size.shapes, strict=False)
     }
     output = size.shapes[0] if size.output is None else size.output
-    parameters = size.parameters
-    return replace(default, init=init, call=call, operands=operands, parameters=parameters, output=output)
+    return default.named(default.name, **source, operands=operands, parameters=size.parameters, output=output)
+
+
+def pooling(rank: int) -> Iterator[str]:
+    """Names of the operators that pool over `rank` dimensions."""
+    for module, function in (
+        ("AvgPool", "avg_pool"),
+        ("MaxPool", "max_pool"),
+        ("AdaptiveAvgPool", "adaptive_avg_pool"),
+    ):
+        yield f"nn.{module}{rank}d"
+        yield f"F.{function}{rank}d"
+
+
+def each(operators: str, size: Size) -> dict[str, Size]:
+    """One size for several operators, whose names are separated by spaces."""
+    return dict.fromkeys(operators.split(), size)
+
+
+def _layers() -> Iterator[dict[str, Size]]:
+    for rank, shape in SIGNALS.items():
+        spatial, kernel = shape[2:], (3,) * rank
+        taken, output = ((shape[0], INPUTS, *spatial),), (shape[0], OUTPUTS, *spatial)
+        bias = {"bias": (OUTPUTS,)}
+        weight, transposed = {"weight": (OUTPUTS, INPUTS, *kernel)}, {"weight": (INPUTS, OUTPUTS, *kernel)}
+        yield {
+            f"nn.Conv{rank}d": Size(taken, {0: INPUTS, 1: OUTPUTS}, output=output),
+            f"nn.ConvTranspose{rank}d": Size(taken, {0: INPUTS, 1: OUTPUTS}, output=output),
+            f"F.conv{rank}d": Size(taken, parameters=weight | bias, output=output),
+            f"F.conv_transpose{rank}d": Size(taken, parameters=transposed | bias, output=output),
+            f"nn.InstanceNorm{rank}d": Size((shape,), {0: OUTPUTS}),
+            **dict.fromkeys(pooling(rank), Size((shape,))),
+        }
+        if rank > 1:
+            yield {f"nn.BatchNorm{rank}d": Size((shape,), {0: OUTPUTS})}
+
+
+ANY = Size((IMAGE, IMAGE))
+"""The size of operators that take tensors of any shape."""
+
+SIZES: dict[str, Size] = {
+    **{operator: size for sizes in _layers() for operator, size in sizes.items()},
+    "nn.Linear": Size(((61, 515),), {0: 515, 1: 387}, output=(61, 387)),
+    "F.linear": Size(((61, 515),), parameters={"weight": (387, 515), "bias": (387,)}, output=(61, 387)),
+    "F.instance_norm": Size((SIGNALS[2],), parameters={"weight": (OUTPUTS,), "bias": (OUTPUTS,)}),
+    "F.group_norm": Size(((6, 68, 13, 11),), parameters={"weight": (68,), "bias": (68,)}),
+    "nn.LayerNorm": Size(((8, 37, 131),), {0: 131}),
+    "F.layer_norm": Size(((8, 37, 131),), {1: (131,)}, {"weight": (131,), "bias": (131,)}),
+    **each("nn.GRUCell nn.LSTMCell nn.RNNCell", Size(((33, 67),), {0: 67, 1: 65})),
+    **each("nn.GRU nn.LSTM", Size(((19, 8, 67),), {0: 67, 1: 65})),
+    "F.embedding": Size(((LOOKUPS,),), parameters={"weight": (ROWS, WIDTH)}, limit=ROWS),
+    **each("nn.Embedding nnqat.Embedding", Size(((LOOKUPS,),), {0: ROWS, 1: WIDTH}, limit=ROWS)),
+    **each("nn.EmbeddingBag nnqat.EmbeddingBag", Size(((LOOKUPS,), (101,)), {0: ROWS, 1: WIDTH}, limit=LOOKUPS)),
+    "torch.matmul": Size(((8, 37, 67), (8, 67, 41))),
+    **each("nn.PixelShuffle F.pixel_shuffle", Size(((8, 68, 13, 11),))),
+    **each("nn.PixelUnshuffle F.pixel_unshuffle", Size(((8, 19, 14, 22),))),
+    **each("torch.squeeze Tensor.squeeze Tensor.squeeze_", Size(((8, 1, 9581, 1),))),
+    "torch.narrow": Size((IMAGE,), {2: 5, 3: 41}),
+    **each("Tensor.reshape Tensor.view", Size((IMAGE,), {1: 871, 2: 11})),
+    "Tensor.resize_": Size((IMAGE,), {0: 8, 1: 67, 2: 143}),
+    **each("Tensor.shape Tensor.size", Size((IMAGE,), {1: 9581})),
+}
+"""Sizes by operator; `ANY` holds for the others. A fused or QAT module has the size of the layer inside it."""
+
+
+def enlarged(operator: str, default: Variant) -> Variant:
+    """The default variant of an operator in the size of the metamorphic relations."""
+    return resized(operator, default, SIZES.get(operator, ANY))

@@ -1,4 +1,4 @@
-"""What one way to write an operator down is made of: its source text and the shapes of its operands."""
+"""Variants of an operator: source text, operands, data and batch size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,9 @@ class Operand:
 
     ``shape`` is the shape of the calibration data. ``kind`` is ``activation`` (float32), ``indices`` (int64 below
     ``limit``), ``offsets`` (int64, ascending) or ``weights`` (float32, small and positive). ``exponent`` shifts
-    the data's scale by that power of two against the variant's own, so that two operands need not share a scale.
-    ``layout`` says how the data lie in memory: ``contiguous``, ``channels_last`` (4 or 5 dimensions), or ``strided``, with
-    as many bytes between any two elements of the last dimension. ``data`` names another row of `probes.RANGES` than the
-    variant does.
+    the data's scale by that power of two relative to the variant's, so that operands may have different scales.
+    ``layout`` is the memory format: ``contiguous``, ``channels_last`` (4 or 5 dimensions), or ``strided``, with gaps
+    between the elements of the last dimension. ``data`` is a key of `ranges.RANGES`, if it is not the variant's.
     """
 
     shape: Shape
@@ -27,16 +26,26 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Wildcard:
+    """The operand that a pattern's wildcard matches: its expression and, if that calls `self.other`, source of that layer."""
+
+    expression: str
+    layer: str = ""
+
+
+@dataclass(frozen=True)
 class Variant:
-    """One way to write an operator down, as source text.
+    """One way to write an operator as source text.
 
     ``init`` is the expression bound to ``self.op`` (empty for functions and methods), ``call`` the expression that
     applies the operator to the operands. ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
-    ``output`` is the shape of the result, stated where a second operand or a batch norm has to fit it. ``batch`` replaces
-    the leading dimension between calibration and execution. ``data`` names a row of `probes.RANGES`; with ``symmetric``
-    ones the observers of activations are symmetric too. One that ``saturates`` is calibrated with the two ends of the data
-    and zeros, so that what is executed exceeds the range of the output, and not that of the input. ``core`` variants are
-    also used where the operator begins a longer pattern.
+    ``output`` is the shape of the result, stated if a second operand or a batch norm has to fit it. ``batch`` replaces
+    the leading dimension between calibration and execution. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
+    the observers of activations are symmetric too. A variant that ``saturates`` is calibrated with the two ends of the
+    data and zeros, so that its execution exceeds the observed range of the output, but not that of the input. ``core``
+    variants are also used if the operator begins a longer pattern. ``prelude`` is the source of an operator that precedes
+    it, ``wildcard`` the operand of the pattern's wildcard, ``applications`` how often the module is applied, and
+    ``result`` the expression that the model returns.
     """
 
     name: str
@@ -51,7 +60,8 @@ class Variant:
     saturates: bool = False
     core: bool = False
     prelude: str = ""
-    other: str = ""
+    wildcard: Wildcard | None = None
+    applications: int = 1
     result: str = "y"
 
     @property
@@ -60,8 +70,14 @@ class Variant:
         return self.output[1]
 
     @property
+    def has_other_operators(self) -> bool:
+        """Whether the model contains anything besides a single application of the pattern."""
+        other_layer = self.wildcard is not None and bool(self.wildcard.layer)
+        return bool(self.prelude) or other_layer or self.applications > 1
+
+    @property
     def symmetric(self) -> bool:
-        """Whether observers of activations put zero in the middle of their codes, and not where the data would have it."""
+        """Whether the observers of activations are symmetric."""
         return self.data == "symmetric"
 
     def named(self, name: str, **changes: object) -> "Variant":
@@ -70,9 +86,9 @@ class Variant:
 
 
 def operands(*shapes: Shape, **named: Shape | Operand) -> dict[str, Operand]:
-    """Operands ``x``, ``y`` … from shapes in order, then those given by name."""
-    result = {name: Operand(shape) for name, shape in zip("xyz", shapes, strict=False)}
-    return result | {name: value if isinstance(value, Operand) else Operand(value) for name, value in named.items()}
+    """Operands ``x``, ``y`` and ``z`` from shapes in order, and further ones by name."""
+    positional = {name: Operand(shape) for name, shape in zip("xyz", shapes, strict=False)}
+    return positional | {name: value if isinstance(value, Operand) else Operand(value) for name, value in named.items()}
 
 
 def arguments(**values: object) -> str:
@@ -81,18 +97,25 @@ def arguments(**values: object) -> str:
 
 
 def data_variants(base: Variant, *names: str) -> list[Variant]:
-    """`base` with the data of other rows of `probes.RANGES`: zero points at the ends, the smallest and largest scales."""
+    """`base` with other ranges of data: zero points at the ends of the codes, the smallest and the largest scales."""
     return [base.named(name, data=name, core=False) for name in names or ("positive", "negative", "tiny", "huge")]
 
 
 def static_variants(base: Variant) -> list[Variant]:
-    """`base` with an output that exceeds what was observed of it, and with zero points in the middle of the codes, below
-    which a layer's ReLU leaves nothing. Where scales and zero points of activations are not observed, they show nothing."""
+    """`base` with an output beyond its observed range, and with zero points in the middle of the codes.
+
+    They apply only to statically quantized activations, whose scales and zero points are observed.
+    """
     return [base.named("saturates", saturates=True), base.named("symmetric", data="symmetric")]
 
 
+def called_twice(base: Variant, name: str = "called_twice", **changes: object) -> Variant:
+    """`base` with the same module applied to its own result."""
+    return base.named(name, **{"call": "self.op(self.op(x))", "applications": 2, "core": False, **changes})
+
+
 def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]:
-    """`base` on images or volumes whose channels are innermost in memory."""
+    """`base` on images or volumes in channels-last memory format."""
     laid = {
         key: replace(spec, layout="channels_last") if len(spec.shape) in (4, 5) else spec
         for key, spec in base.operands.items()
@@ -101,5 +124,5 @@ def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]
 
 
 def batch_variants(base: Variant, *sizes: int) -> list[Variant]:
-    """`base` calibrated as it is and executed with other batch sizes."""
+    """`base` executed with other batch sizes than it is calibrated with."""
     return [base.named(f"batch{size}", batch=size, core=base.core and size == 0) for size in sizes or (0, 1, 5)]

@@ -1,13 +1,16 @@
 """Convolutions and linear layers: as modules, functionals, fused modules and QAT modules."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from .expressions import Call
 from .variant import (
     Operand,
     Shape,
     Variant,
     arguments,
     batch_variants,
+    called_twice,
     data_variants,
     layout_variants,
     operands,
@@ -28,7 +31,7 @@ def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilati
 
 
 class Geometry:
-    """Options of one convolution, rendered as a module, a functional call or a fused or QAT module."""
+    """Channels, kernel and options of one convolution, rendered as arguments of a module or a functional."""
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     if rank > 1:
         kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
         yield "asymmetric", of((4, 6), kernel, stride=stride, padding=padding), False
-        # rows of the output that see nothing but padding
+        # rows of the output that are computed from padding alone
         flat, beyond = (1,) * (rank - 1) + (2,), (1,) + (0,) * (rank - 1)
         yield "rows_of_padding", of((16, 16), flat, padding=beyond, groups=16, spatial=(2, 4, 3)[-rank:]), False
     yield "padding_same", of(padding="same"), True
@@ -140,9 +143,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
         yield from layout_variants(default)
         yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
-            default.named(
-                f"padding_{mode}", init=f"nn.Conv{rank}d(4, 8, 3, padding=1, padding_mode={mode!r})", core=False
-            )
+            default.named(f"padding_{mode}", init=Geometry(rank, padding=1, padding_mode=mode).module, core=False)
             for mode in ("reflect", "replicate", "circular")
         )
     yield from static_variants(default)
@@ -151,7 +152,7 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
     yield from data_variants(default)
     yield default.named("keyword", call="self.op(input=x)", core=False)
     same = Geometry(rank, (4, 4), padding=1, transposed=transposed)
-    yield default.named("called_twice", init=same.module, call="self.op(self.op(x))", core=False)
+    yield called_twice(default, init=same.module)
 
 
 def positional(geometry: Geometry) -> str:
@@ -206,18 +207,32 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
     yield from data_variants(default)
 
 
-def _wraps() -> Iterator[tuple[str, tuple[str, str]]]:
+@dataclass(frozen=True)
+class FusedModule:
+    """Modules inside a fused module: the name of the layer, and source of what follows it.
+
+    The source has a place for the number of the layer's output `{channels}`.
+    """
+
+    layer: str
+    followers: tuple[str, ...]
+
+
+def _fused_modules() -> Iterator[tuple[str, FusedModule]]:
+    relu = "nn.ReLU()"
     for rank in (1, 2, 3):
-        conv, norm = f"nn.Conv{rank}d", f"nn.BatchNorm{rank}d({{channels}})"
-        yield f"nni.ConvReLU{rank}d", (conv, f"nni.ConvReLU{rank}d({{module}}, nn.ReLU())")
-        yield f"nni.ConvBn{rank}d", (conv, f"nni.ConvBn{rank}d({{module}}, {norm})")
-        yield f"nni.ConvBnReLU{rank}d", (conv, f"nni.ConvBnReLU{rank}d({{module}}, {norm}, nn.ReLU())")
-    yield "nni.ConvAdd2d", ("nn.Conv2d", "nni.ConvAdd2d({module}, torch.add)")
-    yield "nni.ConvAddReLU2d", ("nn.Conv2d", "nni.ConvAddReLU2d({module}, torch.add, nn.ReLU())")
-    yield "nni.LinearReLU", ("nn.Linear", "nni.LinearReLU({module}, nn.ReLU())")
-    yield "nni.LinearBn1d", ("nn.Linear", "nni.LinearBn1d({module}, nn.BatchNorm1d({channels}))")
-    yield "nni.LinearLeakyReLU", ("nn.Linear", "nni.LinearLeakyReLU({module}, nn.LeakyReLU(0.25))")
-    yield "nni.LinearTanh", ("nn.Linear", "nni.LinearTanh({module}, nn.Tanh())")
+        layer, norm = f"nn.Conv{rank}d", f"nn.BatchNorm{rank}d({{channels}})"
+        yield f"nni.ConvReLU{rank}d", FusedModule(layer, (relu,))
+        yield f"nni.ConvBn{rank}d", FusedModule(layer, (norm,))
+        yield f"nni.ConvBnReLU{rank}d", FusedModule(layer, (norm, relu))
+    for rank in (2, 3):
+        yield f"nni.BNReLU{rank}d", FusedModule(f"nn.BatchNorm{rank}d", (relu,))
+    yield "nni.ConvAdd2d", FusedModule("nn.Conv2d", ("torch.add",))
+    yield "nni.ConvAddReLU2d", FusedModule("nn.Conv2d", ("torch.add", relu))
+    yield "nni.LinearReLU", FusedModule("nn.Linear", (relu,))
+    yield "nni.LinearBn1d", FusedModule("nn.Linear", ("nn.BatchNorm1d({channels})",))
+    yield "nni.LinearLeakyReLU", FusedModule("nn.Linear", ("nn.LeakyReLU(0.25)",))
+    yield "nni.LinearTanh", FusedModule("nn.Linear", ("nn.Tanh()",))
 
 
 def _qat_modules() -> Iterator[tuple[str, str]]:
@@ -228,37 +243,67 @@ def _qat_modules() -> Iterator[tuple[str, str]]:
         yield name, "nn.Linear"
 
 
-FUSED = dict(_wraps())
-"""Fused modules: the layer inside, and their source with places for the layer's and for its channels."""
+FUSED = dict(_fused_modules())
+"""Fused modules by name."""
 
 QAT = dict(_qat_modules())
-"""QAT modules and the layer whose arguments they take."""
+"""QAT modules, and the layer whose constructor arguments they take."""
+
+
+def _relu_less() -> Iterator[tuple[str, str]]:
+    for operator, module in FUSED.items():
+        *rest, last = module.followers
+        if last == "nn.ReLU()":
+            same = (name for name, other in FUSED.items() if other == FusedModule(module.layer, tuple(rest)))
+            yield operator, next(same) if rest else module.layer
+    for rank in (1, 2, 3):
+        yield f"nniqat.ConvReLU{rank}d", f"nnqat.Conv{rank}d"
+        yield f"nniqat.ConvBnReLU{rank}d", f"nniqat.ConvBn{rank}d"
+    yield "nniqat.LinearReLU", "nnqat.Linear"
+
+
+WITHOUT_RELU = dict(_relu_less())
+"""Fused and QAT modules that end in a ReLU, and the module that is the same without it."""
+
+
+def init_without_relu(operator: str, init: str) -> str:
+    """Source of a fused or QAT module (a key of `WITHOUT_RELU`) without its ReLU.
+
+    Raises ValueError if `init` does not construct `operator`.
+    """
+    module, without = Call.parse(init), WITHOUT_RELU[operator]
+    if module.function != operator:
+        raise ValueError(f"{init!r} does not construct {operator}")
+    if operator in QAT:
+        return replace(module, function=without).source
+    first, *rest = module.positional[:-1]
+    return Call(without, (first, *rest)).source if rest else first
 
 
 def plain_of(operator: str) -> str:
-    """The layer inside of a fused or QAT module; another operator as it is."""
-    return FUSED[operator][0] if operator in FUSED else QAT.get(operator, operator)
+    """Name of the layer inside a fused or QAT module; any other operator's own name."""
+    return FUSED[operator].layer if operator in FUSED else QAT.get(operator, operator)
 
 
 def wrapped(variant: Variant, operator: str) -> Variant:
-    """A variant of a layer as one of a fused or QAT module that holds it."""
-    if operator in QAT:  # takes the layer's arguments and a qconfig
-        arguments_ = variant.init.partition("(")[2].removesuffix(")")
-        return variant.named(variant.name, init=f"{operator}({arguments_}, qconfig=qconfig)")
+    """A variant of a layer as a variant of the fused or QAT module `operator`; of any other operator, as it is."""
+    if operator in QAT:
+        layer = Call.parse(variant.init)
+        keywords = (*layer.keywords, ("qconfig", "qconfig"))
+        return variant.named(variant.name, init=Call(operator, layer.positional, keywords).source)
     if operator not in FUSED:
         return variant
-    made = variant.named(variant.name, init=FUSED[operator][1].format(module=variant.init, channels=variant.channels))
-    if "Add" not in operator:
-        return made
-    return made.named(
-        made.name,
-        call="self.op(x, other)",
-        operands={**made.operands, "other": Operand(made.output, exponent=1)},
-    )
+    followers = FUSED[operator].followers
+    modules = (variant.init, *(follower.format(channels=variant.channels) for follower in followers))
+    fused = variant.named(variant.name, init=Call(operator, modules).source)
+    if "torch.add" not in followers:
+        return fused
+    other = Operand(fused.output, exponent=1)
+    return fused.named(fused.name, call="self.op(x, other)", operands={**fused.operands, "other": other})
 
 
 def _holding(operator: str, variants: Iterator[Variant]) -> list[Variant]:
-    """The core variants of a layer inside of another module."""
+    """The core variants of a layer as variants of a fused or QAT module."""
     return [wrapped(variant, operator) for variant in variants if variant.core]
 
 
@@ -302,7 +347,7 @@ def _linear_module_variants() -> Iterator[Variant]:
     yield linear((128, 96), 33).named("wide")
     yield from data_variants(default)
     yield default.named("keyword", call="self.op(input=x)", core=False)
-    yield linear((8, 8), 4).named("called_twice", call="self.op(self.op(x))")
+    yield called_twice(linear((8, 8), 4))
 
 
 def _linear_functional_variants() -> Iterator[Variant]:

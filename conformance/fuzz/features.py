@@ -1,0 +1,314 @@
+"""Features of variants, which decide whether the ledger covers a drawn sample.
+
+A fixed variant and a sample are described by the same features: options, geometry, ranks, memory formats and data. A sample
+is like a fixed variant that has no feature which the sample lacks, and the ledger's entries for such variants cover it.
+"""
+
+import ast
+import math
+from collections.abc import Iterator
+from functools import cache
+from operator import le
+from typing import Any
+
+from conformance.cases.claims import BackendClaims, Claim
+from conformance.cases.operators import OPERATORS, WEIGHTED, Shape, Variant
+from conformance.cases.operators.expressions import Call, with_numbers
+from conformance.cases.operators.variant import batch_variants, data_variants, layout_variants
+from conformance.cases.operators.weighted import FUSED, plain_of
+from conformance.cases.ranges import RANGES, Range, bounds
+from conformance.cases.sources import root_of, variants
+
+from .samples import Sample, run_of
+
+CONVOLUTION = ("stride", "padding", "dilation", "groups")
+CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
+"""Options of the functionals after input, weight and bias, in the order of their signatures."""
+
+
+DISTINCTIVE = frozenset({"alpha", "proj_size"})
+"""Numeric options that set a variant apart whatever their value."""
+
+
+def features(operator: str, variant: Variant, steps: int) -> frozenset[str]:
+    """Features of a variant that the default variant of its root operator lacks; activations have `steps` + 1 codes."""
+    return frozenset({*_features(operator, variant, steps)} - {*_features(operator, OPERATORS[operator][0], steps)})
+
+
+def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
+    yield from _data(variant, steps)
+    yield from _operands(operator, variant)
+    yield from _model(variant)
+    if plain_of(operator) not in WEIGHTED:
+        yield from _options(operator, variant)
+        yield from _shapes(operator, variant)
+    elif "inear" in operator:
+        yield from _linear(operator, variant)
+    else:
+        yield from _convolution(operator, variant)
+
+
+def _model(variant: Variant) -> Iterator[str]:
+    """What the model contains besides the operator, and how the operator is applied."""
+    if variant.applications > 1:
+        yield "called_twice"
+    if variant.prelude:
+        yield "in_network"
+    if variant.result != "y":
+        yield f"returns {variant.result}"
+    if variant.per_channel:
+        yield "per_channel"
+    if variant.wildcard is not None:
+        other = variant.operands.get("other")
+        if variant.wildcard.layer:
+            yield "two_layers"
+        elif variant.wildcard.expression == "x" or (other is not None and _formats_look_alike(other.shape)):
+            yield "residual"
+        elif other is None:
+            yield "scalar"
+        if other is not None and other.shape != variant.output:
+            yield "broadcast"
+
+
+def _data(variant: Variant, steps: int) -> Iterator[str]:
+    """Signs and magnitude of the data, and the observers that depend on them."""
+    covers, _, exponent = variant.data.partition(":")
+    row = Range(covers, int(exponent)) if exponent else RANGES[variant.data]
+    if row.covers == "middle":
+        yield "symmetric"
+    if variant.saturates:
+        yield "saturates"
+    low, high, _ = bounds(variant.data, steps)
+    if low == 0 or high == 0:
+        yield "positive" if low == 0 else "negative"
+    if row.exponent < -8 or row.exponent > -2:
+        yield "tiny" if row.exponent < -8 else "huge"
+    if variant.batch is not None:
+        yield f"batch{variant.batch}"
+
+
+def _formats_look_alike(shape: Shape) -> bool:
+    """Whether a contiguous tensor is channels-last too: with one channel, or one element in each channel."""
+    return shape[1:2] == (1,) or set(shape[2:]) == {1}
+
+
+def _operands(operator: str, variant: Variant) -> Iterator[str]:
+    """Ranks, memory formats, scales and zero points of the operands."""
+    specs = [spec for spec in variant.operands.values() if spec.kind == "activation"]
+    layouts = {spec.layout for spec in specs}
+    if "channels_last" in layouts:
+        yield "channels_last"
+    if any(spec.layout == "strided" and not _formats_look_alike(spec.shape) for spec in specs):
+        yield "strided"
+    if any(spec.data for spec in specs):
+        yield "other_zero_point"
+    elif len({spec.exponent for spec in specs}) > 1 and variant.wildcard is None:
+        yield "other_scale"
+    if len({spec.shape for spec in specs}) > 1 and operator.startswith(("operator.", "torch.")):
+        yield "operands of different shapes"
+    if len({len(spec.shape) for spec in specs}) > 1:
+        yield "operands of different ranks"
+    if "x" in variant.operands:
+        rank = len(variant.operands["x"].shape)
+        yield f"rank{rank}"
+        if "inear" in operator and rank > 3:
+            yield "rank3"
+
+
+def _options(operator: str, variant: Variant) -> Iterator[str]:
+    """Options of an operator without weights: whether they are not the default ones, and those that are not numbers."""
+    default = OPERATORS[operator][0]
+    if (variant.init, variant.call) != (default.init, default.call):
+        yield "options"
+    for source in (variant.init, variant.call):
+        try:
+            keywords = Call.parse(source).keywords if source else ()
+        except ValueError:  # an infix operator
+            continue
+        yield from (name for name, value in keywords if name in DISTINCTIVE)
+        yield from (f"{name}={value}" for name, value in keywords if not _is_number(value))
+    if _is_scalar_argument(variant):
+        yield "scalar"
+
+
+def _is_scalar_argument(variant: Variant) -> bool:
+    """Whether a call takes literal numbers, and no module does."""
+    numbers: list[int | float] = []
+    with_numbers(variant.call, lambda number: numbers.append(number) or number)  # type: ignore[func-returns-value]
+    return not variant.init and bool(numbers)
+
+
+def _is_number(source: str) -> bool:
+    value = _literal(source)
+    return isinstance(value, int | float | tuple) and not isinstance(value, bool)
+
+
+def _literal(source: str) -> Any:
+    """The value of a literal; of any other expression, None."""
+    try:
+        return ast.literal_eval(source)
+    except ValueError:
+        return None
+
+
+def _shapes(operator: str, variant: Variant) -> Iterator[str]:
+    """Shapes that kernels of an operator are known to confuse, and options that depend on shapes."""
+    shape = variant.operands["x"].shape if "x" in variant.operands else ()
+    alike = _formats_look_alike(shape)
+    if "daptive" in operator:
+        rank = int(operator[-2])
+        if set(shape[-rank:]) == {1}:
+            yield "spread"
+        if alike and rank == 3 and len(shape) == 4:
+            yield "flat"
+    if "interpolate" in operator and len(shape) > 3:
+        if set(shape[2:]) == {1}:
+            yield "spread"
+        if alike and len(shape) == 5:
+            yield "flat"
+    if ".mean" in operator and alike and len(shape) == 4:
+        yield "flat"
+    items = shape[0] if variant.batch is None and shape else variant.batch or 0
+    if "nstance" in operator and items > math.prod(shape[2:]):
+        yield "many_items"
+    if operator == "nn.Softmax":
+        dim = dict(Call.parse(variant.init).keywords)["dim"]
+        if int(dim) % len(shape) == 0:
+            yield "over the batch"
+    if "Embedding" in operator and int(Call.parse(variant.init).positional[1]) % 2:
+        yield "odd_width"
+
+
+def _arguments(operator: str, variant: Variant) -> dict[str, Any]:
+    """Values of a layer's arguments by name."""
+    source = variant.init or variant.call
+    if operator in FUSED:
+        source = Call.parse(source).positional[0]
+    call, plain = Call.parse(source), plain_of(operator)
+    names: tuple[str, ...]
+    if plain.startswith("F."):
+        names = ("input", "weight", "bias", *(CONV_TRANSPOSE if "transpose" in plain else CONVOLUTION))
+    else:
+        names = ("in_channels", "out_channels", "kernel_size")
+    texts = dict(zip(names, call.positional, strict=False)) | dict(call.keywords)
+    return {name: _literal(text) for name, text in texts.items()}
+
+
+def _no_bias(variant: Variant, arguments: dict[str, Any]) -> bool:
+    return "bias" not in variant.parameters if variant.parameters else arguments.get("bias") is False
+
+
+def _linear(operator: str, variant: Variant) -> Iterator[str]:
+    arguments = _arguments(operator, variant)
+    if _no_bias(variant, arguments):
+        yield "no_bias"
+    yield from _style(variant)
+    weight = variant.parameters.get("weight")
+    channels = weight or (arguments["in_channels"], arguments["out_channels"])
+    if min(channels) > 64:
+        yield "wide"
+    if max(channels) == 1:
+        yield "single_feature"
+    if all(size % 2 for size in channels):
+        yield "odd_features"
+
+
+def _style(variant: Variant) -> Iterator[str]:
+    """How a layer is called: with its input, bias or options by keyword, and which of them are left out."""
+    call = Call.parse(variant.call)
+    keywords = {name for name, _ in call.keywords}
+    if "input" in keywords:
+        yield "keyword"
+    elif "bias" in keywords:
+        yield "keyword_bias"
+    elif keywords:
+        yield "keyword_options"
+    if ".conv" in call.function:
+        options = CONV_TRANSPOSE if "transpose" in call.function else CONVOLUTION
+        stated = len(call.positional) + len(call.keywords) - 3
+        if stated < len(options):
+            yield "options_left_out"
+        if len(call.positional) < 3 and not keywords:
+            yield "bias_left_out"
+        if any(isinstance(_literal(text), int) for text in call.positional[3:5]):
+            yield "integers"
+
+
+def _convolution(operator: str, variant: Variant) -> Iterator[str]:
+    """Geometry of a convolution."""
+    arguments, plain = _arguments(operator, variant), plain_of(operator)
+    rank, transposed = int(plain[-2]), "ranspose" in plain
+
+    def lengths(value: Any) -> Shape:
+        return (value,) * rank if isinstance(value, int) else tuple(value)
+
+    groups = arguments.get("groups", 1)
+    if weight := variant.parameters.get("weight"):
+        left, right = (weight[0], weight[1] * groups) if transposed else (weight[1] * groups, weight[0])
+        kernel = weight[2:]
+    else:
+        left, right = arguments["in_channels"], arguments["out_channels"]
+        kernel = lengths(arguments["kernel_size"])
+    padding = arguments.get("padding", 0)
+    paddings = (0,) * rank if isinstance(padding, str) else lengths(padding)
+    rows_of_padding = left == groups and not transposed and any(map(le, kernel[:-1], paddings[:-1]))
+    depthwise = left == groups and not transposed and (groups > 1 or rows_of_padding)
+    strided = max(lengths(arguments.get("stride", 1))) > 1
+    held = {
+        "depthwise": depthwise,
+        "groups": groups > 1 and not depthwise,
+        "pointwise": set(kernel) == {1},
+        "stride": strided and not transposed,
+        "output_padding": max(lengths(arguments.get("output_padding", 0))) > 0,
+        "dilation": max(lengths(arguments.get("dilation", 1))) > 1,
+        "unpadded": not strided and max(kernel) > 1 and padding in (0, (0,) * rank),
+        "padding_same": isinstance(padding, str),
+        "rows_of_padding": rows_of_padding,
+        "upsampling": transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8) and kernel[0] == 2,
+        "wide": left >= 16 and right >= 32,
+        "no_bias": _no_bias(variant, arguments),
+        f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
+    }
+    yield from (name for name, holds in held.items() if holds)
+    yield from _style(variant)
+
+
+@cache
+def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Names and features of the variants to which a sample of a claim is compared.
+
+    They are the fixed variants of the claim, of its root operator and of the layer inside that, and the variants of data,
+    batch size and memory format, which the ledger may name for every operator.
+    """
+    root = root_of(claim.tree)
+    layer, default = plain_of(root), OPERATORS[root][0]
+    general = (*batch_variants(default), *data_variants(default), *layout_variants(default))
+    named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root], *general)]
+    named += [(layer, variant) for variant in OPERATORS[layer]]
+    return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
+
+
+def sample_features(backend: BackendClaims, sample: Sample) -> frozenset[str]:
+    """Features of a sample."""
+    run = run_of(backend, sample)
+    return features(root_of(run.claim.tree), sample.variant, run.recipe.steps)
+
+
+def similar_variants(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
+    """Names of the fixed variants that have no feature which the sample lacks; `further` are taken for its features too."""
+    run = run_of(backend, sample)
+    present = sample_features(backend, sample) | further
+    return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}
+
+
+def similar_ids(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
+    """Ids of the fixed runs that a sample is like: of its claim, its root operator alone, and the layer inside that."""
+    claim = run_of(backend, sample).claim
+    root = root_of(claim.tree)
+    claims = {claim.id, *(f"{backend.name}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
+    return {
+        f"{name}/{flow}/{variant}/exact@{sample.engine}"
+        for name in claims
+        for flow in ("ptq", "qat")
+        for variant in similar_variants(backend, sample, further)
+    }
