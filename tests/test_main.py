@@ -1,4 +1,4 @@
-"""The command line lists claims, shows runs, prints reproductions, and says in one line what it cannot do."""
+"""The command line: claims, runs, reproductions, and one line for wrong usage."""
 
 import json
 import platform
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.__main__ import find, main
+from conformance.__main__ import main
+from conformance.commands.runs import find
 
 ROOT = Path(__file__).parent.parent
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
@@ -55,11 +56,24 @@ def test_claims_of_a_third_party_config(capsys: Capture) -> None:
     assert lines[1].startswith("native/")
 
 
-def test_help_does_not_load_torch() -> None:
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["show", "--help"], ["golden", "check", "--help"]])
+def test_help_loads_neither_torch_nor_hypothesis(arguments: list[str]) -> None:
     code = (
-        "import sys; from conformance.__main__ import parser; parser().format_help(); sys.exit('torch' in sys.modules)"
+        "import sys; from conformance.__main__ import main\n"
+        f"try: status = main({arguments})\nexcept SystemExit as error: status = error.code\n"
+        "sys.exit(status or 9 * bool({'torch', 'hypothesis'} & {*sys.modules}))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+
+
+def test_without_a_command_help_is_printed(capsys: Capture) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    for command in ("claims", "show", "repro", "golden", "report", "findings", "merge", "diff", "bench", "schema"):
+        assert f"\n    {command} " in out
+    assert err == ""
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
@@ -71,17 +85,29 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["claim"], "invalid choice: 'claim'"),
-        (["claims", "--backend", "fbgem"], "unknown backend 'fbgem': choose from qnnpack, fbgemm, onednn, executorch"),
+        (["claim"], "unknown command 'claim': did you mean claims? Choose from claims, show, repro, "),
+        (["nonsense"], "unknown command 'nonsense': choose from claims, show, repro, "),
+        (["golden"], "the following arguments are required: ACTION"),
+        (["golden", "upgrade"], "unknown action 'upgrade': did you mean update? Choose from check, update, diff"),
+        (["diff", "a", "b", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
+        (
+            ["claims", "--backend", "fbgem"],
+            "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, fbgemm, onednn, executorch",
+        ),
         (["claims", "--backend-config", "json"], "write it as module:callable"),
         (["claims", "--backend-config", "json:nope"], "AttributeError"),
         (["claims", "--backend-config", "json:dumps"], "TypeError"),
         (["claims", "--backend-config", "time:time"], "returned float; it has to return a BackendConfig"),
         (["claims", "--backend", "qnnpack", "--backend-config", NATIVE], "not allowed with"),
         (["show", "nope/nn.Linear"], "unknown backend 'nope'"),
-        (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope'"),
+        (["show", "qnnpak/nn.Linear"], "unknown backend 'qnnpak': did you mean qnnpack? Choose from qnnpack, fbgemm"),
+        (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope': choose from "),
+        (
+            ["show", LINEAR.replace("@qnnpack", "@qnpack")],
+            "unknown engine 'qnpack': did you mean qnnpack? Choose from ",
+        ),
         (["repro", LINEAR.replace("called_twice", "caled_twice")], f"did you mean {LINEAR}"),
+        (["golden", "check", "--case", LINEAR.replace("called_", "caled_")], f"did you mean {LINEAR} or "),
         (
             ["show", "qnnpack/nn.Linear/static-quint8/*"],
             "runs: qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack",

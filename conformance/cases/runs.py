@@ -11,6 +11,7 @@ from torch.ao.quantization.backend_config import ObservationType
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.profiles import BENCH, CASES
+from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
 from .constraints import constrained
@@ -153,8 +154,10 @@ def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
         return [run for run in all_runs if usual(run)]
     for glob in globs:
         if not any(fnmatch.fnmatchcase(run.id, glob) for run in all_runs):
+            suggestion = did_you_mean(glob, (run.id for run in all_runs))
+            advice = f"{suggestion}? List" if suggestion else "list"
             raise UsageError(
-                f"no run matches {glob!r}: list claims with `python -m conformance claims`, ids end in @engine"
+                f"no run matches {glob!r}: {advice} claims with `python -m conformance claims`, ids end in @engine"
             )
     return [run for run in all_runs if any(fnmatch.fnmatchcase(run.id, glob) for glob in globs)]
 

@@ -1,6 +1,6 @@
 """The table of engines by name."""
 
-from conformance.errors import UsageError
+from conformance.suggestions import unknown
 
 from .protocol import Engine
 
@@ -13,5 +13,5 @@ def engine(name: str) -> Engine:
 
     engines: dict[str, Engine] = {**NATIVE, EXECUTORCH.name: EXECUTORCH}
     if name not in engines:
-        raise UsageError(f"unknown engine {name!r}: choose from {', '.join(engines)}")
+        raise unknown("engine", name, engines)
     return engines[name]
