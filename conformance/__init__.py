@@ -9,5 +9,5 @@ for _link in ("configs", "reports", "golden"):
     if Path(__file__).with_name(_link).is_file():
         raise ImportError(
             f"conformance/{_link} has to be a symbolic link to ../{_link}, but is a file: run "
-            "`git config core.symlinks true && git checkout -- conformance`"
+            "`git config core.symlinks true && git checkout -- conformance/{_link}`"
         )

@@ -103,7 +103,7 @@ def test_nothing_installed_is_importable_at_the_top(installed: Path, tmp_path: P
 def test_an_editable_install_imports_from_the_checkout(project: Path, tmp_path: Path) -> None:
     packages, empty = tmp_path / "packages", tmp_path / "empty"
     empty.mkdir()
-    options = [*OFFLINE, "--no-build-isolation", "--target", packages]
+    options = [*OFFLINE, "--no-build-isolation", "--target", str(packages)]
     succeed(*PIP, "install", *options, "-e", ".", folder=project)
     code = f"import site; site.addsitedir({str(packages)!r})\n{WHERE}"
     output = succeed(sys.executable, "-c", code, folder=empty)
@@ -125,7 +125,7 @@ def test_a_checkout_without_symbolic_links_is_refused_with_the_fix(name: str, tm
     assert done.returncode == 1
     assert done.stderr.rstrip().rpartition("\n")[2] == (
         f"ImportError: conformance/{name} has to be a symbolic link to ../{name}, but is a file: run "
-        "`git config core.symlinks true && git checkout -- conformance`"
+        "`git config core.symlinks true && git checkout -- conformance/{name}`"
     )
 
 

@@ -1,7 +1,5 @@
 """What is timed: every case in every pass, in turns, by processes that may die; and pytest sees all of it."""
 
-import importlib.util
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +18,6 @@ from conformance.cases.runs import benchmarks as timed_runs
 from conformance.errors import UsageError
 from conformance.selection import Selection
 
-pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
 COUNTS = {"kernels": ["quantized.linear"], "quantize": 1, "dequantize": 1, "weight_bytes": 9, "instructions": None}
 
@@ -225,59 +222,7 @@ def test_the_header_says_what_a_comparison_asks() -> None:
     assert "cpu_flags" not in made
 
 
-BENCH = [sys.executable, "-m", "pytest", "conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
-def test_pytest_times_what_is_selected_and_pytest_benchmark_has_it(
-    tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # pytest-benchmark takes itself for one of its workers
-    saved, timings = tmp_path / "saved.json", tmp_path / "timings.jsonl"
-    options = [
-        "--bench",
-        "quick",
-        "--passes",
-        "1",
-        "--backend",
-        "fbgemm",
-        "--engine",
-        "x86",
-        "--case",
-        "*/nn.Linear+nn.ReLU/*",
-    ]
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
-    assert done.ret == 0
-    file = read(timings)
-    (benchmark, *_) = json.loads(saved.read_text())["benchmarks"]
-    (timing, *_) = [one for one in file.timings if f"{one.case}#0" == benchmark["param"]]
-    assert benchmark["stats"]["data"] == pytest.approx(list(timing.new.quantized), rel=1e-6)
-    assert benchmark["extra_info"]["new"]["floating"] == list(timing.new.floating)
-    assert "latency: " in done.stdout.str()
-
-
-def test_nothing_is_timed_unless_it_is_asked_for(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--backend", "fbgemm")
-    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_without_pytest_benchmark_it_says_where_it_is_had(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
-
-
-def test_side_by_side_is_refused(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
-
-
-def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> None:
+def test_a_selection_may_be_one_layer_or_an_operator_without_every_extent() -> None:
     extents = ("small", "medium", "large")
     recurrent = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/dynamic-quint8/*"]).timed(extents)
     assert [(run.variant.name, extent) for run, extent in recurrent if run.variant] == [
@@ -286,14 +231,3 @@ def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> N
     ]
     streamed = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/*/speech_640/*"]).timed(extents)
     assert {extent for _, extent in streamed} == {"large"}
-
-
-@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
-def test_a_selection_of_nothing_that_is_timed_is_refused(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])
