@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,11 @@ def constraints_command(arguments: argparse.Namespace) -> int:
     entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
     rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
     command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
-    for line in document(rows, entries, f"python -m conformance constraints {command_line}"):
+    return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}"))
+
+
+def _print_lines(lines: Iterable[str]) -> int:
+    for line in lines:
         print(line)
     return 0
 
@@ -81,9 +86,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 def findings_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.findings import document
 
-    for line in document(_gathered(arguments)):
-        print(line)
-    return 0
+    return _print_lines(document(_gathered(arguments)))
 
 
 def ci_summary_command(arguments: argparse.Namespace) -> int:
@@ -96,9 +99,7 @@ def ci_summary_command(arguments: argparse.Namespace) -> int:
 def ci_annotations_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.ci import annotations
 
-    for line in annotations(_gathered(arguments)):
-        print(line)
-    return 0
+    return _print_lines(annotations(_gathered(arguments)))
 
 
 def ci_badge_command(arguments: argparse.Namespace) -> int:
@@ -120,8 +121,7 @@ def diff_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.difference import FORMATS, compare
 
     difference = compare(Path(arguments.before), Path(arguments.after))
-    for line in FORMATS[arguments.format](difference):
-        print(line)
+    _print_lines(FORMATS[arguments.format](difference))
     return 1 if difference.worse else 0
 
 
