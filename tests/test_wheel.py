@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -70,6 +71,20 @@ def test_the_wheel_holds_every_module_and_all_data_under_one_name(wheel: Path) -
     assert names == expected
 
 
+def test_the_source_distribution_holds_the_same_files(project: Path, wheel: Path) -> None:
+    """An archive has no symbolic links: the linked folders are in it as folders of the package."""
+    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    succeed(sys.executable, "-c", build, folder=project)
+    (path,) = (project / "dist").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = [member for member in archive.getmembers() if not member.isdir()]
+    assert all(member.isfile() for member in members)
+    names = {member.name.partition("/")[2] for member in members}
+    expected = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name for name in names if name.startswith("conformance/")} == expected
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
 def test_the_installed_command_line_lists_claims(installed: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "conformance", "claims", "--backend", "fbgemm"]
     assert succeed(*command, folder=tmp_path, packages=installed).startswith("fbgemm: 192 patterns, 225 claims\n")
@@ -124,8 +139,8 @@ def test_a_checkout_without_symbolic_links_is_refused_with_the_fix(name: str, tm
     done = run(sys.executable, "-c", "import conformance", folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr.rstrip().rpartition("\n")[2] == (
-        f"ImportError: conformance/{name} has to be a symbolic link to ../{name}, but is a file: run "
-        "`git config core.symlinks true && git checkout -- conformance/{name}`"
+        f"ImportError: conformance/{name} has to be a symbolic link to ../{name}, but is a file: run `git config "
+        "core.symlinks true && git checkout -- conformance/configs conformance/reports conformance/golden`"
     )
 
 
