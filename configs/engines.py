@@ -1,4 +1,4 @@
-"""The engines held to each backend's config. Imports no torch, so that reports can read it."""
+"""The table of backends and the engines held to the config of each. Imports no torch, so that reports can read it."""
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "qnnpack": ("qnnpack",),
@@ -7,3 +7,4 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "onednn": ("onednn",),
     "executorch": ("executorch",),
 }
+"""Engines by backend. The config of a backend is `get_<name>_backend_config` in `configs/<name>.py`."""

@@ -31,9 +31,11 @@ def test_run(verdict: tuple[Row, Verdict]) -> None:
 
 
 def test_config_is_torchs(config_of: Backend) -> None:
-    """A registered config equals the one that torch ships, except for the differences that configs/ documents."""
-    shipped = getattr(torch_configs, f"get_{config_of.name}_backend_config")()
-    differences = drift(config_of.factory(), shipped)
+    """The config of a registered backend equals the one that torch ships, entry by entry."""
+    shipped = getattr(torch_configs, f"get_{config_of.name}_backend_config", None)
+    if shipped is None:
+        pytest.skip(f"torch ships no config of {config_of.name}")
+    differences = drift(config_of.factory(), shipped())
     if differences:
         pytest.fail(
             f"configs/ and torch's own {config_of.name} config differ:\n" + "\n".join(differences), pytrace=False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
 import torch
 from torch import Tensor
@@ -23,20 +24,16 @@ from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.oracle import Answer, Codes, NotCovered
-from conformance.results.profiles import ON_THE_SPOT
+from conformance.results.profiles import CHECK_MODULES, ON_THE_SPOT
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Evidence, Outcome
-from .lowering import lowered
-from .numerics import accuracy, numerics
-from .reference import constraints, reference
-from .stability import stable
 from .stages import guarded, keeps_to_memory_format, others
-from .structure import matched, observed, signature
+from .structure import signature
 
 CHECKS: dict[str, Callable[[Evidence], Outcome]] = {
-    check.__name__: check for check in (matched, observed, reference, constraints, lowered, numerics, accuracy, stable)
+    name: getattr(import_module(f".{module}", __package__), name) for name, module in CHECK_MODULES.items()
 }
 
 
