@@ -19,7 +19,7 @@ from conformance.markdown import plain
 if TYPE_CHECKING:
     from conformance.cases.claims import BackendClaims
     from conformance.cases.runs import Run
-    from conformance.goldens.regenerate import Made
+    from conformance.goldens.regenerate import Recomputed
     from conformance.goldens.store import Store
     from conformance.reports.gathered import Gathered
     from conformance.results.ledger import Entry
@@ -381,7 +381,7 @@ def schema_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
+def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Recomputed]":
     """The store that is asked for, and the goldens of the selected runs of every registered backend: of all of them, those
     that are seldom made too, where none are selected."""
     from pathlib import Path

@@ -15,7 +15,7 @@ from torch import Tensor
 from conformance.execution import batch
 from conformance.goldens.golden import Golden, name_of
 from conformance.goldens.manifest import MANIFEST, file_of
-from conformance.goldens.regenerate import Made, check, recompute
+from conformance.goldens.regenerate import Recomputed, check, recompute
 from conformance.goldens.store import GoldenError, Store
 
 from . import fault
@@ -30,7 +30,7 @@ STORED = fault.SELECTION.store
 
 
 @cache
-def recomputed() -> Made:
+def recomputed() -> Recomputed:
     batch.warm_up()  # multithreaded computation must come before the first fork
     return recompute(map(run, RUNS))
 
@@ -41,7 +41,7 @@ def names() -> dict[str, str]:
     return {run_id: name_of(run(run_id)) for run_id in RUNS}
 
 
-def stored(folder: Path, goldens: Made) -> Store:
+def stored(folder: Path, goldens: Recomputed) -> Store:
     Store(folder / "golden").write(goldens)
     return Store(folder / "golden")
 

@@ -346,7 +346,7 @@ DATA = [
         "the digest of what goes in forgets the data",
         "golden",
         store,
-        "digest_in",
+        "input_digest",
         lambda original: lambda given: "0" * 16,
     ),
 ]

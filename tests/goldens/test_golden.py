@@ -27,7 +27,7 @@ from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.goldens import regenerate
 from conformance.goldens.golden import Expected, Golden, compute, difference, golden_of, name_of
-from conformance.goldens.manifest import MANIFEST, digest_in, entry_of, file_of, tensors_of
+from conformance.goldens.manifest import MANIFEST, entry_of, file_of, input_digest, tensors_of
 from conformance.goldens.regenerate import check, recompute, update
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Done, run_isolated
@@ -49,7 +49,7 @@ def run(name: str) -> Run:
 
 def made(name: str) -> tuple[Golden, str]:
     given = subject(run(name))
-    return golden_of(compute(given)), digest_in(given)
+    return golden_of(compute(given)), input_digest(given)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_engines_and_backends_that_compute_the_same_share_a_golden() -> None:
     assert (
         name_of(run(onednn)) == name_of(run(qnnpack)) != name_of(run(onednn.replace("onednn/", "fbgemm/")[:-6] + "x86"))
     )
-    assert digest_in(subject(run(onednn))) == digest_in(subject(run(qnnpack)))
+    assert input_digest(subject(run(onednn))) == input_digest(subject(run(qnnpack)))
 
 
 def test_the_stored_goldens_are_those_that_the_registered_backends_need_and_small() -> None:
@@ -342,7 +342,7 @@ def test_check_finds_nothing_wrong_with_what_is_right(folder: Path, capsys: pyte
 def test_goldens_of_runs_that_are_made_only_by_name_are_held_too(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     asked: list[str] = []
 
-    def recomputed(found: Iterable[Run]) -> regenerate.Made:
+    def recomputed(found: Iterable[Run]) -> regenerate.Recomputed:
         asked.extend(run.id for run in found)
         return {}
 
