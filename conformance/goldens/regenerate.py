@@ -121,7 +121,7 @@ def _undamaged(store: Store, name: str) -> Golden | None:
 
 
 def _changed(name: str, old: Golden, new: Golden) -> str:
-    differences = [*difference(old, new)] or ["what goes in; what comes out is the same"]
+    differences = [*difference(old, new)] or ["the inputs; the outputs are the same"]
     return f"changed: {name}: {'; '.join(differences)}"
 
 

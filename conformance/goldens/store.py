@@ -88,7 +88,7 @@ class Store:
         entry, stored = self.manifest[name], self.tensors(name)
         if output_digest(stored, entry) != entry["out"]:
             raise GoldenError(
-                f"golden {name} is damaged: {self.folder / file_of(name)} does not hold what {MANIFEST} says: restore both "
+                f"golden {name} is damaged: {self.folder / file_of(name)} does not match {MANIFEST}: restore both "
                 f"from version control, or run `{_command(name)}`"
             )
         return golden_from(name, stored, entry)
@@ -101,7 +101,7 @@ class Store:
             raise GoldenError(f"golden {name} is missing: run `{_command(name)}`")
         if entry["in"] != input_digest(subject):
             raise GoldenError(
-                f"golden {name} is stale: the model, its data or the recipe is no longer what it was computed from: run "
+                f"golden {name} is stale: the model, its data or the recipe has changed since it was computed: run "
                 f"`{_command(name)}`"
             )
         return self.read(name)

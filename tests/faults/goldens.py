@@ -191,12 +191,12 @@ FAULTS = [
     ),
     golden("two entries are exchanged", "golden", manifest(exchanged)),
     golden(
-        "a digest of what goes in is another",
+        "an input digest is wrong",
         "golden",
         manifest(lambda goldens: goldens[names()[LINEAR]].update({"in": "0" * 16})),
     ),
     golden(
-        "a digest of what comes out is another",
+        "an output digest is wrong",
         "golden",
         manifest(lambda goldens: goldens[names()[LINEAR]].update(out="0" * 16)),
     ),

@@ -343,7 +343,7 @@ DATA = [
     ),
     replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *given: None),
     replaced(
-        "the digest of what goes in forgets the data",
+        "the input digest ignores the data",
         "golden",
         store,
         "input_digest",
