@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.ao.quantization.backend_config import ObservationType
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.profiles import BENCH, CASES
@@ -32,7 +33,7 @@ from .sources import (
     variants,
 )
 
-AHEAD_OF_TIME = frozenset({"executorch"})
+AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
 """Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
 the others and the laws where one asks for them (`--case`)."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from .arguments import add_actions, add_case, add_command
 
 if TYPE_CHECKING:
-    from conformance.goldens.regenerate import Made
+    from conformance.goldens.regenerate import Recomputed
     from conformance.goldens.store import Store
 
     from .arguments import Commands
@@ -27,7 +27,7 @@ def add(commands: "Commands") -> None:
     add_case(diff, "only goldens whose name matches this glob")
 
 
-def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Made]":
+def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Recomputed]":
     """Return the store, and the recomputed goldens of the selected runs of every registered backend.
 
     Without `--case` these are all possible runs, including those that an invocation runs only if they are selected by name.
