@@ -1,3 +1,3 @@
-"""Loads the suite's pytest plugin."""
+"""Loads the pytest plugin of the suite."""
 
 pytest_plugins = ["conformance.plugin"]

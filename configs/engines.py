@@ -1,9 +1,45 @@
-"""The engines that run each backend's config. Does not import torch, so that reports can read it."""
+"""The tables of engines and of backends, one row each. Imports no torch, so that reports can read it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What the suite knows of an engine without importing it.
+
+    Attributes:
+        implementation: `module:attribute` of the object that implements `conformance.engines.protocol.Engine`; None for
+            an engine of torch's own, which is a value of `torch.backends.quantized.engine`.
+        reduced_range: whether activations have 7 bits. Without VNNI, the engine's 8-bit kernels add pairs of products in
+            int16, so torch's own qconfigs reduce the range (`torch.ao.quantization.get_default_qconfig`).
+        ahead_of_time: whether a model is lowered to a program before it runs, which takes a fifth of a second. Such an
+            engine runs the core variants of a claim, and all others only if `--case` selects them.
+    """
+
+    implementation: str | None = None
+    reduced_range: bool = False
+    ahead_of_time: bool = False
+
+    @property
+    def native(self) -> bool:
+        """Whether the engine is torch's own, with default qconfigs in torch."""
+        return self.implementation is None
+
+
+ENGINE_TABLE: dict[str, EngineSpec] = {
+    "qnnpack": EngineSpec(),
+    "fbgemm": EngineSpec(reduced_range=True),
+    "onednn": EngineSpec(),
+    # dispatches to kernels of fbgemm or oneDNN, and has no config of its own
+    "x86": EngineSpec(reduced_range=True),
+    "executorch": EngineSpec("conformance.engines.executorch.runtime:EXECUTORCH", ahead_of_time=True),
+}
+"""The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here."""
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "qnnpack": ("qnnpack",),
-    # x86 picks fbgemm's or oneDNN's kernels at run time and has no config of its own here.
     "fbgemm": ("fbgemm", "x86"),
     "onednn": ("onednn",),
     "executorch": ("executorch",),
 }
+"""Engines by registered backend. The config of a backend is `get_<name>_backend_config` in `configs/<name>.py`."""

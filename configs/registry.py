@@ -1,15 +1,12 @@
 """The backends by name, with the config of each and the engines that run it."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch.ao.quantization.backend_config import BackendConfig
 
 from .engines import ENGINES
-from .executorch import get_executorch_backend_config
-from .fbgemm import get_fbgemm_backend_config
-from .onednn import get_onednn_backend_config
-from .qnnpack import get_qnnpack_backend_config
 
 
 @dataclass(frozen=True)
@@ -21,10 +18,12 @@ class Backend:
     engines: tuple[str, ...]
 
 
-FACTORIES: dict[str, Callable[[], BackendConfig]] = {
-    "qnnpack": get_qnnpack_backend_config,
-    "fbgemm": get_fbgemm_backend_config,
-    "onednn": get_onednn_backend_config,
-    "executorch": get_executorch_backend_config,
-}
-BACKENDS = {name: Backend(name, FACTORIES[name], engines) for name, engines in ENGINES.items()}
+def _factory(name: str) -> Callable[[], BackendConfig]:
+    """Return `get_<name>_backend_config` of the module `configs/<name>.py`."""
+    factory: Callable[[], BackendConfig] = getattr(
+        importlib.import_module(f".{name}", __package__), f"get_{name}_backend_config"
+    )
+    return factory
+
+
+BACKENDS = {name: Backend(name, _factory(name), engines) for name, engines in ENGINES.items()}

@@ -1,4 +1,4 @@
-"""Text in markdown that stays text: whatever stands in a row, it makes no markup, link, mention or table cell."""
+"""Escaping of text for markdown: no text from a row can create markup, a link, a mention or a table cell."""
 
 import html
 import re
@@ -7,52 +7,53 @@ from collections.abc import Iterator
 
 ACTIVE = re.compile(
     r"[`*\[\]<>&|~$\\]"  # spans, links, tags, entities, cells, strikethrough, formulas, escapes
-    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis, which cannot begin or end within a word
+    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis, which begins and ends at the border of a word
     r"|(?<!\w)@(?=\w)|#(?=\d)|:(?=//)|(?<=www)\."  # mentions, references, addresses
     r"|^[-+=#]|(?<=^\d)[.)]"  # lists and headings
 )
 
 
 def plain(text: str) -> str:
-    """Text on one line without control characters, which terminals obey, and those that turn the direction of writing."""
+    """Return text on one line, with control and bidirectional characters replaced by their escapes."""
     return "".join(map(_visible, text))
 
 
-def _visible(one: str) -> str:
-    if one in "\n\t ":
+def _visible(character: str) -> str:
+    if character in "\n\t ":
         return " "
-    return f"\\u{ord(one):04x}" if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Cs") else one
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs")
+    return f"\\u{ord(character):04x}" if hidden else character
 
 
 def escaped(text: str) -> str:
-    """Text as a part of a paragraph or a table cell."""
-    return ACTIVE.sub(lambda found: _inert(found[0]), plain(text))
+    """Return text escaped for a paragraph or a table cell."""
+    return ACTIVE.sub(lambda match: _inert(match[0]), plain(text))
 
 
-def _inert(one: str) -> str:
-    """A character escaped: with a backslash where that is enough everywhere, else as an entity."""
-    if one in "<>&":
-        return html.escape(one)
-    return f"&#{ord(one)};" if one in "@#:.`" else f"\\{one}"
+def _inert(character: str) -> str:
+    """Escape a character with a backslash, or as an entity where some renderers ignore the backslash."""
+    if character in "<>&":
+        return html.escape(character)
+    return f"&#{ord(character)};" if character in "@#:.`" else f"\\{character}"
 
 
 def code(text: str) -> str:
-    """Text as a code span, in a paragraph or a table cell."""
+    """Return text as a code span, for a paragraph or a table cell."""
     text = plain(text)
     return f"<code>{escaped(text)}</code>" if not text.strip() or "|" in text or "`" in text else f"`{text}`"
 
 
 def marked(text: str) -> str:
-    """Text in which what stands between backticks is code."""
+    """Return escaped text in which text between backticks is a code span."""
     return "".join((code if number % 2 else escaped)(piece) for number, piece in enumerate(text.split("`")))
 
 
 def fenced(text: str, language: str) -> Iterator[str]:
-    """Lines of a block of code, whose fence is longer than any that stands in it."""
+    """Yield the lines of a code block. Its fence is longer than any fence in the text."""
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     yield fence + language
     for line in text.split("\n"):
-        # no line is a command of the workflow that prints it, which it is after spaces too
+        # GitHub executes printed lines that begin with `::`, also after spaces, as workflow commands
         yield re.sub(r"^(\s*):(?=:)", r"\1\\u003a", plain(line))
     yield fence

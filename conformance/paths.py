@@ -1,4 +1,4 @@
-"""Folders of data that come with the suite."""
+"""Folders of data that are part of the package."""
 
 from pathlib import Path
 
@@ -6,4 +6,4 @@ HERE = Path(__file__).parent
 KNOWN = HERE / "known"
 """The ledger."""
 GOLDEN = (HERE / "golden").resolve()
-"""The stored goldens; in a checkout `conformance/golden` is a link to `golden/`."""
+"""The stored goldens. In a checkout `conformance/golden` is a symbolic link to `golden/`."""

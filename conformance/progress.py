@@ -1,4 +1,4 @@
-"""A bar on stderr for what takes more than a few seconds; nothing where stderr is no terminal."""
+"""A progress bar on stderr, shown only on a terminal and only for loops that take longer than a second."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -8,8 +8,9 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items, and say on a terminal how many are done and how long the rest will take.
+def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+    """Yield the items, and show on a terminal how many are done and how long the rest will take.
 
-    `total` is how many there are where `items` cannot say it."""
-    yield from tqdm(items, desc=what, total=total, disable=None, leave=False, delay=1.0)
+    `total` is the number of items, needed if `items` has no length.
+    """
+    yield from tqdm(items, desc=description, total=total, disable=None, leave=False, delay=1.0)

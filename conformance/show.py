@@ -16,6 +16,7 @@ from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
 from conformance.properties.metamorphic import relations
 from conformance.results.ledger import Entry
+from conformance.results.profiles import LAWS
 from conformance.stopwatch import Stopwatch
 
 SHOWN = 10
@@ -56,7 +57,7 @@ def sections(texts: Mapping[str, str]) -> list[str]:
 
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and return the sections about its evidence and outcomes."""
-    if run.profile == "laws":
+    if run.profile == LAWS.name:
         row = relations.row(Stopwatch(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
         texts = {

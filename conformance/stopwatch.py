@@ -1,4 +1,4 @@
-"""Seconds spent in torch."""
+"""A stopwatch for blocks of code."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Seconds spent in torch, summed over the blocks it times."""
+    """A context manager that adds up the seconds of all blocks that it times."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,7 +1,7 @@
-"""The latency of what conforms, on every engine: `pytest conformance/test_benchmarks.py --bench quick`.
+"""The latency of conforming runs on every engine: `pytest conformance/test_benchmarks.py --bench quick`.
 
-A test is one pass over one case. pytest-benchmark is told the rounds of the lowered model as they were timed, in processes of
-their own beside the float model's; its `extra_info` has those.
+A test is one pass over one case. Worker processes time the lowered and the float model in turns. pytest-benchmark gets the
+rounds of the lowered model by a clock that replays them; `extra_info` has the rounds of both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from conformance.bench.schedule import Bench, Item
 
 
 class Replay:
-    """A clock that goes on by rounds that were timed elsewhere."""
+    """A clock that advances by rounds that were timed elsewhere."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ REPLAY = Replay()
 
 @pytest.mark.benchmark(timer=REPLAY, warmup=False)
 def test_latency(item: Item, bench: Bench, benchmark: Any) -> None:
-    """A case is timed, or it says why not."""
+    """A case is timed, or skipped with the reason."""
     timing = bench.timing(item)
     if isinstance(timing, NotTimed):
         pytest.skip(timing.reason)

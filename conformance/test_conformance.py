@@ -1,6 +1,4 @@
-"""The suite: every run of every claim, held against the ledger, and the ledger against the runs."""
-
-from typing import Any
+"""Runs of every claim judged against the ledger, ledger entries checked against the runs, configs against torch's."""
 
 import pytest
 import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
@@ -11,37 +9,40 @@ from conformance.configs.registry import Backend
 from conformance.results.ledger import Entry, Expectation
 from conformance.results.profiles import profile_names
 from conformance.results.rows import Row, repro_command
+from conformance.selection import Selection
 
 PROFILES = profile_names("case")
-"""Profiles of the runs that this module takes."""
+"""Profiles of the runs that this module is parametrized with."""
 
 
-def hold(row: Row, held: Expectation) -> None:
-    """Pass a run that conforms, and xfail one that deviates exactly as the ledger says."""
+def assert_expected(row: Row, expectation: Expectation) -> None:
+    """Pass a run that conforms, xfail one that deviates exactly as the ledger says, skip one without its engine."""
     if row.verdict == "unavailable":
         pytest.skip(row.detail)
-    if not held.expected:
-        pytest.fail(f"{row.id}: {held.message or row.detail}. Reproduce: {repro_command(row.id)}", pytrace=False)
-    if held.entries:
-        pytest.xfail(f"{held.known}: {held.entries[0].reason}")
+    if not expectation.expected:
+        pytest.fail(f"{row.id}: {expectation.message or row.detail}. Reproduce: {repro_command(row.id)}", pytrace=False)
+    if expectation.entries:
+        pytest.xfail(f"{expectation.known}: {expectation.entries[0].reason}")
 
 
 def test_run(verdict: tuple[Row, Expectation]) -> None:
     """A run conforms, or deviates exactly as the ledger says."""
-    hold(*verdict)
+    assert_expected(*verdict)
 
 
 def test_config_is_torchs(config_of: Backend) -> None:
-    """A registered backend's config is the one that torch ships, entry by entry; every difference is said."""
-    theirs = getattr(torch_configs, f"get_{config_of.name}_backend_config")()
-    differences = drift(config_of.factory(), theirs)
+    """The config of a registered backend equals the one that torch ships, entry by entry."""
+    shipped = getattr(torch_configs, f"get_{config_of.name}_backend_config", None)
+    if shipped is None:
+        pytest.skip(f"torch ships no config of {config_of.name}")
+    differences = drift(config_of.factory(), shipped())
     if differences:
         pytest.fail(
             f"configs/ and torch's own {config_of.name} config differ:\n" + "\n".join(differences), pytrace=False
         )
 
 
-def test_ledger_entry(ledger_entry: Entry, selection: Any) -> None:
-    """Each glob of an entry matches a run, and no other entries say all that it says; or it speaks of another host."""
-    if wrong := selection.useless.get(ledger_entry.id):
-        pytest.fail(f"{ledger_entry.id} ({ledger_entry.source}) {wrong}", pytrace=False)
+def test_ledger_entry(ledger_entry: Entry, selection: Selection) -> None:
+    """Each glob of an entry matches a run, and the entry adds something to the others, unless it is for another host."""
+    if problem := selection.useless.get(ledger_entry.id):
+        pytest.fail(f"{ledger_entry.id} ({ledger_entry.source}) {problem}", pytrace=False)

@@ -1,12 +1,12 @@
-"""Whether constraints are enforced: every field that a dtype config sets, held against the ledger."""
+"""Runs that try whether torch enforces the constraints of dtype configs, judged against the ledger."""
 
 from conformance.results.ledger import Expectation
 from conformance.results.rows import Row
-from conformance.test_conformance import hold
+from conformance.test_conformance import assert_expected
 
 PROFILES = ("constraints",)
 
 
 def test_run(verdict: tuple[Row, Expectation]) -> None:
     """A run conforms, or deviates exactly as the ledger says."""
-    hold(*verdict)
+    assert_expected(*verdict)

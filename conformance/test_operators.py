@@ -1,17 +1,16 @@
-"""A fuzzing campaign for every family of operators on every engine finds no deviation that the ledger does not list."""
-
-from typing import Any
+"""Drawn cases of every operator family on every engine: no deviation is new to the ledger."""
 
 import pytest
 
 from conformance.engines.availability import probe
 from conformance.fuzz.campaign import Campaign, keep, reproduction
 from conformance.fuzz.samples import Family
-from conformance.plugin import DRAWN
+from conformance.plugin.searching import DRAWN
+from conformance.selection import Selection
 
 
-def test_drawn_cases(family: Family, selection: Any, request: pytest.FixtureRequest) -> None:
-    """Every deviation that is found is kept, and the first one printed."""
+def test_drawn_cases(family: Family, selection: Selection, request: pytest.FixtureRequest) -> None:
+    """A search finds no new deviation. It saves those that it finds, and the first one is printed with its script."""
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
     option = request.config.getoption

@@ -1,14 +1,12 @@
-"""Run the whole suite again and again, in other orders and with other numbers of workers, and hold the rows to each other.
+"""Run the whole suite repeatedly, in different orders and with different numbers of workers, and compare the rows.
 
     python tests/run_repeatedly.py [--times N] [--backend NAME …] [--keep FOLDER]
 
-Everything in a row but its seconds has to be the same every time. What is not is printed, and the exit status is 1; so it is
-if an invocation fails. Rows files that FOLDER has from an earlier call, which was interrupted, are taken as they are: it
-has to be of the same revision.
+Everything in a row except its seconds has to be the same every time. Differences are printed, and the exit status is 1, as
+it is if an invocation fails. Rows files that an interrupted call has left in FOLDER are used again: run the same revision.
 """
 
 import argparse
-import itertools
 import subprocess
 import sys
 import tempfile
@@ -23,26 +21,27 @@ from conformance.results.rows import Row, read
 
 ROOT = Path(__file__).parent.parent
 WORKERS = ("2", "1", "3", "0", "4")
-"""Numbers of workers, in turn; 0 is a process without any."""
+"""Numbers of workers, in turn; 0 is a single process."""
 SHOWN = 20
+"""Most differences printed."""
 
 
 def command(backend: str, number: int, results: Path) -> list[str]:
-    """The command of one invocation, in an order of its own."""
+    """Return the command of an invocation. Each number has its own order."""
     workers = WORKERS[number % len(WORKERS)]
     shuffled = ["--random-order", f"--random-order-seed={number}", "--random-order-bucket=global"]
     options = ["-q", "-p", "no:cacheprovider", "-n", workers, "--backend", backend, "--results", str(results)]
     return [sys.executable, "-m", "pytest", "conformance", *shuffled, *options]
 
 
-def told(row: Row) -> Mapping[str, Any]:
-    """What has to be the same every time."""
+def constant_fields(row: Row) -> Mapping[str, Any]:
+    """Return the fields that have to be the same every time."""
     return {name: value for name, value in asdict(row).items() if name != "seconds"}
 
 
 def differences(first: Iterable[Row], again: Iterable[Row]) -> Iterator[str]:
-    """Yield what is not the same in two sets of rows."""
-    before, after = ({row.id: told(row) for row in rows} for rows in (first, again))
+    """Yield a line for each difference between two sets of rows."""
+    before, after = ({row.id: constant_fields(row) for row in rows} for rows in (first, again))
     for name in sorted({*before, *after}):
         if name not in before or name not in after:
             yield f"{name}: has a row in one invocation and none in another"
@@ -53,7 +52,7 @@ def differences(first: Iterable[Row], again: Iterable[Row]) -> Iterator[str]:
 
 
 def invoke(backend: str, number: int, results: Path) -> str:
-    """Run one backend once. Returns what is wrong with the invocation, or nothing; says on stderr how it ended."""
+    """Run one backend once and print on stderr how the invocation ended. Return its problem, or an empty string."""
     done = subprocess.run(command(backend, number, results), cwd=ROOT, capture_output=True, text=True, check=False)
     last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
     name = f"{backend}, order {number}, {WORKERS[number % len(WORKERS)]} workers"
@@ -64,14 +63,14 @@ def invoke(backend: str, number: int, results: Path) -> str:
 
 
 def repeated(backend: str, times: int, folder: Path) -> Iterator[str]:
-    """Run one backend `times` times, save where `folder` has the rows, and yield what is wrong."""
+    """Run one backend `times` times, except where `folder` has the rows, and yield problems and differences."""
     first: Sequence[Row] = ()
     for number in range(times):
         results = folder / f"{backend}-{number}.jsonl"
-        if not results.exists() and (wrong := invoke(backend, number, results)):
-            yield wrong
+        if not results.exists() and (problem := invoke(backend, number, results)):
+            yield problem
             if results.exists():
-                results = results.rename(results.with_suffix(".failed"))  # to be run again another time
+                results = results.rename(results.with_suffix(".failed"))  # the next call runs it again
         if results.exists():
             rows = read(results).rows
             yield from differences(first or rows, rows)
@@ -80,20 +79,21 @@ def repeated(backend: str, times: int, folder: Path) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--times", type=int, default=10, metavar="N", help="how often (default 10)")
-    parser.add_argument("--backend", action="append", default=[], metavar="NAME", help="this backend; repeatable")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the rows files here, and go on")
+    parser.add_argument("--times", type=int, default=10, metavar="N", help="number of invocations (default 10)")
+    parser.add_argument("--backend", action="append", default=[], metavar="NAME", help="run this backend; repeatable")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the rows files in this folder and continue from them"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         backends = options.backend or ["qnnpack", "fbgemm", "onednn"]
-        found = itertools.chain.from_iterable(repeated(backend, options.times, folder) for backend in backends)
-        wrong = list(found)
-    print("\n".join(wrong[:SHOWN]) or f"{options.times} times the same rows")
-    if len(wrong) > SHOWN:
-        print(f"… and {len(wrong) - SHOWN} more")
-    return 1 if wrong else 0
+        problems = [problem for backend in backends for problem in repeated(backend, options.times, folder)]
+    print("\n".join(problems[:SHOWN]) or f"{options.times} times the same rows")
+    if len(problems) > SHOWN:
+        print(f"… and {len(problems) - SHOWN} more")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line lists claims, shows runs, prints reproductions, and says in one line what it cannot do."""
+"""The command line: claims, runs, reproductions, and one line for wrong usage."""
 
 import json
 import platform
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.__main__ import find, main
+from conformance.__main__ import main
+from conformance.commands.runs import find
 
 ROOT = Path(__file__).parent.parent
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
@@ -26,26 +27,26 @@ def test_claims_lists_every_backend_with_its_counts(capsys: Capture) -> None:
         start = lines.index(f"{name}: {patterns} patterns, {claims} claims") + 1
         ids = lines[start : start + claims]
         assert len(set(ids)) == claims
-        assert all(one.startswith(f"{name}/") for one in ids)
+        assert all(claim.startswith(f"{name}/") for claim in ids)
     assert len(lines) == sum(claims + 1 for _, claims in COUNTS.values())
 
 
-def test_claims_lists_the_backends_asked_for_once(capsys: Capture) -> None:
+def test_claims_lists_each_selected_backend_once(capsys: Capture) -> None:
     assert main(["claims", "--backend", "onednn", "--backend", "qnnpack", "--backend", "onednn"]) == 0
     heads = [line for line in capsys.readouterr().out.splitlines() if "patterns" in line]
     assert heads == ["onednn: 221 patterns, 244 claims", "qnnpack: 190 patterns, 404 claims"]
 
 
-def test_claims_as_json_say_patterns_engines_coverage_and_runs(capsys: Capture) -> None:
+def test_claims_as_json_have_patterns_engines_coverage_and_runs(capsys: Capture) -> None:
     assert main(["claims", "--json"]) == 0
     backends = json.loads(capsys.readouterr().out)
-    assert {one["name"]: (one["patterns"], one["claims"]) for one in backends} == COUNTS
-    assert [one["engines"] for one in backends] == [["qnnpack"], ["fbgemm", "x86"], ["onednn"], ["executorch"]]
-    for one in backends:
-        assert len(one["list"]) == one["claims"]
-        assert all(claim["covered"] and claim["runs"] >= len(one["engines"]) for claim in one["list"])
-        first = one["list"][0]
-        assert first["id"] == f"{one['name']}/{first['pattern']}/{first['dtype_config']}"
+    assert {backend["name"]: (backend["patterns"], backend["claims"]) for backend in backends} == COUNTS
+    assert [backend["engines"] for backend in backends] == [["qnnpack"], ["fbgemm", "x86"], ["onednn"], ["executorch"]]
+    for backend in backends:
+        assert len(backend["list"]) == backend["claims"]
+        assert all(claim["covered"] and claim["runs"] >= len(backend["engines"]) for claim in backend["list"])
+        first = backend["list"][0]
+        assert first["id"] == f"{backend['name']}/{first['pattern']}/{first['dtype_config']}"
 
 
 def test_claims_of_a_third_party_config(capsys: Capture) -> None:
@@ -55,33 +56,58 @@ def test_claims_of_a_third_party_config(capsys: Capture) -> None:
     assert lines[1].startswith("native/")
 
 
-def test_help_does_not_load_torch() -> None:
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["show", "--help"], ["golden", "check", "--help"]])
+def test_help_loads_neither_torch_nor_hypothesis(arguments: list[str]) -> None:
     code = (
-        "import sys; from conformance.__main__ import parser; parser().format_help(); sys.exit('torch' in sys.modules)"
+        "import sys; from conformance.__main__ import main\n"
+        f"try: status = main({arguments})\nexcept SystemExit as error: status = error.code\n"
+        "sys.exit(status or 9 * bool({'torch', 'hypothesis'} & {*sys.modules}))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_without_a_command_help_is_printed(capsys: Capture) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    for command in ("claims", "show", "repro", "golden", "report", "findings", "merge", "diff", "bench", "schema"):
+        assert f"\n    {command} " in out
+    assert err == ""
+
+
+def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
     command = f"{sys.executable} -m conformance claims | head -1"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("qnnpack: 190 patterns, 404 claims\n", "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["claim"], "invalid choice: 'claim'"),
-        (["claims", "--backend", "fbgem"], "unknown backend 'fbgem': choose from qnnpack, fbgemm, onednn, executorch"),
+        (["claim"], "unknown command 'claim': did you mean claims? Choose from claims, show, repro, "),
+        (["nonsense"], "unknown command 'nonsense': choose from claims, show, repro, "),
+        (["golden"], "the following arguments are required: ACTION"),
+        (["golden", "upgrade"], "unknown action 'upgrade': did you mean update? Choose from check, update, diff"),
+        (["diff", "a", "b", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
+        (
+            ["claims", "--backend", "fbgem"],
+            "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, fbgemm, onednn, executorch",
+        ),
         (["claims", "--backend-config", "json"], "write it as module:callable"),
         (["claims", "--backend-config", "json:nope"], "AttributeError"),
         (["claims", "--backend-config", "json:dumps"], "TypeError"),
         (["claims", "--backend-config", "time:time"], "returned float; it has to return a BackendConfig"),
         (["claims", "--backend", "qnnpack", "--backend-config", NATIVE], "not allowed with"),
         (["show", "nope/nn.Linear"], "unknown backend 'nope'"),
-        (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope'"),
+        (["show", "qnnpak/nn.Linear"], "unknown backend 'qnnpak': did you mean qnnpack? Choose from qnnpack, fbgemm"),
+        (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope': choose from "),
+        (
+            ["show", LINEAR.replace("@qnnpack", "@qnpack")],
+            "unknown engine 'qnpack': did you mean qnnpack? Choose from ",
+        ),
         (["repro", LINEAR.replace("called_twice", "caled_twice")], f"did you mean {LINEAR}"),
+        (["golden", "check", "--case", LINEAR.replace("called_", "caled_")], f"did you mean {LINEAR} or "),
         (
             ["show", "qnnpack/nn.Linear/static-quint8/*"],
             "runs: qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack",
@@ -90,13 +116,13 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         (["repro", "--isa", "avx2", LINEAR], "torch is loaded already; set ONEDNN_MAX_CPU_ISA=AVX2"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], says: str, capsys: Capture) -> None:
+def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], message: str, capsys: Capture) -> None:
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("conformance: error: ")
     assert err.count("\n") == 1
-    assert says in err
+    assert message in err
 
 
 def test_a_usage_error_has_no_traceback() -> None:
@@ -113,12 +139,12 @@ def test_a_run_is_found_by_its_id_by_a_glob_and_on_another_engine() -> None:
     assert find(LINEAR.replace("@qnnpack", "@onednn")).engine == "onednn"
 
 
-def test_an_id_that_reads_as_a_glob_is_an_id() -> None:
+def test_an_id_with_an_asterisk_is_an_id_before_it_is_a_glob() -> None:
     wildcard = "onednn/torch.add(*,nn.Conv2d)/static-quint8/ptq/default/exact@onednn"
     assert find(wildcard).id == wildcard
 
 
-def test_show_prints_all_there_is_about_a_run(capsys: Capture) -> None:
+def test_show_prints_source_graphs_kernels_numbers_and_checks(capsys: Capture) -> None:
     assert main(["show", LINEAR]) == 0
     out = capsys.readouterr().out
     titles = [line[3:] for line in out.splitlines() if line.startswith("== ")]
@@ -136,8 +162,8 @@ def test_show_prints_all_there_is_about_a_run(capsys: Capture) -> None:
     assert "accuracy    pass" in out
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide by zero without a signal")
-def test_show_survives_a_crash_and_shows_what_precedes_it(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors raise no signal for a division by zero")
+def test_show_survives_a_crash_and_prints_the_models_before_it(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["show", CRASH]) == 0
     out = capfd.readouterr().out
     assert "== lowered model" in out
@@ -146,7 +172,7 @@ def test_show_survives_a_crash_and_shows_what_precedes_it(capfd: pytest.CaptureF
 
 
 @pytest.mark.parametrize("command", ["show", "repro"])
-def test_an_engine_that_is_not_here_is_said_and_status_1(command: str, capsys: Capture) -> None:
+def test_an_unavailable_engine_is_reported_with_status_1(command: str, capsys: Capture) -> None:
     assert main([command, "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@executorch"]) == 1
     out, err = capsys.readouterr()
     assert "engine executorch is unavailable here: " in out + err

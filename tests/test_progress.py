@@ -1,4 +1,4 @@
-"""A bar where somebody looks, and nothing elsewhere."""
+"""The progress bar is shown on a terminal only."""
 
 import io
 
@@ -13,12 +13,12 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_items_come_as_they_are_and_a_terminal_alone_sees_how_many(
+def test_items_are_unchanged_and_counted_on_a_terminal_only(
     stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = iter(range(0, 1000, 10))
-    monkeypatch.setattr("tqdm.std.time", lambda: next(now))
-    monkeypatch.setattr("sys.stderr", shown := stream())
+    times = iter(range(0, 1000, 10))
+    monkeypatch.setattr("tqdm.std.time", lambda: next(times))
+    monkeypatch.setattr("sys.stderr", stderr := stream())
     assert [*progress(iter("abc"), "letters", 3)] == ["a", "b", "c"]
-    assert ("letters" in shown.getvalue()) == (stream is Terminal)
-    assert ("2/3" in shown.getvalue()) == (stream is Terminal)
+    assert ("letters" in stderr.getvalue()) == (stream is Terminal)
+    assert ("2/3" in stderr.getvalue()) == (stream is Terminal)

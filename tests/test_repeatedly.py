@@ -1,4 +1,4 @@
-"""Repetition notices whatever is not the same every time."""
+"""run_repeatedly.py reports every difference between rows, failed invocations and missing rows."""
 
 import sys
 from collections.abc import Callable
@@ -18,12 +18,12 @@ ROW = Row(
 )
 
 
-def test_rows_that_differ_in_seconds_only_are_the_same() -> None:
+def test_rows_that_differ_only_in_seconds_are_equal() -> None:
     assert [*differences([ROW], [replace(ROW, seconds=1.0)])] == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "difference"),
     [
         ({"verdict": "deviates"}, "verdict: 'conforms', then 'deviates'"),
         ({"checks": {"matched": "fail"}}, f"checks: {ROW.checks}, then {{'matched': 'fail'}}"),
@@ -32,22 +32,22 @@ def test_rows_that_differ_in_seconds_only_are_the_same() -> None:
         ({"kernels": ("aten.add",)}, "kernels: (), then ('aten.add',)"),
     ],
 )
-def test_whatever_else_differs_is_said(change: dict[str, object], said: str) -> None:
-    assert [*differences([ROW], [replace(ROW, **change)])] == [f"{ROW.id}: {said}"]  # type: ignore[arg-type]
+def test_every_other_difference_is_reported(change: dict[str, object], difference: str) -> None:
+    assert [*differences([ROW], [replace(ROW, **change)])] == [f"{ROW.id}: {difference}"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("first", "again"), [([ROW], []), ([], [ROW])])
-def test_a_row_that_is_missing_is_said(first: list[Row], again: list[Row]) -> None:
+def test_a_missing_row_is_reported(first: list[Row], again: list[Row]) -> None:
     assert [*differences(first, again)] == [f"{ROW.id}: has a row in one invocation and none in another"]
 
 
-def test_every_invocation_has_an_order_and_workers_of_its_own() -> None:
+def test_every_invocation_has_its_own_order_and_workers() -> None:
     commands = [command("fbgemm", number, Path("rows.jsonl")) for number in range(10)]
-    assert len({tuple(one) for one in commands}) == 10
-    assert {one[one.index("-n") + 1] for one in commands} == set(WORKERS)
+    assert len({tuple(arguments) for arguments in commands}) == 10
+    assert {arguments[arguments.index("-n") + 1] for arguments in commands} == set(WORKERS)
 
 
-def test_an_invocation_that_fails_or_leaves_no_rows_is_said(
+def test_an_invocation_without_rows_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_repeatedly, "command", lambda *_: ["false"])
@@ -56,18 +56,18 @@ def test_an_invocation_that_fails_or_leaves_no_rows_is_said(
 
 
 def invocation(status: int, row: Row) -> Callable[[str, int, Path], list[str]]:
-    """In the place of `command`: what leaves one row and exits with a status."""
+    """A replacement of `command` whose process exits with a status, after one row is written."""
 
-    def made(backend: str, number: int, results: Path) -> list[str]:
+    def command(backend: str, number: int, results: Path) -> list[str]:
         writer = Writer(results, {})
         writer.add(row)
         writer.finish({})
         return [sys.executable, "-c", f"raise SystemExit({status})"]
 
-    return made
+    return command
 
 
-def test_what_was_interrupted_goes_on_with_the_rows_that_there_are(
+def test_an_interrupted_call_is_continued_with_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--backend", "fbgemm", "--keep", str(tmp_path), "--times"]

@@ -1,4 +1,4 @@
-"""The contract between packages: imports run one way."""
+"""The structure of the code: imports between packages run one way, modules and functions are short."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "markdown", "progress", "stopwatch", "paths", "configs"),
+    ("errors", "markdown", "progress", "stopwatch", "paths", "suggestions", "configs"),
     ("host", "results", "oracle"),
     ("cases",),
     ("models",),
@@ -25,14 +25,28 @@ LAYERS = (
     ("bench",),
     ("selection", "show", "terminal"),
     ("plugin",),
-    ("test_conformance",),
-    ("test_constraints", "test_laws", "test_operators", "test_benchmarks"),
+    ("test_conformance", "test_constraints", "test_laws", "test_operators", "test_benchmarks"),
+    ("commands",),
     ("__main__",),
 )
-"""A package imports itself and those of earlier layers."""
+"""A package imports itself and packages of earlier layers, and a leaf (the first layer) may import `errors`."""
 
-REPORTS_READ = {"reports", "errors", "markdown", "progress", "paths", "results", "configs.engines", "bench.results"}
-"""What `reports` imports; of the rest only the command line imports `reports`."""
+REPORTS_IMPORT = {
+    *("reports", "errors", "markdown", "progress", "paths", "suggestions", "results"),
+    *("configs.engines", "bench.results"),
+}
+"""Modules that `reports` imports. Only the command line imports `reports`."""
+
+CALLED = {"__main__", "plugin", "selection", "show", "terminal"}
+"""Modules directly in `conformance` that people call, besides the tests of the suite."""
+
+LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "suggestions"}
+
+TABLES: dict[str, str] = {}
+"""Modules that may be longer than MOST_LINES, because they are tables."""
+
+MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 60
 
 FX_API = (
     "prepare_fx",
@@ -44,20 +58,22 @@ FX_API = (
 )
 
 FILES = sorted(path for name in ("conformance", "configs", "reports") for path in (ROOT / name).rglob("*.py"))
+SIZED = (*FILES, *sorted((ROOT / "tests").rglob("*.py")))
 
 
 def module_name(path: Path) -> str:
-    """Name of a file as installed, below `conformance`."""
+    """The name of a file's module as installed, without `conformance.`."""
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     return name.removeprefix("conformance.") if name.startswith("conformance") else name
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Names of the suite's modules that a file imports, at its top or inside a function."""
+def imported(path: Path, source: str | None = None) -> Iterator[str]:
+    """Yield names that a file imports from the suite, at its top or inside a function, without `conformance.`."""
+    source = path.read_text(encoding="utf-8") if source is None else source
     package = [*("conformance." + module_name(path)).split(".")]
     if path.name != "__init__.py":
         package.pop()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -74,22 +90,50 @@ def layer(name: str) -> int:
     return next(number for number, names in enumerate(LAYERS) if name.split(".")[0] in names)
 
 
-def within(name: str, allowed: set[str]) -> bool:
-    return any(name == one or name.startswith(f"{one}.") for one in allowed)
+def may_import(importer: str, name: str) -> bool:
+    """Whether the contract allows a module to import another one."""
+    package, other = importer.split(".")[0], name.split(".")[0]
+    if package == "reports":
+        return any(name == allowed or name.startswith(f"{allowed}.") for allowed in REPORTS_IMPORT)
+    if other == "reports":
+        return package in ("commands", "__main__")
+    if package == "conformance" or name == "__version__":
+        return True
+    siblings = other == "errors" or (package.startswith("test_") and other == "test_conformance")
+    return other == package or layer(other) < layer(package) or siblings
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_imports_its_own_package_and_earlier_ones(path: Path) -> None:
-    mine = module_name(path)
-    package = mine.split(".")[0]
-    for name in imported(path):
-        if package == "reports":
-            assert within(name, REPORTS_READ), f"{mine} imports {name}"
-        elif name.split(".")[0] == "reports":
-            assert package in ("__main__", "reports"), f"{mine} imports {name}"
-        elif package != "conformance" and name != "__version__":
-            other = name.split(".")[0]
-            assert other == package or layer(other) < layer(package), f"{mine} imports {name}"
+    importer = module_name(path)
+    assert [name for name in imported(path) if not may_import(importer, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "name", "allowed"),
+    [
+        ("checks.judge", "checks.stages.prepare", True),
+        ("checks.judge", "goldens.store.Store", True),
+        ("goldens.store", "checks.judge.Judge", False),
+        ("models.build", "models.fx", True),
+        ("suggestions", "errors.UsageError", True),
+        ("suggestions", "markdown.plain", False),
+        ("reports.html", "results.rows.Row", True),
+        ("reports.html", "checks.judge.Judge", False),
+        ("reports.html", "bench.schedule.Bench", False),
+        ("plugin.running", "reports.html.write", False),
+        ("commands.reports", "reports.html.write", True),
+        ("test_laws", "test_conformance.assert_expected", True),
+    ],
+)
+def test_the_contract_tells_imports_that_run_back(importer: str, name: str, allowed: bool) -> None:
+    assert may_import(importer, name) is allowed
+
+
+def test_imports_inside_functions_are_seen() -> None:
+    path = ROOT / "conformance" / "models" / "unwritten.py"
+    source = "def f():\n    from conformance.checks.judge import Judge\n    from . import fx\n"
+    assert [*imported(path, source)] == ["checks.judge.Judge", "models.fx"]
 
 
 def test_every_package_has_a_layer() -> None:
@@ -97,8 +141,27 @@ def test_every_package_has_a_layer() -> None:
     assert packages == {name for names in LAYERS for name in names}
 
 
-def test_nothing_is_imported_by_another_name() -> None:
-    """`configs` and `reports` are `conformance.configs` and `conformance.reports`, or each of them is there twice."""
+def test_only_leaves_and_modules_that_people_call_are_outside_of_packages() -> None:
+    modules = {path.stem for path in (ROOT / "conformance").glob("*.py") if not path.stem.startswith("test_")}
+    assert modules <= CALLED | LEAVES | {"__init__"}
+
+
+@pytest.mark.parametrize("path", SIZED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_short_unless_it_is_a_table(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert (lines > MOST_LINES) == (str(path.relative_to(ROOT)) in TABLES), f"{lines} lines"
+
+
+@pytest.mark.parametrize("path", SIZED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines"
+
+
+def test_the_suite_has_one_import_name() -> None:
+    """`configs` and `reports` are imported as `conformance.configs` and `conformance.reports`, or they load twice."""
     for path in (*FILES, *sorted((ROOT / "tests").rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
@@ -108,7 +171,14 @@ def test_nothing_is_imported_by_another_name() -> None:
 
 def test_reports_load_neither_torch_nor_hypothesis() -> None:
     modules = [f"conformance.{module_name(path)}" for path in FILES if module_name(path).startswith("reports.")]
-    optional = ("exchange", "history", "regression", "speedup", "latency_html", "cli")  # read what `tox -e bench` has
+    optional = (
+        "exchange",
+        "history",
+        "regression",
+        "speedup",
+        "latency_html",
+        "cli",
+    )  # import packages of `tox -e bench`
     needed = [name for name in modules if name.rpartition(".")[2] not in optional]
     code = f"import sys, {', '.join(needed)}; print(*{{'torch', 'hypothesis'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

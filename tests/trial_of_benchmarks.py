@@ -1,12 +1,12 @@
-"""Try whether benchmarks cry wolf, and whether they notice: what the README says of both is what this prints.
+"""Measure how often benchmarks report a change of identical code, and whether they report real ones.
 
-    python tests/trial_of_benchmarks.py same [--times N]     compare identical code with itself
+    python tests/trial_of_benchmarks.py same [--times N]     identical code against itself
     python tests/trial_of_benchmarks.py avx2                 oneDNN limited to AVX2 against oneDNN as it is
     python tests/trial_of_benchmarks.py delay                one kernel's call takes a tenth longer
 
-Each times a selection of cases with two interpreters in turns (`--against`), of which one is this one in disguise. `same`
-exits with 1 if more verdicts are wrong than the stated rate allows, the others if less than nine tenths of what is affected
-is found, or anything is that is not.
+Each trial times a selection of cases with two interpreters in turns (`--against`). One of them is a script that runs this
+interpreter with a change. The exit status of `same` is 1 if more verdicts are wrong than the stated rate allows; that of the
+others is 1 if fewer than nine tenths of the affected cases are reported, or too many others are.
 """
 
 import argparse
@@ -24,15 +24,15 @@ from conformance.bench.results import TimingsFile, read
 from conformance.reports.regression import Regression, compare, counted
 
 ROOT = Path(__file__).parent.parent
-SHARE_FOUND = 0.9
+SHARE_REPORTED = 0.9
 DELAYED = "linear"
 DELAY = """
 import time
 import timeit
 
-import conformance.latency as latency
+from conformance.bench import timer
 
-calls = latency.Timed.calls
+calls = timer.Timed.calls
 
 def delayed(self):
     lowered, floating = calls(self)
@@ -50,18 +50,18 @@ def delayed(self):
 
     return slower, floating
 
-latency.Timed.calls = delayed
+timer.Timed.calls = delayed
 """
-"""What makes the wrapper of one kernel's call a tenth slower: it waits for a tenth of the time that the call takes."""
+"""Code that makes programs with one kernel a tenth slower: each call waits for a tenth of its own time."""
 
 
 def disguised(folder: Path, variables: dict[str, str], code: str = "") -> Path:
-    """An interpreter that is this one with other variables in its environment, and code that runs when it times models."""
-    main = folder / "measuring.py"
+    """Write a script that runs this interpreter with other environment variables, and with `code` before it times models."""
+    main = folder / "timing_worker.py"
     main.write_text(f"{code}\nimport sys\nfrom conformance.bench.worker import main\nmain()\n")
     python = folder / "python"
     exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
-    # -m conformance.bench.worker becomes this file; what else is asked goes on as it is
+    # run this file in place of -m conformance.bench.worker; pass every other command on
     python.write_text(
         f'#!/bin/sh\n{exports}[ "$4" = conformance.bench.worker ] || exec "{sys.executable}" "$@"\n'
         f'shift 4\nexec "{sys.executable}" -W ignore "{main}" "$@"\n'
@@ -71,7 +71,7 @@ def disguised(folder: Path, variables: dict[str, str], code: str = "") -> Path:
 
 
 def timed(base: Path, selection: Sequence[str], folder: Path, passes: int) -> TimingsFile:
-    """Time a selection with this interpreter and, as the base, with another one."""
+    """Time a selection with this interpreter and with `base`."""
     out = folder / "timings.jsonl"
     out.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
@@ -82,46 +82,49 @@ def timed(base: Path, selection: Sequence[str], folder: Path, passes: int) -> Ti
 
 
 def running(file: TimingsFile, name: str) -> set[str]:
-    """The cases that run a kernel with this in its name."""
-    return {case for case, taken in file.cases.items() if any(name in one for one in taken[0].counts.kernels)}
+    """Return the cases that run a kernel whose name contains `name`."""
+    return {case for case, passes in file.cases.items() if any(name in kernel for kernel in passes[0].counts.kernels)}
 
 
-def told(regression: Regression) -> str:
+def verdicts(regression: Regression) -> str:
+    """Return the number of cases of each verdict."""
     return ", ".join(f"{count} {verdict}" for verdict, count in counted(regression).items())
 
 
 def same(times: int, folder: Path, selection: Sequence[str], passes: int) -> bool:
-    """Whether no more comparisons of identical code have a verdict than the rate allows."""
+    """Return whether no more comparisons of identical code have a verdict than the rate allows."""
     wrong = 0
     for number in range(times):
-        made = compare(timed(disguised(folder, {}), selection, folder, passes))
-        wrong += any(one.verdict in ("slower", "faster") for one in made.cases)
-        print(f"{number + 1}/{times}: {told(made)}", flush=True)
-    print(f"{wrong} of {times} comparisons of identical code have a verdict; the rate is {made.rate:.0%}")
-    return wrong <= max(1, round(times * made.rate))
+        regression = compare(timed(disguised(folder, {}), selection, folder, passes))
+        wrong += any(case.verdict in ("slower", "faster") for case in regression.cases)
+        print(f"{number + 1}/{times}: {verdicts(regression)}", flush=True)
+    print(f"{wrong} of {times} comparisons of identical code have a verdict; the rate is {regression.rate:.0%}")
+    return wrong <= max(1, round(times * regression.rate))
 
 
-def found(made: Regression, affected: set[str], way: str) -> bool:
-    """Whether most of what is affected is found, and nothing else."""
-    verdicts = {one.case: one.verdict for one in made.cases}
-    seen = {case for case in affected if verdicts[case] == way}
-    wrong = {case for case, verdict in verdicts.items() if case not in affected and verdict in ("slower", "faster")}
-    print(told(made))
-    print(f"{len(seen)} of {len(affected)} affected cases are {way}; {len(wrong)} others have a verdict")
-    return len(seen) >= SHARE_FOUND * len(affected) and len(wrong) <= made.rate * max(1, len(seen) + len(wrong))
+def reported(regression: Regression, affected: set[str], expected: str) -> bool:
+    """Return whether most of the affected cases have the expected verdict, and no more others than the rate allows."""
+    verdict_of = {case.case: case.verdict for case in regression.cases}
+    right = {case for case in affected if verdict_of[case] == expected}
+    wrong = {case for case, verdict in verdict_of.items() if case not in affected and verdict in ("slower", "faster")}
+    print(verdicts(regression))
+    print(f"{len(right)} of {len(affected)} affected cases are {expected}; {len(wrong)} others have a verdict")
+    return len(right) >= SHARE_REPORTED * len(affected) and len(wrong) <= regression.rate * max(
+        1, len(right) + len(wrong)
+    )
 
 
 def avx2(folder: Path, selection: Sequence[str], passes: int) -> bool:
-    """Whether it is found that oneDNN as it is is faster than limited to AVX2, where its kernels multiply 8-bit integers."""
+    """Return whether oneDNN is reported as faster than oneDNN limited to AVX2, for kernels that multiply 8-bit integers."""
     file = timed(disguised(folder, {"ONEDNN_MAX_CPU_ISA": "AVX2"}), selection, folder, passes)
-    return found(compare(file), running(file, "linear") | running(file, "conv"), "faster")
+    return reported(compare(file), running(file, "linear") | running(file, "conv"), "faster")
 
 
 def delay(folder: Path, selection: Sequence[str], passes: int) -> bool:
-    """Whether it is found that this interpreter is faster than one in which one kernel's call takes a tenth longer."""
+    """Return whether this interpreter is reported as faster than one that calls one kernel a tenth slower."""
     code = DELAY.format(name=DELAYED)
     file = timed(disguised(folder, {}, code), selection, folder, passes)
-    return found(compare(file), running(file, DELAYED), "faster")
+    return reported(compare(file), running(file, DELAYED), "faster")
 
 
 SELECTIONS = {
@@ -134,7 +137,7 @@ SELECTIONS = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("trial", choices=SELECTIONS)
-    parser.add_argument("--times", type=int, default=10, help="how often identical code is compared (default 10)")
+    parser.add_argument("--times", type=int, default=10, help="number of comparisons of identical code (default 10)")
     parser.add_argument("--passes", type=int, default=5, metavar="N", help="passes of each comparison (default 5)")
     parser.add_argument("selection", nargs="*", help="pytest's options for the cases, after --")
     arguments = parser.parse_args()

@@ -1,1 +1,1 @@
-"""Latency of lowered models beside float models."""
+"""Benchmarks: the latency of lowered models beside their float models."""

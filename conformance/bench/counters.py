@@ -1,6 +1,6 @@
-"""How many instructions a call executes, where the kernel lets a process count its own (Linux, perf_event_open(2)).
+"""The number of instructions that a call executes, from a hardware counter (Linux, perf_event_open(2)).
 
-The figure has next to no noise, which no clock can say of itself. Many containers and virtual machines have no counter.
+Unlike seconds, the number has almost no noise. Many containers and virtual machines have no such counter.
 """
 
 import ctypes
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
-"""Number of perf_event_open by architecture."""
+"""The number of the system call perf_event_open by architecture."""
 HARDWARE, INSTRUCTIONS = 0, 1
 SIZE = 112
-"""Bytes of `perf_event_attr` (its fifth version), of which what is not set is zero."""
+"""The size of `perf_event_attr` (version 5) in bytes. Fields that are not set are zero."""
 FLAGS = 1 << 1 | 1 << 5 | 1 << 6
-"""Inherited by threads that start later; neither the kernel's nor a hypervisor's instructions."""
+"""`inherit` (threads that start later count too), `exclude_kernel` and `exclude_hv`."""
 
 
 def _open() -> int:
-    """A file descriptor that counts this process' instructions from now on; negative if there is no such counter."""
+    """Return a file descriptor that counts the instructions of this process; negative without a counter."""
     number = SYSCALLS.get(platform.machine())
     if platform.system() != "Linux" or number is None:
         return -1
@@ -40,13 +40,13 @@ def _counter() -> Iterator[int | None]:
 
 
 def of(call: Callable[[], object]) -> int | None:
-    """Instructions of one call in this process, the least of three; None where they cannot be counted."""
-    found: list[int] = []
+    """Return the instructions of one call in this process: the least of three counts, or None without a counter."""
+    counts: list[int] = []
     for _ in range(3):
         with _counter() as descriptor:
             if descriptor is None:
                 return None
             call()
             (count,) = struct.unpack("=Q", os.read(descriptor, 8))
-            found.append(count)
-    return min(found)
+            counts.append(count)
+    return min(counts)

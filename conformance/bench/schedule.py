@@ -1,4 +1,4 @@
-"""What is timed, in which order and by which processes, and where the timings go."""
+"""The schedule of benchmarks: items in order, worker processes that time them, and the file of timings."""
 
 import json
 import math
@@ -26,15 +26,16 @@ ROOT = Path(__file__).parents[2]
 EXTENTS_OF = {"quick": ("small",), "full": ("small", "medium", "large")}
 THREADS_OF = {"quick": ("1",), "full": THREADS}
 PASSES = 5
-"""Passes over all cases, each with processes of its own: the independent observations that a comparison has."""
+"""Default number of passes over all cases. Each pass has its own processes: passes are independent observations."""
 SAMPLE = 12
-"""Items that are timed before it is said how long all of them will take."""
+"""Most items that are timed for the estimate of the total time."""
 TURNS = 6
-"""In how many turns the rounds of two interpreters are taken."""
+"""Turns into which the rounds of two interpreters are divided."""
 PATIENCE_SECONDS = 300.0
+"""Seconds to wait for the answer of a worker before it is killed."""
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-"""Lets glibc keep what is freed. Else it depends on where memory happens to lie whether a call has to have its pages anew,
-which takes as long as many a kernel."""
+"""Has glibc keep freed memory. Otherwise some calls fault in their pages anew, depending on addresses, which takes as long
+as many kernels."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +60,7 @@ class Item:
 
 
 def items(cases: Sequence[tuple[Run, str, str]], passes: int = PASSES) -> Iterator[Item]:
-    """Every pass over every case of run, extent and threads: pass by pass, each in an order of its own."""
+    """Yield every pass over every case of (run, extent, threads), pass by pass. Each pass has its own random order."""
     for number in range(passes):
         order = list(cases)
         random.Random(number).shuffle(order)
@@ -67,16 +68,16 @@ def items(cases: Sequence[tuple[Run, str, str]], passes: int = PASSES) -> Iterat
 
 
 class Died(Exception):
-    """A process that ended, or did not answer, and how."""
+    """A worker ended or did not answer. The message says how it ended."""
 
 
 class Worker:
-    """A process that times models; see `measuring`."""
+    """A process that times models: `conformance.bench.worker`, run by any interpreter that has torch."""
 
     def __init__(self, python: str, threads: str, backend_config: str | None = None) -> None:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KINETO_LOG_LEVEL": "99", **ALLOCATOR}
-        environment.pop("OMP_WAIT_POLICY", None)  # as a deployment has it
+        environment.pop("OMP_WAIT_POLICY", None)  # as in a deployment
         self._process = subprocess.Popen(
             [
                 python,
@@ -95,7 +96,7 @@ class Worker:
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request and return the answer. Raises Died."""
+        """Send a request and return the answer. Raises Died if the process ends or takes more than PATIENCE_SECONDS."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(PATIENCE_SECONDS, self._process.kill)
@@ -121,7 +122,7 @@ class Worker:
 
 @dataclass
 class Bench:
-    """Times items with one interpreter, or with two in turns, and writes what comes of it."""
+    """Times items with one interpreter, or with two in turns, and writes the timings."""
 
     writer: Writer
     against: str | None = None
@@ -130,45 +131,50 @@ class Bench:
     _workers: dict[str, list[Worker]] = field(default_factory=dict)
     _pass: int = -1
 
-    def pending(self, every: Iterable[Item]) -> list[Item]:
-        """Items that have not come to anything yet."""
-        return [one for one in every if not self._known(one)]
+    def pending(self, all_items: Iterable[Item]) -> list[Item]:
+        """Return the items that have neither a timing nor a reason for having none."""
+        return [item for item in all_items if not self._known(item)]
 
     def _known(self, item: Item) -> Timing | NotTimed | None:
         return self.writer.not_timed.get(item.case) or self.writer.timings.get((item.case, item.number))
 
-    def estimate(self, every: Sequence[Item], clock: Callable[[], float] = time.monotonic) -> str:
-        """Time a few cases, and say how long the rest will take. The first pass judges, the later ones leave out what does
-        not conform."""
+    def estimate(self, all_items: Sequence[Item], clock: Callable[[], float] = time.monotonic) -> str:
+        """Time a sample of the pending items, and return a line with the minutes that the rest will take.
 
-        def seconds_each(some: Sequence[Item]) -> float:
-            for one in some[:1]:
-                self.timing(one)  # starting a process takes longer than many an item
+        The first pass takes longer than later ones: it also judges each run, and later passes skip runs that deviate.
+        """
+
+        def mean_seconds(sample: Sequence[Item]) -> float:
+            for item in sample[:1]:
+                self.timing(item)  # not measured: it starts a process, which may take longer than an item
             start = clock()
-            for one in some[1:]:
-                self.timing(one)
-            return (clock() - start) / max(1, len(some) - 1)
+            for item in sample[1:]:
+                self.timing(item)
+            return (clock() - start) / max(1, len(sample) - 1)
 
-        todo = self.pending(every)
-        first = [one for one in todo if one.number == todo[0].number]
+        todo = self.pending(all_items)
+        first = [item for item in todo if item.number == todo[0].number]
         sample = first[:: max(1, len(first) // SAMPLE)][:SAMPLE]
-        sampled = {one.case for one in sample}
-        later = [one for one in todo if one.number == todo[0].number + 1 and one.case in sampled]
-        seconds = seconds_each(sample) * (len(first) - len(sample))
-        seconds += seconds_each(later) * (len(todo) - len(first) - len(later))
-        cases = len({one.case for one in every})
-        went_on = f", of which {len(every) - len(todo)} passes are done" if len(todo) < len(every) else ""
-        return f"latency: {cases} cases, {len(every)} passes over one{went_on}: about {math.ceil(seconds / 60)} minutes"
+        sampled = {item.case for item in sample}
+        later = [item for item in todo if item.number == todo[0].number + 1 and item.case in sampled]
+        seconds = mean_seconds(sample) * (len(first) - len(sample))
+        seconds += mean_seconds(later) * (len(todo) - len(first) - len(later))
+        cases = len({item.case for item in all_items})
+        done = f", of which {len(all_items) - len(todo)} passes are done" if len(todo) < len(all_items) else ""
+        return (
+            f"latency: {cases} cases, {len(all_items)} passes over one{done}: about {math.ceil(seconds / 60)} minutes"
+        )
 
     def timing(self, item: Item) -> Timing | NotTimed:
-        """What an item came to; what an interrupted invocation knows of it is taken from there."""
-        known = self._known(item)
-        if known is None:
-            known = self.measured(item)
-            self.writer.add(known)
-        return known
+        """Return the timing of an item, from the file of an interrupted invocation if that has it."""
+        timing = self._known(item)
+        if timing is None:
+            timing = self.measured(item)
+            self.writer.add(timing)
+        return timing
 
     def measured(self, item: Item) -> Timing | NotTimed:
+        """Time an item. If a worker dies, end all of them and return the death as the reason."""
         try:
             return self._timed(item)
         except Died as death:
@@ -176,7 +182,7 @@ class Bench:
             return NotTimed(item.run.id, item.threads, item.extent, f"crashes: {death}")
 
     def _timed(self, item: Item) -> Timing | NotTimed:
-        workers = self._of(item)
+        workers = self._workers_for(item)
         for worker in workers:
             answer = worker.ask(do="open", id=item.run.id, judged=item.number == 0)
             if "reason" in answer:
@@ -184,23 +190,31 @@ class Bench:
             if worker is workers[0]:
                 counts = answer["counts"]
         disturbed = 0
-        taken: list[dict[str, list[float]]] = [{"quantized": [], "floating": []} for _ in workers]
+        rounds: list[dict[str, list[float]]] = [{"quantized": [], "floating": []} for _ in workers]
         turns = TURNS if len(workers) > 1 else 1
         for turn in range(turns):
-            for which in sorted(range(len(workers)), reverse=turn % 2 == 1):
-                answer = workers[which].ask(do="time", rounds=ROUNDS // turns)
+            for number in sorted(range(len(workers)), reverse=turn % 2 == 1):
+                answer = workers[number].ask(do="time", rounds=ROUNDS // turns)
                 if "reason" in answer:
                     return NotTimed(item.run.id, item.threads, item.extent, answer["reason"])
                 disturbed += answer["disturbed"]
-                for name, rounds in taken[which].items():
-                    rounds += answer[name]
-        new, *base = (Builds(tuple(one["quantized"]), tuple(one["floating"])) for one in taken)
+                for model, seconds in rounds[number].items():
+                    seconds += answer[model]
+        new, *base = (Builds(tuple(seconds["quantized"]), tuple(seconds["floating"])) for seconds in rounds)
         counts["kernels"] = tuple(counts["kernels"])
-        other, counted = base[0] if base else None, Counts(**counts)
-        return Timing(item.run.id, item.threads, item.number, item.extent, new, other, counted, disturbed)
+        return Timing(
+            item.run.id,
+            item.threads,
+            item.number,
+            item.extent,
+            new,
+            base[0] if base else None,
+            Counts(**counts),
+            disturbed,
+        )
 
-    def _of(self, item: Item) -> list[Worker]:
-        """The workers of a pass with as many threads: this interpreter's first."""
+    def _workers_for(self, item: Item) -> list[Worker]:
+        """Return the workers for the pass and threads of an item, this interpreter's first. Each pass starts new ones."""
         if item.number != self._pass:
             self.end()
             self._pass = item.number
@@ -209,40 +223,41 @@ class Bench:
             self._workers[item.threads] = [Worker(python, item.threads, self.backend_config) for python in pythons]
         return self._workers[item.threads]
 
-    def close(self, every: Iterable[Item]) -> None:
-        """End the processes. The file takes its place if every item has come to something."""
+    def close(self, all_items: Iterable[Item]) -> None:
+        """End the workers. Complete the file of timings if no item is pending, else leave it for a later invocation."""
         self.end()
-        if self.pending(every):
+        if self.pending(all_items):
             self.writer.interrupt()
         else:
             self.writer.finish()
 
-    def summary(self, every: Sequence[Item]) -> Iterator[str]:
-        """Yield how many cases were timed, why others were not, and where it stands."""
-        timed = {one.case for one in self.writer.timings.values()} - set(self.writer.not_timed)
+    def summary(self, all_items: Sequence[Item]) -> Iterator[str]:
+        """Yield lines with the number of timed cases, the reasons of the others, and the file or the passes left."""
+        timed = {timing.case for timing in self.writer.timings.values()} - set(self.writer.not_timed)
         yield f"{len(timed)} cases timed, {len(self.writer.not_timed)} not:"
-        reasons = Counter(": ".join(one.reason.split(": ")[:2]) for one in self.writer.not_timed.values())
+        reasons = Counter(": ".join(case.reason.split(": ")[:2]) for case in self.writer.not_timed.values())
         for reason, count in reasons.most_common():
             yield f"{count:6} {reason[:100]}"
-        if todo := self.pending(every):
-            yield f"{len(todo)} of {len(every)} passes are left: the same command goes on with {self.writer.partial}"
+        if todo := self.pending(all_items):
+            yield f"{len(todo)} of {len(all_items)} passes are left: the same command goes on with {self.writer.partial}"
         else:
             yield f"timings: {self.writer.path}"
 
     def end(self) -> None:
+        """End all workers."""
         for worker in chain.from_iterable(self._workers.values()):
             worker.end()
         self._workers = {}
 
 
 def header(circumstances: Mapping[str, Any], form: str, passes: int, base: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The header of a file of timings. `base` has the versions of the other interpreter."""
-    kept = {name: value for name, value in circumstances.items() if name != "cpu_flags"}
-    return {**kept, "cores": os.cpu_count(), "form": form, "passes": passes, "against": base}
+    """Return the header of a file of timings. `base` has the versions of the interpreter of `--against`, if any."""
+    environment = {name: value for name, value in circumstances.items() if name != "cpu_flags"}
+    return {**environment, "cores": os.cpu_count(), "form": form, "passes": passes, "against": base}
 
 
 def hello(python: str) -> dict[str, Any]:
-    """The versions of an interpreter. Raises UsageError if it cannot time models."""
+    """Return the versions of torch and Python of an interpreter. Raises UsageError if it cannot time models."""
     try:
         worker = Worker(python, "1")
     except OSError as error:

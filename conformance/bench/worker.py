@@ -1,7 +1,7 @@
-"""The process that times models: `python -m conformance.bench.worker` answers each request, a line of JSON, with another.
+"""The process that times models: `python -m conformance.bench.worker` answers each request, a line of JSON, with a line.
 
-It is started anew for every pass, so that passes differ in what differs from process to process, such as where memory lies;
-and by another interpreter, where two builds of torch are compared.
+Every pass starts a new process, so that passes vary in everything that varies between processes, such as addresses of memory.
+To compare two builds of torch, a second interpreter runs another worker.
 """
 
 import gc
@@ -36,18 +36,20 @@ class Server:
         self.timed: Timed | None = None
 
     def find(self, run_id: str) -> Run:
-        name, used = run_id.partition("/")[0], run_id.rpartition("@")[2]
-        if (name, used) not in self.runs:
-            claims = third_party(self.backend_config) if self.backend_config else backend(name)
-            self.runs[name, used] = {run.id: run for run in benchmarks(claims, [used])}
-        return self.runs[name, used][run_id]
+        """Return the benchmark run with this id. Raises KeyError if there is none."""
+        key = backend_name, engine_name = run_id.partition("/")[0], run_id.rpartition("@")[2]
+        if key not in self.runs:
+            claims = third_party(self.backend_config) if self.backend_config else backend(backend_name)
+            self.runs[key] = {run.id: run for run in benchmarks(claims, [engine_name])}
+        return self.runs[key][run_id]
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one request: `hello` with versions, `open` with the counts of a run, `time` with rounds of the open run."""
         if request["do"] == "hello":
             return {"torch": torch.__version__, "python": sys.version.split()[0]}
         if request["do"] == "open":
             self.timed = None
-            # what outlives a case is modules and caches, which to look through takes longer than the rounds
+            # modules and caches outlive a case; a later collection would take longer than the rounds
             gc.collect()
             gc.freeze()
             return self._open(self.find(request["id"]), judged=request["judged"])
@@ -57,12 +59,12 @@ class Server:
         return {"quantized": quantized, "floating": floating, "disturbed": disturbed}
 
     def _open(self, run: Run, *, judged: bool) -> dict[str, Any]:
-        """Build a case, if it conforms or that is known. The answer has its counts, or a reason why it is not timed."""
-        used = engine(run.engine)
-        used.warm_up()
-        if reason := used.unavailable():
+        """Build a run. With `judged` it must conform. The answer has its counts, or a reason why it is not timed."""
+        run_engine = engine(run.engine)
+        run_engine.warm_up()
+        if reason := run_engine.unavailable():
             return {"reason": f"engine {run.engine} is unavailable: {reason}"}
-        with torch.no_grad(), used.scope(), fx.quiet():
+        with torch.no_grad(), run_engine.scope(), fx.quiet():
             if judged:
                 torch.set_num_threads(1)
                 evidence, row = self.judge.judged(run)
@@ -70,14 +72,16 @@ class Server:
                 if unusable or row.failed:
                     return {"reason": unusable or f"does not conform: {row.detail}"}
             torch.set_num_threads(self.threads)
-            torch.set_flush_denormal(True)  # what is multiplied in place again and again ends in them
+            torch.set_flush_denormal(True)  # repeated multiplication in place ends in denormals, which are slow
             self.timed = Timed.of(run)
             return {"counts": asdict(self.timed.counts())}
 
 
 def use_threads(count: int) -> None:
-    """Let torch compute with `count` threads from now on. QNNPACK's pool keeps the number that it
-    first worked with, whatever is set later (pytorch/pytorch#45418 is related)."""
+    """Have torch compute with `count` threads.
+
+    QNNPACK's thread pool keeps the number of its first use, so QNNPACK is used once (pytorch/pytorch#45418 is related).
+    """
     torch.set_num_threads(count)
     if "qnnpack" in torch.backends.quantized.supported_engines:
         with engine("qnnpack").scope():
@@ -85,13 +89,14 @@ def use_threads(count: int) -> None:
 
 
 def main() -> None:
+    """Answer requests from stdin on stdout until stdin is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # libraries print to stdout
     server = Server(*sys.argv[1:])
     for line in sys.stdin:
         try:
             answer = server.answer(json.loads(line))
-        except Exception as error:  # whatever torch raises is why a case is not timed
+        except Exception as error:  # any exception of torch is the reason why a run is not timed
             answer = {"reason": brief(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

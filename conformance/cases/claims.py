@@ -15,6 +15,7 @@ from torch.ao.quantization.utils import MatchAllNode
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
+from conformance.suggestions import unknown
 
 from .recipes import dtype_config_name
 
@@ -92,7 +93,7 @@ def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:
 def backend(name: str) -> BackendClaims:
     """Return the claims of a registered backend. Raises UsageError for an unknown name."""
     if name not in BACKENDS:
-        raise UsageError(f"unknown backend {name!r}: choose from {', '.join(BACKENDS)}, or use --backend-config")
+        raise unknown("backend", name, BACKENDS, ", or use --backend-config")
     config = BACKENDS[name].factory()
     factory = f"from {BACKENDS[name].factory.__module__} import {BACKENDS[name].factory.__name__}"
     return BackendClaims(name, config, BACKENDS[name].engines, claims_of(name, config), factory)

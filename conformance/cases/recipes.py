@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.oracle.scheme import Grid, Scheme
 
 RANGES: dict[torch.dtype, tuple[int, int]] = {
@@ -17,9 +18,8 @@ RANGES: dict[torch.dtype, tuple[int, int]] = {
     torch.qint32: (-(2**31), 2**31 - 1),
 }
 QUANTIZED = frozenset(RANGES)
-REDUCED_RANGE_ENGINES = frozenset({"fbgemm", "x86"})
-"""Their 8-bit kernels add pairs of products in int16 on CPUs without VNNI, so torch's own qconfigs give activations
-7 bits there (`torch.ao.quantization.get_default_qconfig`)."""
+REDUCED_RANGE_ENGINES = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.reduced_range)
+NATIVE_ENGINES = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.native)
 
 
 def rounded_up(observer: Any, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,7 +270,7 @@ def typical_recipe(dtypes: DTypeConfig, exact: Recipe, *, engine: str) -> Recipe
     qat = exact.scheme.qat
     kind = dtype_config_name(dtypes)
     if kind == "static-quint8":
-        name = engine if engine in ("fbgemm", "x86", "qnnpack", "onednn") else DEFAULT_ENGINE
+        name = engine if engine in NATIVE_ENGINES else DEFAULT_ENGINE
         infix = "_qat" if qat else ""
         qconfig, mapping = f'get_default{infix}_qconfig("{name}")', f'get_default{infix}_qconfig_mapping("{name}")'
     elif (kind, qat) in BY_KIND:

@@ -8,10 +8,12 @@ from typing import Any
 
 from torch.ao.quantization.backend_config import ObservationType
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.constraints import Constraint
 from conformance.results.profiles import BENCH, PROFILES, profile_names
+from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
 from .constraints import constrained
@@ -32,9 +34,9 @@ from .sources import (
     variants,
 )
 
-AHEAD_OF_TIME = frozenset({"executorch"})
-"""Engines that lower a model ahead of time, which takes a fifth of a second. By default they run only the core variants of a
-claim; `--case` selects other variants and the metamorphic relations."""
+AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
+"""Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
+the others and the laws where one asks for them (`--case`)."""
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -158,8 +160,10 @@ def select(all_runs: Iterable[Run], globs: Iterable[str]) -> list[Run]:
         return [run for run in all_runs if usual(run)]
     for glob in globs:
         if not any(fnmatch.fnmatchcase(run.id, glob) for run in all_runs):
+            suggestion = did_you_mean(glob, (run.id for run in all_runs))
+            advice = f"{suggestion}? List" if suggestion else "list"
             raise UsageError(
-                f"no run matches {glob!r}: list claims with `python -m conformance claims`, ids end in @engine"
+                f"no run matches {glob!r}: {advice} claims with `python -m conformance claims`, ids end in @engine"
             )
     return [run for run in all_runs if any(fnmatch.fnmatchcase(run.id, glob) for glob in globs)]
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib import import_module
 
 from conformance.cases.runs import Run, describe
 from conformance.engines.registry import engine
@@ -11,20 +12,16 @@ from conformance.models import fx
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
 from conformance.results.findings.values import CodesDiffer, CodesVary, LowSqnr
+from conformance.results.profiles import CHECK_MODULES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Evidence, Outcome
-from .lowering import lowered
-from .numerics import accuracy, numerics
-from .reference import constraints, reference
-from .stability import stable
 from .stages import Pipeline
-from .structure import matched, observed
 
 CHECKS: dict[str, Callable[[Evidence], Outcome]] = {
-    check.__name__: check for check in (matched, observed, reference, constraints, lowered, numerics, accuracy, stable)
+    name: getattr(import_module(f".{module}", __package__), name) for name, module in CHECK_MODULES.items()
 }
 """The checks by name, in the order of their outcomes in a row."""
 

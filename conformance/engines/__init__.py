@@ -1,1 +1,1 @@
-"""What executes quantized models, and the trace of an execution."""
+"""Engines, which execute quantized models, and traces of executions."""

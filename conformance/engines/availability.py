@@ -1,4 +1,4 @@
-"""Whether an engine can run on this host."""
+"""Availability of engines on this host."""
 
 from conformance.host.isolation import Death, Done, run_isolated
 
@@ -6,7 +6,7 @@ from .registry import engine
 
 
 def probe(name: str) -> str | None:
-    """Return why an engine cannot run on this host, or None. A probe that dies is a reason."""
+    """Return why an engine cannot run on this host, or None if it can. It is probed in a child, which may crash."""
     engine(name).warm_up()
     (outcome,) = run_isolated([name], lambda one: engine(one).unavailable())
     if isinstance(outcome, Done):

@@ -1,4 +1,4 @@
-"""torch's own quantized engines: qnnpack, fbgemm, onednn and x86."""
+"""torch's own engines, the values of `torch.backends.quantized.engine`."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import fx
 
@@ -19,7 +20,7 @@ from .trace import Execution
 
 
 class NativeEngine:
-    """One value of `torch.backends.quantized.engine`. Its programs are converted models as they are."""
+    """One value of `torch.backends.quantized.engine`. Its programs are the converted models themselves."""
 
     fixed_shapes = False
 
@@ -27,12 +28,13 @@ class NativeEngine:
         self.name = name
 
     def warm_up(self) -> None:
-        """What there is to warm up is torch's own."""
+        """Do nothing: torch needs no warm-up of an engine."""
 
     def unavailable(self) -> str | None:
-        """Return why the engine cannot run here. `supported_engines` is not asked: it lists what was compiled in.
+        """Return why the engine cannot run on this host, or None if a small operator has run on it.
 
-        What the small operator gives is not asked either: whether that is right is for the checks to say.
+        `torch.backends.quantized.supported_engines` is not reliable, because it lists the engines that were compiled in. The
+        result of the operator does not matter here; the checks judge results.
         """
         try:
             with self.scope():
@@ -69,19 +71,19 @@ class NativeEngine:
     def weight_bytes(self, program: Program) -> int:
         assert isinstance(program, GraphModule)
         torch.save(program.state_dict(), saved := io.BytesIO())
-        with ZipFile(saved) as parts:  # in which every tensor's bytes are a file
-            return sum(part.file_size for part in parts.infolist() if "/data/" in part.filename)
+        with ZipFile(saved) as archive:  # every storage is a file of its own
+            return sum(member.file_size for member in archive.infolist() if "/data/" in member.filename)
 
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
-        """Take the state of one model to another by way of a file."""
+        """Save the state of a program and load it into a newly converted model."""
         assert isinstance(program, GraphModule)
         other = self.convert(blank, config)
         saved = io.BytesIO()
-        with fresh_memory_holds(0xAA):  # which is what a weight is that the engine does not unpack
+        with fresh_memory_holds(0xAA):  # so that a weight that the engine fails to unpack has wrong values
             torch.save(program.state_dict(), saved)
         saved.seek(0)
         other.load_state_dict(torch.load(saved, weights_only=False))
         return other
 
 
-NATIVE = {name: NativeEngine(name) for name in ("qnnpack", "fbgemm", "onednn", "x86")}
+NATIVE = {name: NativeEngine(name) for name, spec in ENGINE_TABLE.items() if spec.native}

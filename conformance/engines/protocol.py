@@ -1,4 +1,4 @@
-"""What executes a quantized model: the protocol and the table of engines."""
+"""The protocol of an engine, which executes quantized models."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,41 +11,46 @@ from torch.fx import GraphModule
 from .trace import Execution
 
 Program = Callable[..., Any]
-"""What an engine made of a model: called with the inputs, it gives what the model gives."""
+"""A compiled model. Called with the inputs, it returns the outputs of the model."""
 
 
 class Engine(Protocol):
-    """Something that executes quantized models on this host, or says why it cannot.
+    """An executor of quantized models on this host.
 
-    `fixed_shapes` says whether a program takes inputs of those shapes and memory formats alone that it was compiled for.
+    Attributes:
+        name: the name in run ids and in `ENGINE_TABLE`.
+        fixed_shapes: whether a program accepts only the shapes and memory formats that it was compiled for.
     """
 
     name: str
     fixed_shapes: bool
 
     def warm_up(self) -> None:
-        """Do what takes long the first time and is the same for every model, before children are forked."""
+        """Initialize what all models share. Called once before children are forked, so that they inherit it."""
 
     def unavailable(self) -> str | None:
-        """Return why this engine cannot run here, or None if a small op has run on it."""
+        """Return why this engine cannot run on this host, or None if a small operator has run on it."""
 
     def scope(self) -> AbstractContextManager[None]:
-        """Make this the engine that convert and execution use, and restore what was before on leaving."""
+        """Select this engine for conversion and execution, and restore the previous one on exit."""
 
     def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
-        """Return the quantized model of a calibrated one as this engine takes it. `prepared` is not changed."""
+        """Return the quantized model of a calibrated one, in the form that `compile` takes. `prepared` is not changed."""
 
     def compile(self, model: GraphModule, inputs: Sequence[Tensor]) -> Program:
-        """Return the program of a converted model, for inputs like these. Raises what the engine's own tools raise."""
+        """Return the program of a converted model for inputs like these. Raises the exceptions of the engine's own tools."""
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
-        """Run a program once and say which kernels ran."""
+        """Run a program once and return its outputs with a trace of its kernels."""
 
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
-        """Run a program once more. Returns the outputs and the conversions to float that kernels made inside."""
+        """Run a program again. Returns the outputs and the names of conversions to float inside of kernels."""
 
     def weight_bytes(self, program: Program) -> int:
-        """Return how many bytes a program's weights take where they are saved."""
+        """Return the size in bytes of a program's saved weights."""
 
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
-        """Return another program with what `program` holds, saved and loaded; `blank` is prepared, with other weights."""
+        """Save a program, load it into another one and return that.
+
+        `blank` is a prepared model with other weights, for engines that load a state into a model.
+        """

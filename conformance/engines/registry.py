@@ -1,17 +1,24 @@
-"""The table of engines by name."""
+"""Engines by name."""
 
-from conformance.errors import UsageError
+from importlib import import_module
 
+from conformance.configs.engines import ENGINE_TABLE
+from conformance.suggestions import unknown
+
+from .native import NATIVE
 from .protocol import Engine
 
 
 def engine(name: str) -> Engine:
-    """Return an engine by name. Raises UsageError for an unknown one."""
-    from conformance.engines.executorch.runtime import EXECUTORCH
+    """Return an engine of `ENGINE_TABLE`. Its module is imported on first use.
 
-    from .native import NATIVE
-
-    engines: dict[str, Engine] = {**NATIVE, EXECUTORCH.name: EXECUTORCH}
-    if name not in engines:
-        raise UsageError(f"unknown engine {name!r}: choose from {', '.join(engines)}")
-    return engines[name]
+    Raises UsageError for an unknown name. The message suggests the nearest name and lists all.
+    """
+    if name not in ENGINE_TABLE:
+        raise unknown("engine", name, ENGINE_TABLE)
+    implementation = ENGINE_TABLE[name].implementation
+    if implementation is None:
+        return NATIVE[name]
+    module, _, attribute = implementation.partition(":")
+    imported: Engine = getattr(import_module(module), attribute)
+    return imported

@@ -22,6 +22,7 @@ from conformance.models.observers import is_observer
 from conformance.properties.metamorphic import callables
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.diagnostics import MOST_POSITIONS, NO_MATCH, Details, Offsets
+from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
 PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
@@ -57,7 +58,7 @@ def converted(run: Run) -> dict[str, str]:
     exception = {}
     with engine(run.engine).scope(), fx.quiet():
         try:
-            subject = callables.subject(run) if run.profile == "laws" else build.subject(run)
+            subject = callables.subject(run) if run.profile == LAWS.name else build.subject(run)
             prepared = fx.prepare(subject, run.backend.config)
             fx.calibrate(prepared, subject)
             reference = fx.reference(prepared, run.backend.config)

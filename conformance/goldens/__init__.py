@@ -1,1 +1,1 @@
-"""What the oracle computed, stored and verified."""
+"""Goldens: the expected results of runs, as the oracle computed them, stored with digests."""

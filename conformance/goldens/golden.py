@@ -1,8 +1,7 @@
-"""Stored goldens: what the oracle said, with digests of what went in and of what came out.
+"""Goldens: the expected outputs and qparams of a run, as the oracle computed them.
 
-A golden is named by what is computed: the case without its backend, and the range of its activations. Backends and engines
-that compute the same share it. `golden/` holds one safetensors file for each pattern, and MANIFEST.json, which has a line
-for each golden.
+The name of a golden identifies the computation: the case without its backend, and the codes of its activations. Backends
+and engines with the same computation share one golden.
 """
 
 from collections import Counter
@@ -20,15 +19,18 @@ from conformance.oracle import Answer, Codes, Qparams, evaluate
 from conformance.oracle.scheme import ALWAYS, Grid
 
 STORED = {"quint8": torch.uint8, "qint8": torch.int8}
-
+"""The dtype in which the codes of each quantized dtype are stored."""
 
 DTYPES = {stored: name for name, stored in STORED.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """One output. Quantized: the code `low` and, at a tie, its other neighbour `high`, with scale and zero point.
-    Float: `low` and `high` are its float32 values."""
+    """One expected output.
+
+    For a quantized output, `low` and `high` (uint8 or int8) are the two neighbours at a tie, and equal elsewhere. For a float
+    output, both are the float32 values, and `scale` and `zero_point` have no meaning.
+    """
 
     low: Tensor
     high: Tensor
@@ -42,19 +44,24 @@ class Expected:
 
     @property
     def code(self) -> Tensor:
-        """The one code of each element that rounding half to even gives, or its float value."""
+        """The codes with ties rounded to even, or the float values."""
         return torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)
 
     @property
     def values(self) -> Tensor:
-        """Values in real units (float64)."""
+        """Dequantized or float values (float64)."""
         return (self.code.double() - self.zero_point) * self.scale if self.quantized else self.low.double()
 
 
 @dataclass(frozen=True, eq=False)
 class Golden:
-    """What one computation has to give: its outputs with the names of their qparams (or `float`), and by name scales and
-    zero points (float64, one or one for each index of an axis) of all that is quantized."""
+    """The expected result of one computation.
+
+    Attributes:
+        outputs: the expected outputs, in order.
+        names: for each output, the name of its qparams, or `float`.
+        qparams: scale and zero point (float64, one or one for each index of an axis) of each quantized tensor by name.
+    """
 
     outputs: tuple[Expected, ...]
     names: tuple[str, ...]
@@ -70,8 +77,11 @@ class Golden:
 
 
 def name_of(run: Run) -> str:
-    """The name of what a run computes: its case without the backend, the codes that its activations have, and whether its
-    output keeps the input's qparams, in which backends differ."""
+    """Return the name of a run's golden.
+
+    It consists of the case without its backend, the codes of its activations, and a mark if the output keeps the input's
+    qparams. Backends differ in the last two.
+    """
     scheme = run.recipe.scheme
     grid = scheme.others or scheme.activation
     codes = f":{grid.low}..{grid.high}" if grid is not None else ""
@@ -79,7 +89,7 @@ def name_of(run: Run) -> str:
 
 
 def golden_of(answer: Answer) -> Golden:
-    """An oracle's answer as a golden."""
+    """Convert an answer of the oracle to a golden."""
     outputs, names = [], []
     labels = {id(qparams): name for name, qparams in answer.qparams.items()}
     for output in answer.outputs:
@@ -93,60 +103,63 @@ def golden_of(answer: Answer) -> Golden:
         else:
             outputs.append(Expected(output.float(), output.float()))
             names.append("float")
-    qparams = {name: (one.scale.double(), one.zero_point.double()) for name, one in answer.qparams.items()}
+    qparams = {name: (chosen.scale.double(), chosen.zero_point.double()) for name, chosen in answer.qparams.items()}
     return Golden(tuple(outputs), tuple(names), qparams)
 
 
-def compute(given: Subject, qparams: Mapping[str, Qparams] | None = None) -> Answer:
-    """Ask the oracle about a run. With `qparams` it takes those instead of choosing its own."""
-    return evaluate(given.model, given.calibration, given.inputs, given.run.recipe.scheme, qparams)
+def compute(subject: Subject, qparams: Mapping[str, Qparams] | None = None) -> Answer:
+    """Return the oracle's answer for a run. With `qparams`, the oracle uses those instead of calibrating.
+
+    Raises NotCovered if the oracle has no rule for the run.
+    """
+    return evaluate(subject.model, subject.calibration, subject.inputs, subject.run.recipe.scheme, qparams)
 
 
-def qparams_by_name(reference: nn.Module, execution: Execution, given: Subject) -> dict[str, Qparams]:
-    """The qparams with which a reference model quantizes, by the names that `Answer.qparams` has."""
+def qparams_by_name(reference: nn.Module, execution: Execution, subject: Subject) -> dict[str, Qparams]:
+    """Return the qparams with which an executed reference model quantized, by the names of `Answer.qparams`."""
     parameters = {parameter.data_ptr() for parameter in (*reference.parameters(), *reference.buffers())}
-    operands = dict(zip((name for name, _ in given.run.model.operands), given.inputs, strict=True))
+    operands = dict(zip((name for name, _ in subject.run.model.operands), subject.inputs, strict=True))
     count: Counter[str] = Counter()
-    found: dict[str, Qparams] = {}
-    for taken, made in execution.quantized:
-        if taken.data_ptr() in parameters and taken.numel():
+    qparams: dict[str, Qparams] = {}
+    for source, quantized in execution.quantized:
+        if source.data_ptr() in parameters and source.numel():
             kind = "weight"
         else:
-            kind = next((name for name, data in operands.items() if torch.equal(taken, data)), "output")
+            kind = next((name for name, data in operands.items() if torch.equal(source, data)), "output")
         count[kind] += 1
         name = f"{kind} {count[kind]}" if count[kind] > 1 and kind not in operands else kind
-        scale, zero_point = qparams_of(made)
-        axis = None if scale.numel() == 1 else made.q_per_channel_axis()
-        grid = Grid(dtype_name(made.dtype), *RANGES[made.dtype], axis=axis)
-        found[name] = Qparams(grid, scale.float(), zero_point)
-    return found
+        scale, zero_point = qparams_of(quantized)
+        axis = None if scale.numel() == 1 else quantized.q_per_channel_axis()
+        grid = Grid(dtype_name(quantized.dtype), *RANGES[quantized.dtype], axis=axis)
+        qparams[name] = Qparams(grid, scale.float(), zero_point)
+    return qparams
 
 
-def difference(one: Golden, other: Golden) -> Iterator[str]:
-    """Yield in words how a golden differs from a former one."""
-    if one.names != other.names:
-        yield f"outputs {', '.join(one.names)} become {', '.join(other.names)}"
+def difference(old: Golden, new: Golden) -> Iterator[str]:
+    """Yield a sentence for each difference between two versions of a golden."""
+    if old.names != new.names:
+        yield f"outputs {', '.join(old.names)} become {', '.join(new.names)}"
         return
-    for label in dict.fromkeys([*one.qparams, *other.qparams]):
-        before, after = one.qparams.get(label), other.qparams.get(label)
+    for label in dict.fromkeys([*old.qparams, *new.qparams]):
+        before, after = old.qparams.get(label), new.qparams.get(label)
         if before is None or after is None:
             yield f"{label} is {'new' if before is None else 'gone'}"
             continue
-        for what, was, is_now in zip(("scale", "zero point"), before, after, strict=True):
-            if was.shape != is_now.shape or not torch.equal(was, is_now):
-                yield f"{label} {what} {_few(was)} becomes {_few(is_now)}"
-    for number, (was_output, now_output) in enumerate(zip(one.outputs, other.outputs, strict=True)):
-        was, now = was_output.low, now_output.low
-        if was.shape != now.shape or was.dtype != now.dtype:
-            yield f"output {number} {was.dtype} {tuple(was.shape)} becomes {now.dtype} {tuple(now.shape)}"
+        for field_name, old_values, new_values in zip(("scale", "zero point"), before, after, strict=True):
+            if old_values.shape != new_values.shape or not torch.equal(old_values, new_values):
+                yield f"{label} {field_name} {_first(old_values)} becomes {_first(new_values)}"
+    for number, (old_output, new_output) in enumerate(zip(old.outputs, new.outputs, strict=True)):
+        low, new_low = old_output.low, new_output.low
+        if low.shape != new_low.shape or low.dtype != new_low.dtype:
+            yield f"output {number} {low.dtype} {tuple(low.shape)} becomes {new_low.dtype} {tuple(new_low.shape)}"
             continue
-        changed = (was != now) | (was_output.high != now_output.high)
+        changed = (low != new_low) | (old_output.high != new_output.high)
         if bool(changed.any()):
-            by = float((was.double() - now.double()).abs().max())
-            unit = "steps" if now_output.quantized else "at most"
-            yield f"output {number}: {int(changed.sum())} of {changed.numel()} elements change, {by:g} {unit}"
+            most = float((low.double() - new_low.double()).abs().max())
+            unit = "steps" if new_output.quantized else "at most"
+            yield f"output {number}: {int(changed.sum())} of {changed.numel()} elements change, {most:g} {unit}"
 
 
-def _few(values: Tensor) -> str:
+def _first(values: Tensor) -> str:
     shown = ", ".join(f"{value!r}" for value in values.tolist()[:4])
     return f"[{shown}{', …' if values.numel() > 4 else ''}]"

@@ -1,4 +1,7 @@
-"""The stored form of a golden: its tensors, its manifest entry, and digests of inputs and outputs."""
+"""The stored form of a golden: its tensors, its manifest entry, and the digests of its inputs and outputs.
+
+`golden/` holds one safetensors file for each pattern, and MANIFEST.json with one line for each golden.
+"""
 
 import hashlib
 import json
@@ -15,13 +18,12 @@ from conformance.models.build import Subject
 from .golden import DTYPES, Expected, Golden
 
 MANIFEST = "MANIFEST.json"
-
-
 FORMAT = 1
+"""Version of the manifest's format."""
 
 
 def file_of(name: str) -> str:
-    """The file of a golden."""
+    """Return the name of the file that stores a golden."""
     return re.sub(r"[^\w.+-]", "_", name.partition("/")[0]) + ".safetensors"
 
 
@@ -31,26 +33,29 @@ def _update(digest: Any, label: str, tensor: Tensor) -> None:
 
 
 OBSERVERS = ("fake_quant", "activation_post_process", "num_batches_tracked")
-"""Parts of names of buffers that say nothing of the model: torch versions differ in them."""
+"""Parts of names of buffers that do not belong to the model. They differ between versions of torch."""
 
 
-def digest_in(given: Subject) -> str:
-    """Digest of what goes in: the model's source, parameters and statistics, the data, and the scheme."""
+def input_digest(subject: Subject) -> str:
+    """Return the digest of a computation's inputs: source, parameters and buffers of the model, data, and scheme."""
     digest = hashlib.blake2b(digest_size=8)
-    scheme = given.run.recipe.scheme
-    if next(given.model.parameters(), None) is None:
+    scheme = subject.run.recipe.scheme
+    if next(subject.model.parameters(), None) is None:
         scheme = replace(scheme, weight=None)  # some configs declare a weight dtype for operators that have no weight
-    digest.update(f"{given.run.model.source} {scheme}".encode())
-    for name, tensor in (*given.model.named_parameters(), *given.model.named_buffers()):
+    digest.update(f"{subject.run.model.source} {scheme}".encode())
+    for name, tensor in (*subject.model.named_parameters(), *subject.model.named_buffers()):
         if not any(part in name for part in OBSERVERS):
             _update(digest, name, tensor)
-    for number, tensor in enumerate((*given.calibration, *given.inputs)):
+    for number, tensor in enumerate((*subject.calibration, *subject.inputs)):
         _update(digest, f"input {number}", tensor)
     return digest.hexdigest()
 
 
 def tensors_of(name: str, golden: Golden) -> dict[str, Tensor]:
-    """A golden as the tensors that are stored of it."""
+    """Return the tensors that are stored for a golden, by label.
+
+    Of the upper codes only those at ties are stored, and those only if they are not the lower code plus one.
+    """
     label = name.partition("/")[2]
     stored: dict[str, Tensor] = {}
     for number, output in enumerate(golden.outputs):
@@ -59,7 +64,7 @@ def tensors_of(name: str, golden: Golden) -> dict[str, Tensor]:
         if ties.numel():
             stored[f"{label}/{number}/ties"] = ties.short() if output.low.numel() < 2**15 else ties.int()
             upper, low = output.high.flatten()[ties], output.low.flatten()[ties]
-            if not torch.equal(upper.int(), low.int() + 1):  # ties of an operator before widen what may follow
+            if not torch.equal(upper.int(), low.int() + 1):  # a tie of a previous operator widens the range
                 stored[f"{label}/{number}/upper"] = upper.contiguous()
     if golden.qparams:
         pairs = [torch.stack(pair, 1) for pair in golden.qparams.values()]
@@ -67,8 +72,8 @@ def tensors_of(name: str, golden: Golden) -> dict[str, Tensor]:
     return stored
 
 
-def digest_out(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> str:
-    """Digest of what comes out: the stored tensors and the names that the manifest gives them."""
+def output_digest(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> str:
+    """Return the digest of a golden's stored tensors and of their names in the manifest entry."""
     digest = hashlib.blake2b(digest_size=8)
     digest.update(json.dumps([entry["outputs"], entry["qparams"]]).encode())
     for label in sorted(stored):
@@ -76,32 +81,33 @@ def digest_out(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def entry_of(name: str, golden: Golden, goes_in: str) -> dict[str, Any]:
-    """A golden's line in the manifest."""
+def entry_of(name: str, golden: Golden, digest: str) -> dict[str, Any]:
+    """Return the manifest entry of a golden. `digest` is its `input_digest`."""
     entry: dict[str, Any] = {
-        "in": goes_in,
+        "in": digest,
         "out": "",
         "elements": golden.elements,
         "ties": golden.ties,
         "outputs": list(golden.names),
         "qparams": {label: scale.numel() for label, (scale, _) in golden.qparams.items()},
     }
-    entry["out"] = digest_out(tensors_of(name, golden), entry)
+    entry["out"] = output_digest(tensors_of(name, golden), entry)
     return entry
 
 
-def _golden_from(name: str, stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> Golden:
+def golden_from(name: str, stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> Golden:
+    """Return the golden of stored tensors and a manifest entry, the inverse of `tensors_of` and `entry_of`."""
     label = name.partition("/")[2]
     qparams: dict[str, tuple[Tensor, Tensor]] = {}
     start = 0
-    for each, count in entry["qparams"].items():
+    for qparams_name, count in entry["qparams"].items():
         scale, zero_point = stored[f"{label}/qparams"][start : start + count].unbind(1)
-        qparams[each] = (scale, zero_point)
+        qparams[qparams_name] = (scale, zero_point)
         start += count
     outputs = []
-    for number, made in enumerate(entry["outputs"]):
+    for number, qparams_name in enumerate(entry["outputs"]):
         low = stored[f"{label}/{number}"]
-        if made == "float":
+        if qparams_name == "float":
             outputs.append(Expected(low, low))
             continue
         high = low
@@ -110,6 +116,6 @@ def _golden_from(name: str, stored: Mapping[str, Tensor], entry: Mapping[str, An
             high = low.flatten().clone()
             high[ties.long()] = stored.get(f"{label}/{number}/upper", high[ties.long()] + 1)
             high = high.reshape(low.shape)
-        scale, zero_point = qparams[made]
+        scale, zero_point = qparams[qparams_name]
         outputs.append(Expected(low, high, float(scale), int(zero_point), DTYPES[low.dtype]))
     return Golden(tuple(outputs), tuple(entry["outputs"]), qparams)

@@ -1,4 +1,4 @@
-"""Upkeep of the stored goldens: recompute and compare, replace, and show two versions side by side."""
+"""The `golden` commands: recompute goldens and check them, update the stored ones, and compare two versions."""
 
 import fnmatch
 import subprocess
@@ -18,121 +18,125 @@ from conformance.progress import progress
 from conformance.results.profiles import PROFILES
 
 from .golden import Golden, compute, difference, golden_of, name_of
-from .manifest import MANIFEST, digest_in, entry_of
+from .manifest import MANIFEST, entry_of, input_digest
 from .store import GoldenError, Store
 
 SHOWN = 10
-"""Elements shown of a golden that has changed."""
+"""The greatest number of elements that `compare` shows of one output."""
 
-Made = dict[str, tuple[Golden, str]]
-"""Goldens with the digest of what went in, by name."""
+Recomputed = dict[str, tuple[Golden, str]]
+"""Goldens with their input digests, by name."""
 
 
-def recompute(runs: Iterable[Run]) -> Made:
-    """Ask the oracle about every run whose golden is stored: those of the `exact` profile whose float model works.
+def recompute(runs: Iterable[Run]) -> Recomputed:
+    """Compute the goldens of those runs that have one: runs of the `exact` profile whose float model works.
 
-    Raises UsageError if two runs compute different things under one name, or if the oracle does not cover one.
+    Raises UsageError if two runs with different inputs share a name, or if the oracle does not cover a run.
     """
-    made: Made = {}
+    recomputed: Recomputed = {}
     stored = [run for run in runs if run.variant is not None and PROFILES[run.profile].golden == "stored"]
     for run in progress(stored, "goldens"):
         with fx.quiet():
             try:
-                given = build.subject(run)
-            except build.CannotBeBuilt:  # the check `matched` says so: there is nothing to compute
+                subject = build.subject(run)
+            except build.CannotBeBuilt:  # the check `matched` reports it
                 continue
-            name, goes_in = name_of(run), digest_in(given)
-            if name in made:
-                if made[name][1] != goes_in:
+            name, digest = name_of(run), input_digest(subject)
+            if name in recomputed:
+                if recomputed[name][1] != digest:
                     raise UsageError(f"{run.id} computes something else than another run whose golden is also {name}")
                 continue
             try:
-                build.float_outputs(given)
-            except Exception:  # likewise
+                build.float_outputs(subject)
+            except Exception:  # the check `matched` reports it
                 continue
             try:
-                made[name] = (golden_of(compute(given)), goes_in)
+                recomputed[name] = (golden_of(compute(subject)), digest)
             except NotCovered as error:
                 raise UsageError(f"{run.id}: the oracle does not cover it: {error}") from error
-    return made
+    return recomputed
 
 
-def check(store: Store, made: Made, *, whole: bool) -> Iterator[str]:
-    """Yield what is wrong with the stored goldens, held to recomputed ones; `whole` if these are all there should be."""
-    for name, (golden, goes_in) in sorted(made.items()):
+def check(store: Store, recomputed: Recomputed, *, whole: bool) -> Iterator[str]:
+    """Yield a line for each stored golden that is missing, stale, damaged or different from the recomputed one.
+
+    With `whole`, stored goldens and files that were not recomputed are unused, and yield a line too.
+    """
+    for name, (golden, digest) in sorted(recomputed.items()):
         entry = store.manifest.get(name)
         if entry is None:
             yield f"missing: {name}"
             continue
-        if entry["in"] != goes_in:
+        if entry["in"] != digest:
             yield f"stale: {name}"
         try:
             stored = store.read(name)
         except GoldenError as error:
             yield f"damaged: {error}"
             continue
-        if entry_of(name, golden, goes_in) != {**entry, "in": goes_in}:
+        if entry_of(name, golden, digest) != {**entry, "in": digest}:
             yield f"different: {name}: {'; '.join(difference(stored, golden)) or 'the manifest'}"
     if whole:
-        yield from (f"unused: {name}" for name in sorted(set(store.manifest) - set(made)))
-        kept = {MANIFEST, *store.files}
-        yield from (f"unused: {path}" for path in sorted(store.folder.glob("*")) if path.name not in kept)
+        yield from (f"unused: {name}" for name in sorted(set(store.manifest) - set(recomputed)))
+        used = {MANIFEST, *store.files}
+        yield from (f"unused: {path}" for path in sorted(store.folder.glob("*")) if path.name not in used)
 
 
-def update(store: Store, made: Made, *, whole: bool) -> Iterator[str]:
-    """Put recomputed goldens in the place of the stored ones and yield what changed, and by how much.
+def update(store: Store, recomputed: Recomputed, *, whole: bool) -> Iterator[str]:
+    """Replace the stored goldens by the recomputed ones and yield a line for each change.
 
-    With `whole`, goldens that nothing computes are removed; otherwise they stay. Nothing is written if nothing changed.
+    With `whole`, goldens that were not recomputed are removed; otherwise they stay. Nothing is written if nothing changed.
+    Raises GoldenError if a golden that stays is damaged.
     """
-    former: Made = {}
-    for name, kept in store.manifest.items():
-        if name not in made and not whole:
-            former[name] = (store.read(name), kept["in"])
+    others: Recomputed = {}
+    for name, entry in store.manifest.items():
+        if name not in recomputed and not whole:
+            others[name] = (store.read(name), entry["in"])
     changes = 0
-    for name, (golden, goes_in) in sorted(made.items()):
-        entry = store.manifest.get(name)
-        stored = None if entry is None else _undamaged(store, name)
-        if stored is not None and entry == entry_of(name, golden, goes_in):
+    for name, (golden, digest) in sorted(recomputed.items()):
+        present = store.manifest.get(name)
+        stored = None if present is None else _undamaged(store, name)
+        if stored is not None and present == entry_of(name, golden, digest):
             continue
         changes += 1
-        if entry is None:
+        if present is None:
             yield f"new: {name}: {golden.elements} elements, {golden.ties} ties"
         elif stored is None:
             yield f"mended: {name}"
         else:
             yield _changed(name, stored, golden)
-    for name in sorted(set(store.manifest) - set(made)) if whole else ():
+    for name in sorted(set(store.manifest) - set(recomputed)) if whole else ():
         changes += 1
         yield f"gone: {name}"
     if changes:
-        store.write({**former, **made})
-    yield f"{changes} of {len(made)} goldens changed" + ("" if changes else ": nothing is written")
+        store.write({**others, **recomputed})
+    yield f"{changes} of {len(recomputed)} goldens changed" + ("" if changes else ": nothing is written")
 
 
 def _undamaged(store: Store, name: str) -> Golden | None:
-    """A stored golden, or None if it is not what was written."""
+    """A stored golden, or None if it is damaged."""
     try:
         return store.read(name)
     except GoldenError:
         return None
 
 
-def _changed(name: str, one: Golden, other: Golden) -> str:
-    words = [*difference(one, other)] or ["what goes in; what comes out is the same"]
-    return f"changed: {name}: {'; '.join(words)}"
+def _changed(name: str, old: Golden, new: Golden) -> str:
+    differences = [*difference(old, new)] or ["the inputs; the outputs are the same"]
+    return f"changed: {name}: {'; '.join(differences)}"
 
 
 @contextmanager
-def version(of: str) -> Iterator[Store]:
-    """The goldens of a folder, or of a git revision. Raises UsageError if it is neither."""
-    if Path(of).is_dir():
-        yield Store(Path(of))
+def version(source: str) -> Iterator[Store]:
+    """Open the goldens of a folder or of a git revision. Raises UsageError if `source` is neither."""
+    if Path(source).is_dir():
+        yield Store(Path(source))
         return
-    command = ["git", "-C", str(GOLDEN.parent), "archive", of, "golden"]
+    command = ["git", "-C", str(GOLDEN.parent), "archive", source, "golden"]
     try:
         archive = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise UsageError(f"{of!r} is neither a folder nor a git revision with golden/") from error
+        raise UsageError(f"{source!r} is neither a folder nor a git revision with golden/") from error
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(archive)) as packed:
             packed.extractall(folder, filter="data")
@@ -140,7 +144,10 @@ def version(of: str) -> Iterator[Store]:
 
 
 def compare(old: Store, new: Store, globs: Sequence[str] = ()) -> Iterator[str]:
-    """Yield how two versions differ, golden by golden, with the first changed elements side by side."""
+    """Yield a line for each golden that differs between two versions, and a table of its first changed elements.
+
+    `globs` select goldens by name. Raises GoldenError if a golden that differs is damaged.
+    """
     changes = 0
     for name in sorted({*old.manifest, *new.manifest}):
         if globs and not any(fnmatch.fnmatchcase(name, glob) for glob in globs):
@@ -152,25 +159,26 @@ def compare(old: Store, new: Store, globs: Sequence[str] = ()) -> Iterator[str]:
         if before is None or after is None:
             yield f"{'new' if before is None else 'gone'}: {name}"
             continue
-        one, other = old.read(name), new.read(name)
-        yield _changed(name, one, other)
-        yield from _side_by_side(one, other)
+        old_golden, new_golden = old.read(name), new.read(name)
+        yield _changed(name, old_golden, new_golden)
+        yield from _side_by_side(old_golden, new_golden)
     yield f"{changes} goldens differ"
 
 
-def _side_by_side(one: Golden, other: Golden) -> Iterator[str]:
-    for was, now in zip(one.outputs, other.outputs, strict=False):
-        if was.low.shape != now.low.shape:
+def _side_by_side(old: Golden, new: Golden) -> Iterator[str]:
+    """Yield the lines of a table of the first changed elements of each output."""
+    for before, after in zip(old.outputs, new.outputs, strict=False):
+        if before.low.shape != after.low.shape:
             continue
-        where = ((was.low != now.low) | (was.high != now.high)).nonzero()
-        if len(where):
+        changed = ((before.low != after.low) | (before.high != after.high)).nonzero()
+        if len(changed):
             yield f"    {'index':<20}{'old':>14}{'new':>14}"
-        for row in where[:SHOWN].tolist():
+        for row in changed[:SHOWN].tolist():
             index = tuple(row)
             cells = [
                 f"{low:.7g}" if low == high else f"{low:.7g} or {high:.7g}"
-                for low, high in ((float(side.low[index]), float(side.high[index])) for side in (was, now))
+                for low, high in ((float(side.low[index]), float(side.high[index])) for side in (before, after))
             ]
             yield f"    {index!s:<20}{cells[0]:>14}{cells[1]:>14}"
-        if len(where) > SHOWN:
-            yield f"    … and {len(where) - SHOWN} more"
+        if len(changed) > SHOWN:
+            yield f"    … and {len(changed) - SHOWN} more"

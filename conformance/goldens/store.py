@@ -1,4 +1,4 @@
-"""A folder of goldens: reading, verifying and replacing them."""
+"""A folder of goldens that are read, verified and replaced."""
 
 import glob
 import json
@@ -20,18 +20,18 @@ from conformance.models.build import Subject
 from conformance.paths import GOLDEN
 
 from .golden import Golden, name_of
-from .manifest import FORMAT, MANIFEST, _golden_from, digest_in, digest_out, entry_of, file_of, tensors_of
+from .manifest import FORMAT, MANIFEST, entry_of, file_of, golden_from, input_digest, output_digest, tensors_of
 
 
 class GoldenError(UsageError):
-    """A golden cannot be used; the message says why and names the command that mends it."""
+    """A golden cannot be used. The message names the reason and the command that repairs it."""
 
 
 @dataclass
 class Store:
-    """A folder of goldens. What is read of it stays in memory.
+    """A folder of goldens. Files are read once and kept in memory.
 
-    Its properties raise GoldenError where the folder cannot be read, and `find` where a golden cannot be used.
+    All methods raise GoldenError if the folder cannot be read.
     """
 
     folder: Path = GOLDEN
@@ -39,7 +39,7 @@ class Store:
 
     @cached_property
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """The lines of MANIFEST.json by the goldens' names; none if there is no folder."""
+        """The entries of MANIFEST.json by name of golden; empty if there is no manifest."""
         path = self.folder / MANIFEST
         if not path.exists():
             return {}
@@ -55,11 +55,11 @@ class Store:
 
     @property
     def files(self) -> set[str]:
-        """Names of the files that the manifest's goldens are in."""
+        """Names of the files that store the goldens of the manifest."""
         return {file_of(name) for name in self.manifest}
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """What is stored under a name, by label; nothing if there is no such golden."""
+        """The stored tensors of a golden by label; empty if there is no such golden."""
         file = file_of(name)
         if file not in self._files:
             by_label: dict[str, dict[str, Tensor]] = {}
@@ -72,63 +72,63 @@ class Store:
                         f"`python -m conformance golden update --case '*/{name.partition('/')[0]}/*'`"
                     ) from error
                 for label, tensor in loaded.items():
-                    kept = re.sub(r"/(\d+(/(ties|upper))?|qparams)$", "", label)
-                    by_label.setdefault(kept, {})[label] = tensor
+                    label_of_golden = re.sub(r"/(\d+(/(ties|upper))?|qparams)$", "", label)
+                    by_label.setdefault(label_of_golden, {})[label] = tensor
             self._files[file] = by_label
         return self._files[file].get(name.partition("/")[2], {})
 
     def preload(self, names: Iterable[str]) -> None:
-        """Read the manifest and these goldens' files, so that forked children need not."""
+        """Read the manifest and the files of these goldens, so that forked children share them."""
         _ = self.manifest
         for name in names:
             self.tensors(name)
 
     def read(self, name: str) -> Golden:
-        """Read a golden that the manifest lists. Raises GoldenError if what is stored is not what was written."""
+        """Return a golden that the manifest lists. Raises GoldenError if its digest is not the manifest's."""
         entry, stored = self.manifest[name], self.tensors(name)
-        if digest_out(stored, entry) != entry["out"]:
+        if output_digest(stored, entry) != entry["out"]:
             raise GoldenError(
-                f"golden {name} is damaged: {self.folder / file_of(name)} does not hold what {MANIFEST} says: restore both "
+                f"golden {name} is damaged: {self.folder / file_of(name)} does not match {MANIFEST}: restore both "
                 f"from version control, or run `{_command(name)}`"
             )
-        return _golden_from(name, stored, entry)
+        return golden_from(name, stored, entry)
 
-    def find(self, given: Subject) -> Golden:
-        """Return the golden of a run, or raise GoldenError: it is missing, stale or damaged."""
-        name = name_of(given.run)
+    def find(self, subject: Subject) -> Golden:
+        """Return the golden of a run. Raises GoldenError if it is missing, stale or damaged."""
+        name = name_of(subject.run)
         entry = self.manifest.get(name)
         if entry is None:
             raise GoldenError(f"golden {name} is missing: run `{_command(name)}`")
-        if entry["in"] != digest_in(given):
+        if entry["in"] != input_digest(subject):
             raise GoldenError(
-                f"golden {name} is stale: the model, its data or the recipe is no longer what it was computed from: run "
+                f"golden {name} is stale: the model, its data or the recipe has changed since it was computed: run "
                 f"`{_command(name)}`"
             )
         return self.read(name)
 
     def write(self, goldens: Mapping[str, tuple[Golden, str]]) -> None:
-        """Replace the folder with these goldens and digests of what went in: written beside it, then renamed."""
-        aside = self.folder.with_name(self.folder.name + ".partial")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        """Replace the folder by goldens with their input digests. A new folder is written first and then renamed."""
+        new = self.folder.with_name(self.folder.name + ".partial")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
         files: dict[str, dict[str, Tensor]] = {}
         entries = {}
         for name in sorted(goldens):
-            golden, goes_in = goldens[name]
-            entries[name] = entry_of(name, golden, goes_in)
+            golden, digest = goldens[name]
+            entries[name] = entry_of(name, golden, digest)
             files.setdefault(file_of(name), {}).update(tensors_of(name, golden))
         for file, stored in files.items():
-            save_file(stored, aside / file)
+            save_file(stored, new / file)
         lines = ",\n".join(
             f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in entries.items()
         )
-        (aside / MANIFEST).write_text(f'{{"format": {FORMAT}, "goldens": {{\n{lines}\n}}}}\n', encoding="utf-8")
-        former = self.folder.with_name(self.folder.name + ".former")
-        shutil.rmtree(former, ignore_errors=True)
+        (new / MANIFEST).write_text(f'{{"format": {FORMAT}, "goldens": {{\n{lines}\n}}}}\n', encoding="utf-8")
+        old = self.folder.with_name(self.folder.name + ".former")
+        shutil.rmtree(old, ignore_errors=True)
         if self.folder.exists():
-            os.rename(self.folder, former)
-        os.rename(aside, self.folder)
-        shutil.rmtree(former, ignore_errors=True)
+            os.rename(self.folder, old)
+        os.rename(new, self.folder)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _command(name: str) -> str:

@@ -1,1 +1,1 @@
-"""The machine: CPU, instruction set limits, process isolation, memory poisoning."""
+"""The host: its CPU and environment, instruction set limits, isolation in child processes, memory poisoning."""

@@ -1,4 +1,4 @@
-"""CPU model, flags and effective instruction set of this host."""
+"""Model, flags and effective instruction set of the CPU."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from .isa import ISA_LIMITS
 
 
 def cpu() -> tuple[str, tuple[str, ...]]:
-    """Model name and instruction set flags of the CPU, as far as the system tells."""
+    """Return the model name and the sorted flags of the CPU, as far as the operating system tells."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -20,7 +20,10 @@ def cpu() -> tuple[str, tuple[str, ...]]:
 
 
 def isa(limit: str | None) -> str:
-    """The widest instruction set for 8-bit products that torch's libraries use on this host, or the limit set for them."""
+    """Return `limit` or the limit set in the environment; without one, the widest instruction set for 8-bit products.
+
+    Outside of x86 it is the name of the architecture. `+amx` is appended where the CPU has AMX for 8-bit integers.
+    """
     if limit:
         return limit
     for name, settings in ISA_LIMITS.items():

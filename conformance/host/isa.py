@@ -1,4 +1,4 @@
-"""Limits on the instruction set, which have to be set before torch loads; this module does not load it."""
+"""Limits of the instruction set. They have no effect once torch has loaded; this module does not load it."""
 
 import os
 import sys
@@ -13,15 +13,18 @@ ISA_LIMITS = {
         "ATEN_CPU_CAPABILITY": "avx512",
     },
 }
-"""What makes torch's libraries act as on an older CPU; they read it once, when torch loads."""
+"""Environment variables for each limit. torch's libraries read them once, when torch loads."""
 
 
 def limit_isa(name: str) -> None:
-    """Limit the instruction set of this process and its children. Raises UsageError once torch has loaded."""
+    """Limit the instruction set of this process and its children.
+
+    Raises UsageError for an unknown name, and if torch has loaded without the limit.
+    """
     if name not in ISA_LIMITS:
         raise UsageError(f"--isa {name!r}: choose from {', '.join(ISA_LIMITS)}")
-    wanted = ISA_LIMITS[name]
-    if any(os.environ.get(key) != value for key, value in wanted.items()) and "torch" in sys.modules:
-        setting = " ".join(f"{key}={value}" for key, value in wanted.items())
+    variables = ISA_LIMITS[name]
+    if any(os.environ.get(key) != value for key, value in variables.items()) and "torch" in sys.modules:
+        setting = " ".join(f"{key}={value}" for key, value in variables.items())
         raise UsageError(f"--isa {name}: torch is loaded already; set {setting} in the environment instead")
-    os.environ.update(wanted)
+    os.environ.update(variables)

@@ -1,8 +1,8 @@
-"""Runs in forked children, so that a crash or hang of a kernel costs one row.
+"""Isolation in forked children: the crash or hang of a kernel costs one row.
 
-A child takes a batch. If it dies, the job that it died on is done again in a child of its own. Dying there too, it is the
-one that crashes, what the child said before stands, and another child goes on after it. Otherwise an earlier job has damaged
-the child's memory: all of them are done again, each alone, and a job that dies alone is the one that crashes.
+A child takes a batch of jobs. If it dies, the job that it died on is repeated alone in another child. If that child dies too,
+this job crashes; the results before it are kept, and another child continues after it. If it survives, an earlier job has
+damaged the memory of the first child: all jobs up to this one are repeated, each alone, and a job that dies alone crashes.
 The parent must not have computed with more than one thread before it forks: a child has none of the parent's threads.
 """
 
@@ -27,29 +27,29 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 HANG_SECONDS = 60.0
-"""Seconds of computing. A run takes some 50 ms, a second under emulation; what is not back by then never will be."""
+"""CPU seconds that a job may take. A run takes some 50 ms, a second under emulation: a job over this limit hangs."""
 
 PATIENCE = 3.0
-"""Seconds on the clock for each that a job may compute: what waits for itself is told from what waits for a busy machine."""
+"""Wall-clock seconds for each CPU second that a job may take: a deadlock uses no CPU, a busy host slows every job."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """A job that ended its child: by a signal, by leaving, or by not coming back."""
+    """The outcome of a job that ended its child by a signal, an exit or a hang."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Done(Generic[R]):
-    """What a job returned."""
+    """The outcome of a job that returned a value."""
 
     value: R
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A job whose code raised: a fault of ours, neither the engine's nor a crash."""
+    """The outcome of a job that raised: an error of the suite, neither of the engine nor a crash."""
 
     traceback: str
 
@@ -58,31 +58,31 @@ Outcome = Done[R] | Death | Raised
 
 
 def run_isolated(jobs: Sequence[T], work: Callable[[T], R], seconds: float = HANG_SECONDS) -> list[Outcome[R]]:
-    """Do `work` on every job in children and return what each came to, in order."""
+    """Call `work` on every job in children and return the outcomes in order. A job may take `seconds` of CPU time."""
     outcomes: list[Outcome[R]] = []
     while len(outcomes) < len(jobs):
         rest = jobs[len(outcomes) :]
-        together = _in_child(rest, work, seconds)
-        if together and isinstance(together[-1], Death) and len(together) > 1:
-            (alone,) = _in_child([rest[len(together) - 1]], work, seconds)
-            if not isinstance(alone, Death):
-                # it takes an earlier one to kill it: which one shows when each is alone
-                together = [outcome for job in rest[: len(together)] for outcome in _in_child([job], work, seconds)]
+        batch = _in_child(rest, work, seconds)
+        if len(batch) > 1 and isinstance(batch[-1], Death):
+            (alone,) = _in_child([rest[len(batch) - 1]], work, seconds)
+            if isinstance(alone, Death):
+                batch[-1] = alone
             else:
-                together[-1] = alone
-        outcomes += together
+                # an earlier job caused the death: each alone shows which
+                batch = [outcome for job in rest[: len(batch)] for outcome in _in_child([job], work, seconds)]
+        outcomes += batch
     return outcomes
 
 
 def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list[Outcome[R]]:
-    """Do all jobs in one child. The last outcome is a Death if the child did not get through."""
-    gc.freeze()  # what is there already need not be looked at, nor its pages copied, by a child's collector
-    with tempfile.TemporaryFile() as said:
+    """Do the jobs in one child. The last outcome is a Death if the child ended before it had done all jobs."""
+    gc.freeze()  # a child's garbage collector would visit the parent's objects and so copy their pages
+    with tempfile.TemporaryFile() as output:
         receive, send = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(receive)
-            _serve(jobs, work, seconds, send, said.fileno())
+            _serve(jobs, work, seconds, send, output.fileno())
         os.close(send)
         outcomes: list[Outcome[R]] = []
         try:
@@ -94,19 +94,19 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
             _, status = os.waitpid(child, 0)
         if death is None and status == 0 and len(outcomes) == len(jobs):
             return outcomes
-        said.seek(0)
-        # a child that dies on its way out has told everything: its last job is asked again, alone
-        return [*outcomes[: len(jobs) - 1], Death(death or _reason(status, said.read()))]
+        output.seek(0)
+        # a child may die after it has sent every result: its last job then counts as the one that died
+        return [*outcomes[: len(jobs) - 1], Death(death or _reason(status, output.read()))]
 
 
-def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int, said: int) -> None:
-    """The child: do the jobs, send each result, and leave without the parent's exit handlers."""
+def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int, output: int) -> None:
+    """Do the jobs in the child, send each result, and exit without the parent's exit handlers."""
     status = 1
     try:
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         gc.disable()
-        faulthandler.disable()  # the parent tells of a death; pytest's handler would print sixty lines
+        faulthandler.disable()  # the parent reports a death; pytest's handler would print sixty lines
         for job in jobs:
             _limit(seconds)
             try:
@@ -121,7 +121,7 @@ def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int,
 
 
 def _limit(seconds: float) -> None:
-    """Have the kernel end this process after so many more seconds of computing: it counts them whatever else runs."""
+    """Have the operating system end this process after so many more seconds of CPU time."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
 
@@ -133,7 +133,7 @@ def _write_all(descriptor: int, body: bytes) -> None:
 
 
 def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
-    """Read exactly `count` bytes, or fewer at the end of the stream; None when the time is over."""
+    """Read exactly `count` bytes, or fewer at the end of the stream; return None at the deadline."""
     body = b""
     while len(body) < count:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -147,7 +147,7 @@ def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
 
 
 def _collect(receive: int, count: int, seconds: float, outcomes: list[Outcome[R]]) -> str | None:
-    """Read results until the child has sent all or stops; return a reason if it hangs."""
+    """Append outcomes until the child has sent all or ends. Return a reason if it hangs, else None."""
     while len(outcomes) < count:
         deadline = time.monotonic() + seconds
         head = _read(receive, 8, deadline)
@@ -162,26 +162,26 @@ def _collect(receive: int, count: int, seconds: float, outcomes: list[Outcome[R]
 
 
 def _signal(number: int) -> str:
-    """A signal's name, and of the one that `_limit` asks for what it means."""
+    """Return the name of a signal; the one that `_limit` causes is a hang."""
     name = signal.Signals(number).name
     return f"hangs: {name}" if number == signal.SIGXCPU else name
 
 
-def _reason(status: int, said: bytes) -> str:
-    """Name a child's end, with the last line that it printed, such as the allocator's complaint."""
+def _reason(status: int, output: bytes) -> str:
+    """Describe how a child ended, with the last line that it printed, such as an error of the allocator."""
     code = os.waitstatus_to_exitcode(status)
-    ended = _signal(-code) if code < 0 else f"exit status {code}"
+    end = _signal(-code) if code < 0 else f"exit status {code}"
     lines = [
-        line for line in said.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")
+        line for line in output.decode(errors="replace").splitlines() if line.strip() and not line.startswith("USDT")
     ]
-    return f"{ended}: {lines[-1][:200]}" if lines else ended
+    return f"{end}: {lines[-1][:200]}" if lines else end
 
 
 class Child(Generic[T, R]):
-    """A child that does one job after another, for a caller that chooses the next by what the last came to.
+    """A child that does one job after another, for a caller that chooses each job by the outcome of the last.
 
-    It knows what the parent knew at its first job; jobs and results are pickled. What is found in it may be the doing of an
-    earlier job: `run_isolated` tells.
+    The child is forked at the first job and shares the parent's state of that moment; jobs and results are pickled. An
+    earlier job may have caused an outcome: `run_isolated` decides it.
     """
 
     def __init__(self, work: Callable[[T], R], seconds: float = HANG_SECONDS) -> None:
@@ -189,15 +189,16 @@ class Child(Generic[T, R]):
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def do(self, job: T) -> Outcome[R]:
+        """Do a job in the child and return its outcome. After a death the next job gets another child."""
         if self._process is None:
             self._start()
         assert self._process is not None
         try:
-            self._ask.send(job)
-            if not self._ask.poll(PATIENCE * self._seconds):
+            self._connection.send(job)
+            if not self._connection.poll(PATIENCE * self._seconds):
                 self.close()
                 return Death(f"hangs: no result after {PATIENCE * self._seconds:.0f} s")
-            succeeded, value = self._ask.recv()
+            succeeded, value = self._connection.recv()
         except (EOFError, OSError):
             process = self._process
             self.close()
@@ -206,9 +207,9 @@ class Child(Generic[T, R]):
         return Done(value) if succeeded else Raised(value)
 
     def close(self) -> None:
-        """End the child, if there is one; the next job gets a new one."""
+        """End the child, if any. The next job gets another one."""
         if self._process is not None:
-            self._ask.close()
+            self._connection.close()
             self._process.join(1)
             self._process.kill()
             self._process.join()
@@ -217,14 +218,16 @@ class Child(Generic[T, R]):
     def _start(self) -> None:
         gc.freeze()
         context = multiprocessing.get_context("fork")
-        self._ask, answer = context.Pipe()
-        self._process = context.Process(target=_obey, args=(answer, self._ask, self._work, self._seconds), daemon=True)
+        self._connection, childs = context.Pipe()
+        self._process = context.Process(
+            target=_work_on_jobs, args=(childs, self._connection, self._work, self._seconds), daemon=True
+        )
         self._process.start()
-        answer.close()
+        childs.close()
 
 
-def _obey(answer: Connection, parents: Connection, work: Callable[[T], R], seconds: float) -> None:
-    """The child: take jobs until the parent hangs up."""
+def _work_on_jobs(own: Connection, parents: Connection, work: Callable[[T], R], seconds: float) -> None:
+    """Do jobs in the child until the parent closes the connection."""
     parents.close()
     faulthandler.disable()
     null = os.open(os.devnull, os.O_WRONLY)
@@ -232,11 +235,11 @@ def _obey(answer: Connection, parents: Connection, work: Callable[[T], R], secon
     os.dup2(null, 2)
     while True:
         try:
-            job = answer.recv()
+            job = own.recv()
         except EOFError:
             os._exit(0)
         _limit(seconds)
         try:
-            answer.send((True, work(job)))
+            own.send((True, work(job)))
         except (Exception, SystemExit):
-            answer.send((False, traceback.format_exc()))
+            own.send((False, traceback.format_exc()))

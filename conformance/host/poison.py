@@ -1,15 +1,15 @@
-"""What newly allocated memory holds, so that a kernel that reads what it never wrote gives itself away."""
+"""A known byte in newly allocated memory, which exposes a kernel that reads memory before writing it."""
 
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 M_PERTURB = -6
-"""glibc's parameter: allocated bytes are set to the complement of its value (mallopt(3))."""
+"""The parameter of glibc's mallopt(3) that sets allocated bytes to the complement of its value."""
 
 
 def _mallopt(value: int) -> None:
-    """Set M_PERTURB; a C library without mallopt is left alone."""
+    """Set M_PERTURB; do nothing if the C library has no mallopt."""
     function = getattr(ctypes.CDLL(None), "mallopt", None)
     if function is not None:
         function(M_PERTURB, value)
@@ -17,7 +17,10 @@ def _mallopt(value: int) -> None:
 
 @contextmanager
 def fresh_memory_holds(value: int) -> Iterator[None]:
-    """Fill what is allocated in this scope with one byte. Two runs with different bytes differ if a kernel reads it."""
+    """Fill memory that is allocated in this scope with one byte.
+
+    The outputs of two runs with different bytes differ if a kernel reads memory that it has not written.
+    """
     _mallopt(value ^ 0xFF)
     try:
         yield

@@ -1,1 +1,1 @@
-"""From a run to torch objects: float model, data, observers, FX graph modules."""
+"""The torch objects of a run: float model, data, observers, FX graph modules."""

@@ -1,4 +1,4 @@
-"""A run's float model with deterministic parameters and data."""
+"""The subject of a run: its float model with deterministic parameters, calibration data and inputs."""
 
 import copy
 import operator
@@ -24,7 +24,7 @@ from .data import ends_alone, fill, fill_typical, grid, integers, laid_out, norm
 
 
 def names() -> dict[str, Any]:
-    """Return what the sources of models and recipes refer to."""
+    """Return the namespace in which the sources of models and recipes are executed."""
     return {
         "torch": torch,
         "nn": nn,
@@ -40,7 +40,7 @@ def names() -> dict[str, Any]:
 
 
 def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
-    """Return the data of one operand: those it is calibrated with, or those it is executed with."""
+    """Return the data of one operand, for execution or else for calibration, in the operand's shape and layout."""
     assert run.variant is not None
     data = _values(run, name, spec, executed=executed)
     if run.variant.saturates and not executed and spec.kind == "activation":
@@ -65,18 +65,18 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
 
 
 def unequal_channels(run: Run) -> bool:
-    """Whether the channels of a layer get scales of their own: where its weights are quantized per channel."""
+    """Whether the output channels of a layer get unequal ranges, because its weights are quantized per channel."""
     weight = run.recipe.scheme.weight
     return weight is not None and weight.axis == 0 and run.recipe.kind != "weight"
 
 
 class CannotBeBuilt(Exception):
-    """torch refuses to construct the model; `args[0]` is its error."""
+    """The constructor of the model raised. `args[0]` is its exception."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's float model with its example inputs; `model` is in eval mode, or in training mode for qat."""
+    """A run's float model with its data. `model` is in training mode for the flow `qat`, else in eval mode."""
 
     run: Run
     qconfig: Any
@@ -86,12 +86,15 @@ class Subject:
     inputs: tuple[Tensor, ...]
 
     def fresh_inputs(self) -> tuple[Tensor, ...]:
-        """Copies of the inputs, laid out as they are: in-place operators write to what they are given."""
+        """Copies of the inputs in the same layout, because in-place operators write to their inputs."""
         return copy.deepcopy(self.inputs)
 
 
 def subject(run: Run, recipe: Recipe | None = None) -> Subject:
-    """Build the float model of a run from its source, with deterministic parameters and data; `recipe` replaces the run's."""
+    """Build the float model of a run from its source, with deterministic parameters and data; `recipe` replaces the run's.
+
+    Raises CannotBeBuilt if the model's constructor raises.
+    """
     recipe = recipe or run.recipe
     scope = names()
     scope["qconfig"] = qconfig = eval(recipe.qconfig, scope)
@@ -113,33 +116,36 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
     return Subject(run, qconfig, mapping, model, calibration, inputs)
 
 
-def floating(given: Subject) -> nn.Module:
-    """A copy of the unfused float model in eval mode, without what a QAT module rounds."""
-    model = copy.deepcopy(given.model).eval()
+def floating(subject: Subject) -> nn.Module:
+    """Return a copy of the unfused float model in eval mode, without the fake-quantizes of QAT modules."""
+    model = copy.deepcopy(subject.model).eval()
     for module in model.modules():
         if hasattr(module, "weight_fake_quant"):
             module.weight_fake_quant = nn.Identity()
     return model
 
 
-def float_outputs(given: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
-    """Run the unfused float model in eval mode and float64, on its own inputs or on others."""
-    model = floating(given)
-    data = given.fresh_inputs() if inputs is None else inputs
-    usual = torch.get_default_dtype()
-    # for float64 torch does not end the last bag at the last offset
+def float_outputs(subject: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    """Run the unfused float model in eval mode and return its outputs.
+
+    The inputs default to the subject's. The dtype is float64, or float32 for a model with an `nn.EmbeddingBag`, whose
+    float64 kernel ignores the last offset of `include_last_offset`. Raises the exceptions of the model.
+    """
+    model = floating(subject)
+    data = subject.fresh_inputs() if inputs is None else inputs
+    default_dtype = torch.get_default_dtype()
     if not any(isinstance(module, nn.EmbeddingBag) for module in model.modules()):
         model, data = model.double(), [x.double() if x.is_floating_point() else x for x in data]
-        torch.set_default_dtype(torch.float64)  # some modules for QAT make a bias of their own
+        torch.set_default_dtype(torch.float64)  # some QAT modules create a bias in `forward`
     try:
         with torch.no_grad():
             return tensors(model(*data))
     finally:
-        torch.set_default_dtype(usual)
+        torch.set_default_dtype(default_dtype)
 
 
 def tensors(outputs: Any) -> list[Tensor]:
-    """Flatten what a model returns into its tensors, in order."""
+    """Return the tensors in the output of a model, flattened, in order."""
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, tuple | list):

@@ -1,7 +1,7 @@
-"""Deterministic data with the same bits on every platform: dyadic numbers from a counter-based generator.
+"""Deterministic data from a counter-based generator, with the same bits on every platform.
 
-Everything here is small integers times a power of two, so that float32 sums are exact in any order, inputs and weights lie
-on their quantization grids, and every correct engine has to produce the same integers, ties aside.
+The data of the `exact` profile are dyadic: small integers times a power of two. So float32 sums are exact in any order,
+inputs and weights lie on their quantization grids, and every correct engine produces the same integers, ties aside.
 """
 
 import math
@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 
 def integers(key: str, count: int, low: int, high: int) -> Tensor:
-    """Return `count` int64 in [low, high], a function of `key` alone.
+    """Return int64 of shape (`count`,) in [`low`, `high`]. They depend on the arguments alone.
 
-    SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): the counter is the
-    position, the seed the key's CRC-32. int64 arithmetic wraps alike everywhere; torch's samplers differ by platform.
+    The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) with
+    the position as its counter and the key's CRC-32 as its seed. int64 arithmetic wraps in the same way on every platform,
+    while torch's samplers differ between platforms.
     """
     z = (torch.arange(1, count + 1) + (zlib.crc32(key.encode()) << 24)) * -0x61C8864680B583EB
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
@@ -25,7 +26,10 @@ def integers(key: str, count: int, low: int, high: int) -> Tensor:
 
 
 def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:
-    """Return float32 of `shape`: integers in [low, high] times 2**exponent, both ends present if there is room."""
+    """Return float32 of `shape`: integers in [`low`, `high`] times 2**`exponent`.
+
+    The first element is the low end and the last is the high end, if there are two.
+    """
     values = integers(key, math.prod(shape), low, high)
     if values.numel() > 1:
         values[0], values[-1] = low, high
@@ -33,14 +37,14 @@ def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -
 
 
 GREATEST_BIAS = 2.0
-"""What the biases that `fill` gives lie within, either side of zero."""
+"""The greatest absolute value of a bias that `fill` sets."""
 
 
 def fill(model: nn.Module, key: str, levels: int) -> None:
-    """Give every parameter and buffer of `model` dyadic values; weights lie within ±`levels` steps of 2**-7.
+    """Set every parameter and buffer of `model` to dyadic values, with weights within ±`levels` steps of 2**-7.
 
-    Variances make sqrt(var + eps) a power of two, so that batch norm folds into dyadic weights: gamma / sqrt(var + eps) is
-    between 1/4 and 2 and has its own value for each channel.
+    Variances make sqrt(var + eps) a power of two, so that a batch norm folds into dyadic weights. The factor
+    gamma / sqrt(var + eps) is between 1/4 and 2 and varies between channels.
     """
     norms = {name: m for name, m in model.named_modules() if hasattr(m, "eps")}
     tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -56,25 +60,29 @@ def fill(model: nn.Module, key: str, levels: int) -> None:
             elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
                 tensor.copy_(grid(label, shape, 1, 1, 0) * 2.0 ** integers(label, tensor.numel(), -1, 0).reshape(shape))
             elif leaf.startswith("bias"):
-                # a norm gives multiples of small powers of two, half of them ties, but for what this adds
+                # the results of a norm are multiples of small powers of two, and half of them would be ties without an offset
                 tensor.copy_(grid(label, shape, -32, 32, -4) + (2.0**-9 if owner in norms else 0.0))
             elif tensor.is_floating_point() and tensor.dim() > 1:
                 tensor.copy_(grid(label, shape, -levels, levels, -7))
                 flat = tensor.flatten(1)
-                if flat.shape[1] > 1:  # every row reaches both ends, so that per-channel scales are powers of two
+                if flat.shape[1] > 1:  # both ends in every row make per-channel scales powers of two
                     flat[:, 0], flat[:, -1] = -levels * 2.0**-7, levels * 2.0**-7
 
 
 def normal(key: str, shape: tuple[int, ...], scale: float = 1.0) -> Tensor:
-    """Return float32 of `shape`, all but normally distributed: sums of twelve uniform integers, which have variance 1 in
-    units of their range (Irwin-Hall distribution)."""
-    drawn = integers(key, 12 * math.prod(shape), 0, 65535).reshape(-1, 12).sum(1) - 6 * 65535
-    return (drawn.double() / 65536 * scale).float().reshape(shape)
+    """Return float32 of `shape`, approximately normal with mean 0 and standard deviation `scale`.
+
+    Each is the sum of twelve uniform integers, whose variance is 1 in units of their range (Irwin-Hall distribution).
+    """
+    sums = integers(key, 12 * math.prod(shape), 0, 65535).reshape(-1, 12).sum(1) - 6 * 65535
+    return (sums.double() / 65536 * scale).float().reshape(shape)
 
 
 def fill_typical(model: nn.Module, key: str) -> None:
-    """Give every parameter and buffer of `model` values as training leaves them: weights with a variance of 1 over the
-    number of their inputs, factors about 1, biases and means about 0."""
+    """Set every parameter and buffer of `model` to values that are typical after training.
+
+    Weights have a variance of 1 / fan-in, factors of norms are about 1, and biases and means are about 0.
+    """
     norms = {name for name, m in model.named_modules() if hasattr(m, "eps")}
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -91,28 +99,29 @@ def fill_typical(model: nn.Module, key: str) -> None:
 
 
 def ends_alone(data: Tensor) -> Tensor:
-    """The first and the last element, which are the ends of their range, with zeros between them."""
-    alone = torch.zeros_like(data)
-    for end in (0, -1):
-        alone.view(-1)[end] = data.view(-1)[end]
-    return alone
+    """Return a copy in which all elements but the first and the last, the ends of the range, are zero."""
+    ends = torch.zeros_like(data)
+    for index in (0, -1):
+        ends.view(-1)[index] = data.view(-1)[index]
+    return ends
 
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""The memory formats with the channels innermost, by the number of dimensions."""
+"""The channels-last memory format for each number of dimensions that has one."""
 
 
 def laid_out(data: Tensor, layout: str) -> Tensor:
-    """The same values in another memory layout (`Operand.layout`)."""
+    """Return the same values in a memory layout, `strided` or `channels_last` (see `Operand.layout`)."""
     if layout == "strided":
         return torch.stack([data, data], -1).flatten(-2)[..., ::2]
     return data.contiguous(memory_format=FORMATS[data.dim()])
 
 
 def with_ends(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Give every item of every input, float32 of two or more dimensions, both ends of its range.
+    """Set two elements of every batch item to the ends of the input's range, for float inputs of two or more dimensions.
 
-    The qparams that a dynamically quantized layer chooses are those of all that it is given: now every part has the same.
+    A dynamically quantized layer computes qparams from its whole input. With both ends in every item, it computes the same
+    ones for any part of the batch. The inputs are changed and returned.
     """
     for x in inputs:
         if x.is_floating_point() and x.dim() > 1:
@@ -123,7 +132,7 @@ def with_ends(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def with_unequal_channels(model: nn.Module) -> None:
-    """Divide the weights of every other output channel by 2 or 4, so that per-channel scales are not all the same."""
+    """Divide the weights of output channels by 1, 2 and 4 in turn, so that per-channel scales differ."""
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:
@@ -131,7 +140,7 @@ def with_unequal_channels(model: nn.Module) -> None:
 
 
 def channels_last(inputs: Sequence[Tensor]) -> list[Tensor] | None:
-    """The same values with the channels innermost in memory, or None if no input has that format."""
+    """Return the same values with channels-last strides, or None if no input has that many dimensions."""
     if not any(x.dim() in FORMATS for x in inputs):
         return None
     return [x.contiguous(memory_format=FORMATS[x.dim()]) if x.dim() in FORMATS else x for x in inputs]

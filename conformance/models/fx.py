@@ -1,4 +1,4 @@
-"""The only module that calls torch.ao's FX API: prepare, calibrate, convert to the reference model, lower."""
+"""Calls of torch.ao's FX API: prepare, calibrate, convert to a reference model, lower. No other module calls it."""
 
 import copy
 import warnings
@@ -22,45 +22,48 @@ from conformance.cases.runs import Run
 from .build import Subject
 
 
-def prepare(given: Subject, config: BackendConfig) -> GraphModule:
-    """Fuse, swap QAT modules, and insert observers. The model is copied first: torch's prepare changes it."""
-    entry = prepare_qat_fx if given.run.flow == "qat" else prepare_fx
-    return entry(copy.deepcopy(given.model), given.mapping, given.calibration, backend_config=config)
+def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
+    """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
+    prepare_model = prepare_qat_fx if subject.run.flow == "qat" else prepare_fx
+    return prepare_model(copy.deepcopy(subject.model), subject.mapping, subject.calibration, backend_config=config)
 
 
-def calibrate(prepared: GraphModule, given: Subject) -> None:
-    """Show the data to the observers; batch norm statistics stay as they are, or they would not be dyadic."""
+def calibrate(prepared: GraphModule, subject: Subject) -> None:
+    """Run the calibration data through the observers, then switch to eval mode.
+
+    Batch norm statistics are frozen, because updated ones would not be dyadic.
+    """
     modules: list[Any] = [module for module in prepared.modules() if hasattr(module, "freeze_bn_stats")]
     for module in modules:
         module.freeze_bn_stats()
     with torch.no_grad():
-        prepared(*(x.clone() for x in given.calibration))
+        prepared(*(x.clone() for x in subject.calibration))
     prepared.eval()
 
 
 def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-    """Return the reference model (dequantize, float op, quantize) of a calibrated one."""
+    """Return the reference model (dequantize, float operator, quantize) of a calibrated one."""
     return convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
 
 
 def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-    """Return the model with the quantized kernels of the engine in scope. `prepared` is not changed."""
+    """Return the model with quantized kernels of the selected engine. `prepared` is not changed."""
     return convert_fx(copy.deepcopy(prepared), backend_config=config)
 
 
 def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-    """Return the reference model of a calibrated one in terms of `quantized_decomposed` operators, which can be exported."""
+    """Return the reference model of a calibrated one with `quantized_decomposed` operators, which torch.export supports."""
     return _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=config)
 
 
 def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:
-    """Yield copies of a config without the run's claim: without the dtype config, then without the whole entry.
+    """Yield copies of a config without the run's claim: first without its dtype config, then without its whole entry.
 
-    torch asks neither a fusion's entry nor, for qat, a float module's for its dtypes: only the second can matter there.
+    The first is left out where torch ignores the dtype configs of the entry: for a fusion, and for a float module in QAT.
     """
     rest = [dtypes for dtypes in run.claim.entry.dtype_configs if dtypes is not run.claim.dtypes]
-    asked = run.claim.entry.fuser_method is None and not (run.flow == "qat" and run.claim.entry.qat_module)
-    if rest and asked:
+    effective = run.claim.entry.fuser_method is None and not (run.flow == "qat" and run.claim.entry.qat_module)
+    if rest and effective:
         entry = copy.copy(run.claim.entry).set_dtype_configs(rest)
         entries = [entry if e is run.claim.entry else e for e in config.configs]
         yield BackendConfig(config.name).set_backend_pattern_configs(entries)
@@ -70,7 +73,7 @@ def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:
 
 @contextmanager
 def quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep torch's many warnings off the terminal; they are returned instead."""
+    """Record warnings in this scope instead of printing them. Yields the list of recorded warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught

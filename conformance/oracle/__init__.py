@@ -1,10 +1,11 @@
-"""What a quantized model has to give, from the float model, its data and the scheme, in exact arithmetic.
+"""The expected outputs of a quantized model in exact arithmetic, from the float model, its data and the scheme.
 
-Independent of what it judges: nothing here imports torch.ao or calls a quantized operator. The one thing it takes from
-torch is float64 operators.
+The oracle is independent of the code under test: nothing here imports torch.ao or calls a quantized operator. Of torch it
+uses float64 operators only.
 """
 
 from .arithmetic import Codes, Qparams
-from .evaluate import Answer, NotCovered, evaluate
+from .evaluate import Answer, evaluate
+from .interpreter import NotCovered
 
 __all__ = ["Answer", "Codes", "NotCovered", "Qparams", "evaluate"]

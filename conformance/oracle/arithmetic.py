@@ -1,7 +1,7 @@
-"""Scales, zero points and codes in exact arithmetic.
+"""Quantization arithmetic: scales, zero points, codes and ties.
 
-Values are float64, in which every product and sum of dyadic data is exact. A scale is float32, because observers compute it
-so and quantized tensors keep it so.
+Values are float64, in which every product and sum of dyadic data is exact. Scales are float32, the dtype in which observers
+compute them and kernels read them.
 """
 
 from collections.abc import Callable
@@ -13,25 +13,29 @@ from torch import Tensor
 from .scheme import Grid
 
 RANGES = {"quint8": (0, 255), "qint8": (-128, 127), "quint4x2": (0, 15), "qint32": (-(2**31), 2**31 - 1)}
-"""The codes of each dtype (documentation of `torch.quantize_per_tensor`'s dtypes). Observers may use fewer of them to choose
-qparams; kernels saturate at these."""
+"""Least and greatest code of each quantized dtype (documentation of `torch.quantize_per_tensor`). An observer may use a
+narrower range to compute qparams; kernels saturate at this one."""
 
 OBSERVER_FLOOR = 2.0**-23
-"""Least scale of an observer that is given none: float32's epsilon (documentation of `MinMaxObserver`, `eps`)."""
+"""Default least scale of an observer: float32's epsilon (documentation of `MinMaxObserver`, `eps`)."""
 
 DYNAMIC_FLOOR = 6.1e-5
 """Least scale of a dynamically quantized tensor: `SMALL_SCALE_THRESHOLD` in
 aten/src/ATen/native/quantized/cpu/QuantUtils.h."""
 
 EXACT_BAND = 2.0**-20
-"""Steps around .5 that count as a tie where the value is dyadic: nothing but .5 itself and float64's last bits."""
+"""Half width of a tie in steps, for dyadic values: .5 itself and the last bits of float64."""
 
 FLOAT_BAND = 2.0**-10
-"""Steps around .5 that count as a tie where float32 has to round: its error, some 2**-22 of the greatest code, 255, for
-each of the few operations of a function or the many of a normalization."""
+"""Half width of a tie in steps, for values that float32 rounds. Each operation of a function or a normalization errs by some
+2**-22 of the greatest code, 255."""
+
+HALF_MAX = 65504.0
+"""The greatest float16. Packing clamps weights to it (`HandleWeightsSaturation` in
+aten/src/ATen/native/quantized/cpu/qlinear_prepack.cpp)."""
 
 Rounding = Callable[[Tensor, Tensor], Tensor]
-"""Rounds ties: takes positions and zero points, gives codes."""
+"""Rounds ties: `rounding(position, zero_point)` returns codes."""
 
 
 def _away(x: Tensor) -> Tensor:
@@ -50,14 +54,14 @@ ROUNDINGS: dict[str, Rounding] = {
     "away from zero": lambda position, zero_point: _away(position),
     "away from zero, then the zero point": lambda position, zero_point: _away(position - zero_point) + zero_point,
 }
-"""What engines do with a tie. Which of them is no part of any promise."""
+"""The tie-breaking rules of engines. No config promises a particular one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Qparams:
-    """Scale (float32) and zero point (int32, or float32 where the grid says so) of one quantized tensor.
+    """Scale (float32) and zero point (int32, or float32 if `grid.zero_point` is `float`) of one quantized tensor.
 
-    Both have one element, or one for each index of `grid.axis`.
+    Both have shape (1,), or (n,) for the n indices of `grid.axis`.
     """
 
     grid: Grid
@@ -65,7 +69,7 @@ class Qparams:
     zero_point: Tensor
 
     def like(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and zero point in float64, in a shape that goes with `values`."""
+        """Scale and zero point in float64, in a shape that broadcasts over `values`."""
         shape = [1] * values.dim()
         if self.grid.axis is not None:
             shape[self.grid.axis] = -1
@@ -74,9 +78,9 @@ class Qparams:
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """A quantized tensor: the exact `position` (float64) of every element on its grid and the codes next to it.
+    """A quantized tensor: the exact `position` (float64) of every element on its grid, and its codes.
 
-    `low` and `high` (int64) are the same outside of ties, and the two neighbours at one.
+    `low` and `high` (int64) are the two neighbours at a tie, and equal elsewhere.
     """
 
     qparams: Qparams
@@ -89,17 +93,17 @@ class Codes:
         return self.low != self.high
 
     def dequantized(self, rounding: Rounding = to_even) -> Tensor:
-        """Values (float64) with ties rounded as `rounding` does."""
+        """Dequantized values (float64), with ties rounded by `rounding`."""
         scale, zero_point = self.qparams.like(self.position)
-        # a tie that float64 sees a bit beside .5 is one all the same
+        # float64 may place a tie a bit beside .5, where `rounding` would take it for the nearer code
         codes = torch.where(self.tied, rounding(torch.floor(self.position) + 0.5, zero_point), self.low)
         return (codes - zero_point) * scale
 
 
 def extremes(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Least and greatest value (float32): of the whole tensor, or for each index of the grid's axis.
+    """Return the least and greatest value (float32, shape (1,)), or those of each index of the grid's axis (shape (n,)).
 
-    Raises ValueError for an empty tensor: nothing can be chosen from it.
+    Raises ValueError for an empty tensor.
     """
     if values.numel() == 0:
         raise ValueError("an empty tensor has no least and greatest value")
@@ -108,11 +112,12 @@ def extremes(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
 
 
 def power_of_two_qparams(low: Tensor, high: Tensor, grid: Grid) -> Qparams:
-    """Scale and zero point that the `exact` profile's observers choose for values in [`low`, `high`].
+    """Return the qparams that the `exact` profile's observers compute for values in [`low`, `high`].
 
-    The formulas are those of `MinMaxObserver`'s documentation, the scale then rounded up to a power of two and an affine
-    zero point fitted to that; with float zero points, those of `UniformQuantizationObserverBase._calculate_qparams`, where
-    the range need not hold zero and a scale that is too small becomes 1.
+    The formulas are those of `MinMaxObserver`'s documentation. The scale is then rounded up to a power of two, and an affine
+    zero point is recomputed from the rounded scale. Float zero points follow
+    `UniformQuantizationObserverBase._calculate_qparams`: the range need not contain zero, and a scale that is too small
+    becomes 1.
     """
     if grid.fixed is not None:
         return Qparams(grid, torch.tensor([grid.fixed[0]]), torch.tensor([grid.fixed[1]], dtype=torch.int32))
@@ -133,19 +138,21 @@ def power_of_two_qparams(low: Tensor, high: Tensor, grid: Grid) -> Qparams:
 
 
 def _power_of_two(scale: Tensor) -> Tensor:
-    """The least powers of two that are not below `scale`."""
+    """`scale` rounded up to powers of two."""
     mantissa, exponent = torch.frexp(scale)
     return torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 0.5).int())
 
 
 def dynamic_qparams(values: Tensor, grid: Grid) -> Qparams:
-    """Scale and zero point that a dynamically quantized layer chooses for what it is called with.
+    """Return the qparams that a dynamically quantized layer computes for its input.
 
-    `ChooseQuantizationParams` in aten/src/ATen/native/quantized/cpu/QuantUtils.h: the range is made to hold zero, a scale
-    of zero becomes 0.1, one below 6.1e-5 becomes that and the range grows with it, and the zero point is fitted to that
-    end of the range where it errs less.
+    The source is `ChooseQuantizationParams` in aten/src/ATen/native/quantized/cpu/QuantUtils.h. The range is extended to
+    contain zero. A scale of zero becomes 0.1; one below 6.1e-5 becomes 6.1e-5, and the range grows with it. The zero point is
+    computed from the end of the range where its rounding error is smaller.
+
+    Raises ValueError for an empty tensor.
     """
-    least, greatest = (float(x) for x in extremes(values, grid))
+    least, greatest = (float(end) for end in extremes(values, grid))
     low, high = min(least, 0.0), max(greatest, 0.0)
     scale = (high - low) / (grid.high - grid.low)
     if _float32(scale) == 0.0 or 1.0 / _float32(scale) > torch.finfo(torch.float32).max:
@@ -157,13 +164,13 @@ def dynamic_qparams(values: Tensor, grid: Grid) -> Qparams:
         elif high == 0.0:
             low = -floor * (grid.high - grid.low)
         else:
-            grown = _float32(floor / _float32(scale))
-            low, high = _float32(low * grown), _float32(high * grown)
+            growth = _float32(floor / _float32(scale))
+            low, high = _float32(low * growth), _float32(high * growth)
         scale = floor
     from_low, from_high = grid.low - low / scale, grid.high - high / scale
-    low_errs = abs(grid.low) - abs(low / scale)
-    high_errs = abs(grid.high) - abs(high / scale)
-    zero_point = round(min(max(from_low if low_errs < high_errs else from_high, grid.low), grid.high))
+    low_error = abs(grid.low) - abs(low / scale)
+    high_error = abs(grid.high) - abs(high / scale)
+    zero_point = round(min(max(from_low if low_error < high_error else from_high, grid.low), grid.high))
     return Qparams(grid, torch.tensor([scale], dtype=torch.float32), torch.tensor([zero_point], dtype=torch.int32))
 
 
@@ -172,11 +179,12 @@ def _float32(value: float) -> float:
 
 
 def quantized_weight(weight: Tensor, qparams: Qparams) -> Tensor:
-    """A weight (float32) after quantization, dequantized to float64.
+    """Return a weight (float32) after quantization, dequantized to float64.
 
-    Computed in float32 as `quantize_val` in aten/src/ATen/native/quantized/AffineQuantizerBase.cpp states it, times the
-    inverse of the scale and ties to even: a symmetric scale puts the greatest weight on a tie, 127.5, every time. Rows of
-    4-bit codes are packed with scale and offset in float16 (aten/src/ATen/native/quantized/cpu/qembeddingbag_prepack.cpp).
+    The computation is in float32, as in `quantize_val` in aten/src/ATen/native/quantized/AffineQuantizerBase.cpp: multiply by
+    the inverse of the scale, then round ties to even. The exact formula would not do, because a symmetric scale puts the
+    greatest weight on a tie, 127.5. Rows of 4-bit codes are packed with scale and offset in float16
+    (aten/src/ATen/native/quantized/cpu/qembeddingbag_prepack.cpp).
     """
     scale, zero_point = (part.float() for part in qparams.like(weight))
     codes = torch.round(weight.float() * (1.0 / scale) + zero_point).clamp(*RANGES[qparams.grid.dtype])
@@ -185,11 +193,21 @@ def quantized_weight(weight: Tensor, qparams: Qparams) -> Tensor:
     return (codes.double() - zero_point.double()) * scale.double()
 
 
-def quantize(values: Tensor, qparams: Qparams, band: float = EXACT_BAND, *, simulated: bool = False) -> Codes:
-    """Put values (float64) on a grid: `clamp(round(value / scale + zero_point))` (documentation of
-    `torch.quantize_per_tensor`), both neighbours within `band` steps of a tie.
+def float16_weight(weight: Tensor) -> Tensor:
+    """Return a weight (float32) after it is packed as float16, in float64."""
+    return weight.clamp(-HALF_MAX, HALF_MAX).half().double()
 
-    A `simulated` quantization, the fake-quantize of QAT, saturates at the grid's ends and a real one at the dtype's.
+
+def near_tie(steps: Tensor) -> Tensor:
+    """Where values, in steps of their scale, are so close to .5 that an error of float32 may move them across it."""
+    return (steps - steps.floor() - 0.5).abs() < FLOAT_BAND / 32
+
+
+def quantize(values: Tensor, qparams: Qparams, band: float = EXACT_BAND, *, simulated: bool = False) -> Codes:
+    """Quantize values (float64): `clamp(round(value / scale + zero_point))` (documentation of `torch.quantize_per_tensor`).
+
+    An element within `band` steps of a tie gets both neighbours. A real quantization saturates at the ends of the dtype, a
+    `simulated` one, the fake-quantize of QAT, at the ends of the grid.
     """
     grid = qparams.grid
     least, greatest = (grid.low, grid.high) if simulated else RANGES[grid.dtype]

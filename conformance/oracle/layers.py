@@ -1,4 +1,4 @@
-"""Layers with weights: what weight they have after batch norm is folded in, and how they are applied to an input."""
+"""Layers with weights: decomposition of fused modules, batch-norm folding, and application with replaced parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ LAYERS = (_ConvNd, nn.Linear, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNC
 
 @dataclass(frozen=True)
 class Parts:
-    """A module as the layer with weights, the batch norm that follows it and what comes after; each may be missing.
+    """A module as a layer with weights, its batch norm and the modules after them; each may be missing.
 
-    `add` joins a second input to the layer's output, as `ConvAdd2d` does.
+    `add` combines the layer's output with a second input, as in `ConvAdd2d`.
     """
 
     layer: nn.Module | None
@@ -33,8 +33,8 @@ class Parts:
     add: Callable[..., Tensor] | None = None
 
 
-def parts(module: nn.Module) -> Parts:
-    """Take a fused module or a module for QAT apart; a plain layer is its only part."""
+def decompose(module: nn.Module) -> Parts:
+    """Decompose a fused module or a QAT module. A plain layer is its own only part."""
     if isinstance(module, LAYERS):
         relu = (nn.ReLU(),) if type(module).__name__.rstrip("123d").endswith("ReLU") else ()
         return Parts(module, getattr(module, "bn", None), relu)
@@ -48,17 +48,17 @@ def parts(module: nn.Module) -> Parts:
 
 
 def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
-    """Weight and bias (float32) of a convolution or linear layer with the batch norm after it folded in.
+    """Return the weight and bias (float32) of a convolution or linear layer with the batch norm `norm` folded in.
 
     w * gamma / sqrt(var + eps) and (b - mean) * gamma / sqrt(var + eps) + beta (Jacob et al., "Quantization and training of
-    neural networks for efficient integer-arithmetic-only inference", CVPR 2018, section 3.2), in float32, the dtype of the
-    parameters: there var + eps is the power of four that the `exact` profile means.
+    neural networks for efficient integer-arithmetic-only inference", CVPR 2018, section 3.2). The computation is in float32,
+    the dtype of the parameters, because only there var + eps is exactly the `exact` profile's power of four.
     """
     factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     bias = torch.zeros_like(norm.running_mean) if layer.bias is None else layer.bias
     weight = layer.weight
     if isinstance(layer, _ConvTransposeNd):
-        # (in, out / groups, …): the outputs of a group stand beside its own inputs
+        # the weight is (in, out / groups, …), so the rows of one group hold the outputs of that group only
         by_group = factor.reshape(layer.groups, 1, -1).expand(-1, weight.shape[0] // layer.groups, -1)
         weight = weight * by_group.reshape(*weight.shape[:2], *[1] * (weight.dim() - 2))
     else:
@@ -67,7 +67,7 @@ def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
 
 
 def apply(layer: Any, weight: Tensor, bias: Tensor | None, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Apply a layer that is not recurrent to `x` with another weight and bias (float64) than its own."""
+    """Apply a layer that is not recurrent to `x`, with `weight` and `bias` (float64) in the place of its own."""
     if isinstance(layer, _ConvTransposeNd):
         transposed: Any = TRANSPOSED[weight.dim() - 2]
         options = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
@@ -94,8 +94,11 @@ def _bag(
     offsets: Tensor | None = None,
     per_sample_weights: Tensor | None = None,
 ) -> Tensor:
-    """Bags of rows, summed, averaged or the greatest of each column; an empty bag is zero (documentation of
-    `torch.nn.EmbeddingBag`). Not torch's own: for float64 it does not end the last bag at the last offset."""
+    """Return the sum, mean or columnwise maximum of each bag of rows; an empty bag gives zeros (documentation of
+    `torch.nn.EmbeddingBag`).
+
+    torch's float64 kernel is not used, because it ignores the last offset of `include_last_offset`.
+    """
     if offsets is None:
         bags = [(int(start), int(start) + x.shape[1]) for start in range(0, x.numel(), x.shape[1])]
         x = x.flatten()

@@ -1,8 +1,8 @@
-"""Recurrent layers and cells, step by step, with an inner product that is given.
+"""Recurrent layers and cells, step by step, with the matrix product as a parameter.
 
-The equations are those of the documentation of `torch.nn.LSTM`, `GRU`, `LSTMCell`, `GRUCell` and `RNNCell`. Like torch's
-dynamic layers (aten/src/ATen/native/RNN.cpp) a layer multiplies its whole input sequence at once and the hidden state at
-every step, so that a dynamic product chooses qparams once for the one and anew for each of the other.
+The equations are those of the documentation of `torch.nn.LSTM`, `GRU`, `LSTMCell`, `GRUCell` and `RNNCell`. As in torch's
+dynamic layers (aten/src/ATen/native/RNN.cpp), a layer multiplies its whole input sequence at once and its hidden state at
+every step. A dynamic product therefore computes qparams once per sequence for the input and at every step for the state.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,27 @@ import torch
 from torch import Tensor, nn
 
 Product = Callable[[Tensor, str, Tensor | None], Tensor]
-"""`product(x, name, bias)` multiplies x (…, in) by the weight of that name (out, in), transposed, and adds a bias."""
+"""`product(x, name, bias)` returns `x @ weight.T + bias` for x (…, in) and the weight `name` (out, in)."""
 
 State = tuple[Tensor, ...]
 
 
-def _step(kind: str, given: Tensor, state: State, recurrent: Callable[[Tensor], Tensor], squash: Any) -> State:
-    """One step of a cell: `given` is the input's product, `state` h, or h and c."""
-    kept = recurrent(state[0])
+def _step(
+    kind: str, input_product: Tensor, state: State, recurrent: Callable[[Tensor], Tensor], nonlinearity: Any
+) -> State:
+    """One step of a cell from the product of its input and its state, (h,) or (h, c)."""
+    state_product = recurrent(state[0])
     if kind.startswith("LSTM"):
-        enters, forgets, cell, leaves = (given + kept).chunk(4, -1)
-        c = torch.sigmoid(forgets) * state[1] + torch.sigmoid(enters) * torch.tanh(cell)
-        return torch.sigmoid(leaves) * torch.tanh(c), c
+        i, f, g, o = (input_product + state_product).chunk(4, -1)
+        c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
     if kind.startswith("GRU"):
-        (given_r, given_z, given_n), (kept_r, kept_z, kept_n) = given.chunk(3, -1), kept.chunk(3, -1)
-        r, z = torch.sigmoid(given_r + kept_r), torch.sigmoid(given_z + kept_z)
-        n = torch.tanh(given_n + r * kept_n)
+        x_r, x_z, x_n = input_product.chunk(3, -1)
+        h_r, h_z, h_n = state_product.chunk(3, -1)
+        r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        n = torch.tanh(x_n + r * h_n)
         return (n + z * (state[0] - n),)
-    return (squash(given + kept),)
+    return (nonlinearity(input_product + state_product),)
 
 
 def _bias(module: Any, name: str) -> Tensor | None:
@@ -38,68 +41,73 @@ def _bias(module: Any, name: str) -> Tensor | None:
 
 
 def cell(module: nn.RNNCellBase, product: Product, x: Tensor, state: Any = None) -> Any:
-    """Call a cell: x (batch, in) or (in), state h or (h, c) of (batch, hidden) or (hidden), zeros if None."""
+    """Call a cell on x (batch, in) or (in).
+
+    `state` is h, or (h, c) for an LSTM cell, each (batch, hidden) or (hidden); None is zeros. Returns the next state.
+    """
     kind = type(module).__name__
-    pair = kind.startswith("LSTM")
+    lstm = kind.startswith("LSTM")
     if state is None:
         zeros = x.new_zeros(*x.shape[:-1], module.hidden_size)
-        state = (zeros, zeros) if pair else zeros
-    squash = torch.relu if getattr(module, "nonlinearity", "tanh") == "relu" else torch.tanh
-    given = product(x, "weight_ih", _bias(module, "bias_ih"))
-    after = _step(
+        state = (zeros, zeros) if lstm else zeros
+    nonlinearity = torch.relu if getattr(module, "nonlinearity", "tanh") == "relu" else torch.tanh
+    next_state = _step(
         kind,
-        given,
-        tuple(state) if pair else (state,),
+        product(x, "weight_ih", _bias(module, "bias_ih")),
+        tuple(state) if lstm else (state,),
         lambda h: product(h, "weight_hh", _bias(module, "bias_hh")),
-        squash,
+        nonlinearity,
     )
-    return after if pair else after[0]
+    return next_state if lstm else next_state[0]
 
 
 def layers(module: nn.RNNBase, product: Product, x: Tensor, state: Any = None) -> Any:
-    """Call an LSTM or GRU: x (time, batch, in), (batch, time, in) if batch_first, or (time, in); returns as it does."""
-    kind, pair = type(module).__name__, isinstance(module, nn.LSTM)
+    """Call an LSTM or GRU on x (time, batch, in), (batch, time, in) if `batch_first`, or (time, in).
+
+    Takes and returns states in the shapes that the module does.
+    """
+    kind, lstm = type(module).__name__, isinstance(module, nn.LSTM)
     batched = x.dim() == 3
     if not batched:
         x = x.unsqueeze(1)
     elif module.batch_first:
         x = x.transpose(0, 1)
-    ways = 2 if module.bidirectional else 1
+    directions = 2 if module.bidirectional else 1
     if state is None:
         width = module.proj_size or module.hidden_size
-        h = x.new_zeros(module.num_layers * ways, x.shape[1], width)
-        state = (h, x.new_zeros(*h.shape[:2], module.hidden_size)) if pair else (h,)
+        h = x.new_zeros(module.num_layers * directions, x.shape[1], width)
+        state = (h, x.new_zeros(*h.shape[:2], module.hidden_size)) if lstm else (h,)
     else:
-        state = tuple(part if batched else part.unsqueeze(1) for part in (state if pair else (state,)))
-    last: list[State] = []
+        state = tuple(part if batched else part.unsqueeze(1) for part in (state if lstm else (state,)))
+    final_states: list[State] = []
     for layer in range(module.num_layers):
         outputs = []
-        for way in range(ways):
-            suffix = f"_l{layer}{'_reverse' * way}"
-            begins = tuple(part[layer * ways + way] for part in state)
-            hidden, ends = _sequence(module, kind, product, x, begins, suffix, backwards=bool(way))
+        for direction in range(directions):
+            suffix = f"_l{layer}{'_reverse' * direction}"
+            initial = tuple(part[layer * directions + direction] for part in state)
+            hidden, final = _sequence(module, kind, product, x, initial, suffix, backwards=bool(direction))
             outputs.append(hidden)
-            last.append(ends)
+            final_states.append(final)
         x = torch.cat(outputs, -1)
-    ends = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+    stacked = tuple(torch.stack(parts) for parts in zip(*final_states, strict=True))
     if not batched:
-        x, ends = x.squeeze(1), tuple(part.squeeze(1) for part in ends)
+        x, stacked = x.squeeze(1), tuple(part.squeeze(1) for part in stacked)
     elif module.batch_first:
         x = x.transpose(0, 1)
-    return x, (ends if pair else ends[0])
+    return x, (stacked if lstm else stacked[0])
 
 
 def _sequence(
     module: nn.RNNBase, kind: str, product: Product, x: Tensor, state: State, suffix: str, *, backwards: bool
 ) -> tuple[Tensor, State]:
-    """One layer in one direction over a sequence (time, batch, in): its hidden states and the last state."""
+    """Run one layer in one direction over a sequence (time, batch, in). Returns its hidden states and its final state."""
 
     def recurrent(h: Tensor) -> Tensor:
         return product(h, f"weight_hh{suffix}", _bias(module, f"bias_hh{suffix}"))
 
-    given = product(x, f"weight_ih{suffix}", _bias(module, f"bias_ih{suffix}"))
+    input_products = product(x, f"weight_ih{suffix}", _bias(module, f"bias_ih{suffix}"))
     hidden = []
-    for step in reversed(given) if backwards else given:
+    for step in reversed(input_products) if backwards else input_products:
         state = _step(kind, step, state, recurrent, torch.tanh)
         if module.proj_size:
             state = (product(state[0], f"weight_hr{suffix}", None), *state[1:])

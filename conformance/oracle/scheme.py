@@ -1,22 +1,26 @@
-"""How a case is quantized, in plain values: what observers are made from and what the oracle computes with.
+"""How a case is quantized, in plain values. Both the observers and the oracle are configured from it.
 
-Knows nothing of torch.ao, so that the oracle does not either.
+It does not import torch.ao, because the oracle must not.
 """
 
 from dataclasses import dataclass
 
 ALWAYS = (0, 1, 2, 3, 4)
-"""Numbers of tensor arguments, for operators that keep their input's qparams whatever they are given."""
+"""`Scheme.shares` of an operator that keeps its input's qparams for any number of tensor arguments."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The codes [`low`, `high`] of one tensor and how scale and zero point are chosen for them.
+    """The codes of one tensor and the rule for its scale and zero point.
 
-    `dtype` is torch's name of the quantized dtype. `zero_point` says where zero is: `affine` (an integer fitted to the data),
-    `symmetric` (in the middle) or `float` (a float for each row, as embeddings have it). `floor` is the least scale, None
-    for the observers' own, 2**-23. `axis` is the dimension that has a scale for each index, None for one scale in all.
-    `fixed` gives scale and zero point outright.
+    Attributes:
+        dtype: torch's name of the quantized dtype, such as `quint8`.
+        low, high: least and greatest code (quant_min, quant_max).
+        zero_point: `affine` (an integer computed from the data), `symmetric` (the middle of the codes) or `float` (a float
+            for each row, as in embeddings).
+        floor: the least scale; None for the observers' default, 2**-23.
+        axis: the dimension that has a scale for each index; None for one scale per tensor.
+        fixed: scale and zero point that do not depend on data.
     """
 
     dtype: str
@@ -30,13 +34,17 @@ class Grid:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the applications of one pattern are quantized.
+    """How a model of one pattern is quantized.
 
-    `kind` is `static`, `dynamic` or `weight`. `activation` and `weight` are None for what stays in float; `half` says that
-    weights are float16. `shares` are the numbers of tensor arguments with which the output keeps the input's qparams.
-    `fused` says that the model's operators are one pattern, quantized as one; otherwise each is quantized by itself.
-    `others` is the grid of what stands before the pattern, None if that is `activation` too. With `qat`, observers see
-    fake-quantized values.
+    Attributes:
+        kind: `static`, `dynamic` or `weight`.
+        activation: the grid of activations; None if they stay in float.
+        weight: the grid of weights; None if they stay in float or are float16.
+        half: whether weights are float16.
+        shares: numbers of tensor arguments with which an operator's output keeps its input's qparams.
+        fused: whether the operators of the pattern are quantized as one; otherwise each has an output of its own.
+        others: the grid of operators before the pattern; None if it is `activation`.
+        qat: whether observers see fake-quantized values.
     """
 
     kind: str

@@ -20,6 +20,7 @@ from conformance.models.build import CannotBeBuilt, subject
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Raises
+from conformance.results.profiles import LAWS, PROFILES
 
 
 class NothingToCheck(UsageError):
@@ -106,7 +107,7 @@ def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
         return f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
     if spec.kind == "weights":
         return f"grid({label}, {shape}, 1, 4, -1)"
-    if run.profile == "typical":
+    if PROFILES[run.profile].data == "normal":
         return f"normal({label}, {shape})"
     low, high, exponent = run.bounds(spec)
     return f"grid({label}, {shape}, {low}, {high}, {exponent})"
@@ -115,7 +116,7 @@ def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
 def data_source(run: Run, *, executed: bool) -> str:
     """The expression of a model's inputs as a tuple: those of the execution, or those of the calibration."""
     parts = [operand_source(run, name, spec, executed=executed) for name, spec in run.model.operands]
-    if run.profile == "laws":
+    if run.profile == LAWS.name:
         return f"with_ends(({', '.join(parts)},))"
     return f"({parts[0]},)" if len(parts) == 1 else ", ".join(parts)
 

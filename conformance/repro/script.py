@@ -12,6 +12,7 @@ from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stages import Crashes, Raises
 from conformance.results.ledger import Entry
+from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
 from . import constraints, lowering, metamorphic, reference, setup, stability, structure, values
@@ -38,7 +39,7 @@ def _renderer(case: Case, finding: Finding) -> Renderer:
     """The renderer of a finding. Raises NothingToCheck if there is none."""
     renderer = RENDERERS.get(type(finding))
     if isinstance(finding, Raises) and finding.stage not in setup.LINES:
-        renderer = REPETITIONS[case.run.profile == "laws"].get(Raises)
+        renderer = REPETITIONS[case.run.profile == LAWS.name].get(Raises)
     if renderer is None:
         raise _nothing_to_check(case, finding)
     return renderer

@@ -14,6 +14,7 @@ from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stages import Crashes, Raises
 from conformance.results.findings.structure import NoEffect
 from conformance.results.findings.values import CodesVary
+from conformance.results.profiles import PROFILES
 
 from . import constraints, metamorphic
 from .case import Case, Once, Renderer, backend_config_source, data_source, guarded, has_state
@@ -43,7 +44,7 @@ CALLS = {
 
 def blocks(case: Case) -> Iterator[str]:
     """Yield the blocks that run before the checks. A `constraints` run prepares in its renderers, with their QConfigs."""
-    if case.run.profile == "constraints":
+    if case.run.constraint is not None:
         yield from _constraint_setting(case.run)
         return
     yield from _setting(case.run)
@@ -118,7 +119,7 @@ def _float_outputs(run: Run) -> str:
 def _model_lines(case: Case) -> str:
     run, lines = case.run, "model = Model()\n"
     if has_state(run):
-        typical = run.profile == "typical"
+        typical = PROFILES[run.profile].data == "normal"
         lines += "fill_typical(model, key)\n" if typical else metamorphic.filled(run, "model")
     return lines
 

@@ -3,7 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
-CHECKS = ("matched", "observed", "reference", "constraints", "lowered", "numerics", "accuracy", "stable")
+CHECK_MODULES = {
+    "matched": "structure",
+    "observed": "structure",
+    "reference": "reference",
+    "constraints": "reference",
+    "lowered": "lowering",
+    "numerics": "numerics",
+    "accuracy": "numerics",
+    "stable": "stability",
+}
+"""The table of checks: the module of `conformance/checks/` that has the function of this name. Rows keep this order."""
+
+CHECKS = tuple(CHECK_MODULES)
 """Names of the checks, in order."""
 
 

@@ -1,7 +1,5 @@
-"""What is timed: every case in every pass, in turns, by processes that may die; and pytest sees all of it."""
+"""The schedule of benchmarks: passes, worker processes and their deaths, interrupted invocations, the summary."""
 
-import importlib.util
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +18,6 @@ from conformance.cases.runs import benchmarks as timed_runs
 from conformance.errors import UsageError
 from conformance.selection import Selection
 
-pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
 COUNTS = {"kernels": ["quantized.linear"], "quantize": 1, "dequantize": 1, "weight_bytes": 9, "instructions": None}
 
@@ -31,23 +28,23 @@ def case(pattern: str = "nn.Linear", threads: str = "1") -> tuple[Any, str, str]
 
 
 class FakeWorker:
-    """Answers as it is told, and notes what it was asked."""
+    """A worker that answers as the test says, and records its requests."""
 
-    made: list["FakeWorker"]
+    started: list["FakeWorker"]
     answers: Callable[[dict[str, Any]], dict[str, Any] | None]
 
     def __init__(self, python: str, threads: str, backend_config: str | None = None) -> None:
         self.python, self.threads, self.backend_config = python, threads, backend_config
         self.asked: list[dict[str, Any]] = []
         self.ended = False
-        self.made.append(self)
+        self.started.append(self)
 
     def ask(self, **request: Any) -> dict[str, Any]:
         self.asked.append(request)
         ASKED.append((self.python, request))
-        told = type(self).answers(request)
-        if told is not None:
-            return told
+        answer = type(self).answers(request)
+        if answer is not None:
+            return answer
         if request["do"] == "open":
             return {"counts": dict(COUNTS)}
         if request["do"] == "hello":
@@ -64,7 +61,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = []
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorker]:
     ASKED.clear()
-    FakeWorker.made = []
+    FakeWorker.started = []
     FakeWorker.answers = staticmethod(lambda request: None)
     monkeypatch.setattr(schedule, "Worker", FakeWorker)
     return FakeWorker
@@ -74,75 +71,77 @@ def bench(tmp_path: Path, **options: Any) -> Bench:
     return Bench(Writer(tmp_path / "timings.jsonl", HEADER), python="this", **options)
 
 
-def through(made: Bench, every: Sequence[Item]) -> list[Timing | NotTimed]:
-    found = [made.timing(item) for item in every]
-    made.close(every)
-    return found
+def time_all(benchmarks: Bench, every: Sequence[Item]) -> list[Timing | NotTimed]:
+    timings = [benchmarks.timing(item) for item in every]
+    benchmarks.close(every)
+    return timings
 
 
-def test_each_pass_has_every_case_in_an_order_of_its_own() -> None:
+def test_each_pass_has_every_case_in_its_own_order() -> None:
     cases = [case(pattern) for pattern in ("nn.Linear", "nn.ReLU", "nn.Conv2d", "torch.add", "nn.ELU", "F.relu")]
     every = [*items(cases, 3)]
     passes = [[item.case for item in every if item.number == number] for number in range(3)]
-    assert [one.number for one in every] == sorted(one.number for one in every)
-    assert {frozenset(one) for one in passes} == {frozenset(f"{run.id}#1" for run, *_ in cases)}
-    assert len({tuple(one) for one in passes}) == 3
+    assert [item.number for item in every] == sorted(item.number for item in every)
+    assert {frozenset(order) for order in passes} == {frozenset(f"{run.id}#1" for run, *_ in cases)}
+    assert len({tuple(order) for order in passes}) == 3
     assert [*items(cases, 3)] == every
 
 
-def test_a_pass_has_a_process_of_its_own_and_the_first_judges(tmp_path: Path, workers: type[FakeWorker]) -> None:
+def test_each_pass_has_its_own_process_and_the_first_pass_judges(tmp_path: Path, workers: type[FakeWorker]) -> None:
     every = [*items([case(), case("nn.ReLU")], 3)]
-    found = through(bench(tmp_path), every)
-    assert len(workers.made) == 3
-    assert all(one.ended for one in workers.made)
-    judged = [[request["judged"] for request in one.asked if request["do"] == "open"] for one in workers.made]
+    timings = time_all(bench(tmp_path), every)
+    assert len(workers.started) == 3
+    assert all(worker.ended for worker in workers.started)
+    judged = [[request["judged"] for request in worker.asked if request["do"] == "open"] for worker in workers.started]
     assert judged == [[True, True], [False, False], [False, False]]
-    assert all(isinstance(one, Timing) and one.base is None for one in found)
+    assert all(isinstance(timing, Timing) and timing.base is None for timing in timings)
     assert len(read(tmp_path / "timings.jsonl").timings) == 6
 
 
-def test_a_process_has_one_number_of_threads_for_all_its_life(tmp_path: Path, workers: type[FakeWorker]) -> None:
+def test_a_process_has_one_number_of_threads(tmp_path: Path, workers: type[FakeWorker]) -> None:
     every = [*items([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")], 2)]
-    through(bench(tmp_path), every)
-    assert sorted(one.threads for one in workers.made) == ["1", "1", "all", "all"]
-    assert [len([request for request in one.asked if request["do"] == "open"]) for one in workers.made] == [2] * 4
+    time_all(bench(tmp_path), every)
+    assert sorted(worker.threads for worker in workers.started) == ["1", "1", "all", "all"]
+    assert [len([request for request in worker.asked if request["do"] == "open"]) for worker in workers.started] == [
+        2
+    ] * 4
 
 
-def test_two_interpreters_take_turns_of_which_either_is_first_as_often(
-    tmp_path: Path, workers: type[FakeWorker]
-) -> None:
-    (found,) = through(bench(tmp_path, against="other"), [*items([case()], 1)])
-    assert isinstance(found, Timing)
-    assert found.base is not None
-    assert len(found.base.quantized) == len(found.new.quantized) == ROUNDS
+def test_two_interpreters_take_turns_and_each_is_first_equally_often(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    (timing,) = time_all(bench(tmp_path, against="other"), [*items([case()], 1)])
+    assert isinstance(timing, Timing)
+    assert timing.base is not None
+    assert len(timing.base.quantized) == len(timing.new.quantized) == ROUNDS
     turns = [python for python, request in ASKED if request["do"] == "time"]
     assert turns == ["this", "other", "other", "this"] * (TURNS // 2)
 
 
-def test_what_does_not_conform_is_not_timed_and_not_tried_again(tmp_path: Path, workers: type[FakeWorker]) -> None:
+def test_a_run_that_deviates_is_not_timed_in_any_pass(tmp_path: Path, workers: type[FakeWorker]) -> None:
     workers.answers = staticmethod(lambda request: {"reason": "does not conform: numerics"})
     every = [*items([case()], 3)]
-    found = through(bench(tmp_path), every)
-    assert {type(one) for one in found} == {NotTimed}
+    timings = time_all(bench(tmp_path), every)
+    assert {type(timing) for timing in timings} == {NotTimed}
     assert len(ASKED) == 1
     file = read(tmp_path / "timings.jsonl")
-    assert [one.reason for one in file.not_timed] == ["does not conform: numerics"]
+    assert [case.reason for case in file.not_timed] == ["does not conform: numerics"]
 
 
-def test_a_death_costs_one_case(tmp_path: Path, workers: type[FakeWorker]) -> None:
+def test_the_death_of_a_worker_loses_one_case(tmp_path: Path, workers: type[FakeWorker]) -> None:
     def dies(request: dict[str, Any]) -> None:
         if "nn.ReLU/" in request.get("id", ""):
             raise Died("killed by SIGSEGV")
 
     workers.answers = staticmethod(dies)
     every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 1)]
-    found = {item.run.claim.pattern: one for item, one in zip(every, through(bench(tmp_path), every), strict=True)}
-    assert isinstance(found["nn.ReLU"], NotTimed)
-    assert found["nn.ReLU"].reason == "crashes: killed by SIGSEGV"
-    assert {type(found[name]) for name in ("nn.Linear", "nn.ELU")} == {Timing}
+    timings = {
+        item.run.claim.pattern: timing for item, timing in zip(every, time_all(bench(tmp_path), every), strict=True)
+    }
+    assert isinstance(timings["nn.ReLU"], NotTimed)
+    assert timings["nn.ReLU"].reason == "crashes: killed by SIGSEGV"
+    assert {type(timings[name]) for name in ("nn.Linear", "nn.ELU")} == {Timing}
 
 
-def test_an_interrupted_invocation_goes_on_without_timing_anything_twice(
+def test_an_interrupted_invocation_is_continued_without_timing_an_item_twice(
     tmp_path: Path, workers: type[FakeWorker]
 ) -> None:
     every = [*items([case(), case("nn.ReLU")], 2)]
@@ -154,18 +153,18 @@ def test_an_interrupted_invocation_goes_on_without_timing_anything_twice(
     ASKED.clear()
     again = bench(tmp_path)
     assert "of which 1 passes are done" in again.estimate(every)
-    through(again, every)
+    time_all(again, every)
     opened = [request["id"] for _, request in ASKED if request["do"] == "open"]
     assert sorted(opened) == sorted(item.run.id for item in every[1:])
     assert len(read(tmp_path / "timings.jsonl").timings) == 4
 
 
-def test_the_estimate_is_from_what_was_timed(tmp_path: Path, workers: type[FakeWorker]) -> None:
+def test_the_estimate_is_based_on_a_sample(tmp_path: Path, workers: type[FakeWorker]) -> None:
     times = iter([0.0, 300.0, 300.0, 360.0])
     every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
-    said = bench(tmp_path).estimate(every, clock=lambda: next(times))
-    # thirty seconds for each later pass over one of the three, as two took, and 18 are left
-    assert said == "latency: 3 cases, 24 passes over one: about 9 minutes"
+    estimate = bench(tmp_path).estimate(every, clock=lambda: next(times))
+    # the first pass is in the sample; the two later items of the sample took 30 seconds each, and 18 are left
+    assert estimate == "latency: 3 cases, 24 passes over one: about 9 minutes"
 
 
 def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -> None:
@@ -175,16 +174,16 @@ def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -
         )
     )
     every = [*items([case(), case("nn.ReLU")], 1)]
-    made = bench(tmp_path)
-    through(made, every)
-    assert [*made.summary(every)] == [
+    benchmarks = bench(tmp_path)
+    time_all(benchmarks, every)
+    assert [*benchmarks.summary(every)] == [
         "1 cases timed, 1 not:",
         "     1 does not conform: numerics",
         f"timings: {tmp_path / 'timings.jsonl'}",
     ]
 
 
-def test_a_real_process_times_and_says_why_not() -> None:
+def test_a_real_worker_times_a_run_and_gives_reasons_for_others() -> None:
     worker = Worker(sys.executable, "1")
     try:
         assert worker.ask(do="hello")["python"] == sys.version.split()[0]
@@ -203,7 +202,7 @@ def test_a_real_process_times_and_says_why_not() -> None:
         worker.end()
 
 
-def test_an_interpreter_that_cannot_is_refused(tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_time_models_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--against .*missing: No such file"):
         hello(str(tmp_path / "missing"))
     broken = tmp_path / "broken"
@@ -213,71 +212,19 @@ def test_an_interpreter_that_cannot_is_refused(tmp_path: Path) -> None:
         hello(str(broken))
 
 
-def test_the_header_says_what_a_comparison_asks() -> None:
+def test_the_header_has_the_fields_that_comparisons_read() -> None:
     rows = {**HEADER, "cpu_flags": ["a"], "engines": {}}
-    made = header(rows, "full", 5, {"torch": "2.10.0"})
-    assert (made["form"], made["passes"], made["against"], made["cores"]) == (
+    fields = header(rows, "full", 5, {"torch": "2.10.0"})
+    assert (fields["form"], fields["passes"], fields["against"], fields["cores"]) == (
         "full",
         5,
         {"torch": "2.10.0"},
         os.cpu_count(),
     )
-    assert "cpu_flags" not in made
+    assert "cpu_flags" not in fields
 
 
-BENCH = [sys.executable, "-m", "pytest", "conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
-def test_pytest_times_what_is_selected_and_pytest_benchmark_has_it(
-    tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # pytest-benchmark takes itself for one of its workers
-    saved, timings = tmp_path / "saved.json", tmp_path / "timings.jsonl"
-    options = [
-        "--bench",
-        "quick",
-        "--passes",
-        "1",
-        "--backend",
-        "fbgemm",
-        "--engine",
-        "x86",
-        "--case",
-        "*/nn.Linear+nn.ReLU/*",
-    ]
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
-    assert done.ret == 0
-    file = read(timings)
-    (benchmark, *_) = json.loads(saved.read_text())["benchmarks"]
-    (timing, *_) = [one for one in file.timings if f"{one.case}#0" == benchmark["param"]]
-    assert benchmark["stats"]["data"] == pytest.approx(list(timing.new.quantized), rel=1e-6)
-    assert benchmark["extra_info"]["new"]["floating"] == list(timing.new.floating)
-    assert "latency: " in done.stdout.str()
-
-
-def test_nothing_is_timed_unless_it_is_asked_for(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--backend", "fbgemm")
-    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_without_pytest_benchmark_it_says_where_it_is_had(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
-
-
-def test_side_by_side_is_refused(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
-
-
-def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> None:
+def test_a_selection_may_be_one_layer_or_an_operator_without_every_extent() -> None:
     extents = ("small", "medium", "large")
     recurrent = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/dynamic-quint8/*"]).timed(extents)
     assert [(run.variant.name, extent) for run, extent in recurrent if run.variant] == [
@@ -286,14 +233,3 @@ def test_a_selection_may_be_of_one_layer_and_of_what_has_not_every_extent() -> N
     ]
     streamed = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.LSTM/*/speech_640/*"]).timed(extents)
     assert {extent for _, extent in streamed} == {"large"}
-
-
-@pytest.mark.skipif(importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark")
-def test_a_selection_of_nothing_that_is_timed_is_refused(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])

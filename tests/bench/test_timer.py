@@ -1,4 +1,4 @@
-"""How models are timed: in turns, in rounds that are long enough, and with what can be counted beside it."""
+"""Timing of models: rounds in turn, disturbed rounds, and counts of kernels and instructions."""
 
 import gc
 import math
@@ -23,13 +23,13 @@ from conformance.bench.timer import (
     interleaved,
 )
 from conformance.cases.claims import backend
-from conformance.cases.runs import benchmarks
+from conformance.cases.runs import Run, benchmarks
 from conformance.engines.registry import engine
 from conformance.models import fx
 
 
 class Clock:
-    """A clock that goes on when somebody says so."""
+    """A clock that only the calls of a test advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,18 +47,18 @@ class Clock:
 
 
 def pace(clock: Clock, *references: float) -> Pace:
-    """One whose reference takes these seconds, and then as many as the last."""
-    taken = [*references] or [1e-6]
+    """A pace whose reference takes these seconds in turn, and then always the last."""
+    seconds = [*references] or [1e-6]
 
     def reference() -> None:
-        clock.now += taken.pop(0) if len(taken) > 1 else taken[0]
+        clock.now += seconds.pop(0) if len(seconds) > 1 else seconds[0]
 
-    made = Pace(reference, clock)
-    made.now()
-    return made
+    measured = Pace(reference, clock)
+    measured.now()
+    return measured
 
 
-def test_each_round_has_both_and_either_is_first_as_often() -> None:
+def test_each_round_has_both_calls_and_each_is_first_equally_often() -> None:
     clock = Clock()
     calls = clock.taking("quick", 1e-3), clock.taking("slow", 2e-3)
     (quick, slow), disturbed = interleaved(calls, [1, 1], pace(clock), 10)
@@ -69,7 +69,7 @@ def test_each_round_has_both_and_either_is_first_as_often() -> None:
     assert timed == ["quick", "slow", "slow", "quick"] * 5
 
 
-def test_a_round_of_something_short_has_many_calls() -> None:
+def test_a_round_of_a_short_call_has_many_calls() -> None:
     clock = Clock()
     call = clock.taking("short", ROUND_SECONDS / 50)
     assert calls_a_round(call, clock) == 50
@@ -80,14 +80,14 @@ def test_a_round_of_something_short_has_many_calls() -> None:
     assert first == pytest.approx(ROUND_SECONDS / 50), "the mean of its calls"
 
 
-def test_something_long_has_fewer_rounds() -> None:
+def test_a_long_call_has_fewer_rounds() -> None:
     clock = Clock()
     (rounds,), _ = interleaved([clock.taking("long", MOST_SECONDS / 4)], [1], pace(clock), 40)
     assert len(rounds) == FEWEST_ROUNDS
 
 
 class Neighbour(Clock):
-    """A machine on which everything takes half as long again from one time to another."""
+    """A clock of a machine on which everything takes 1.5 times as long from `start` to `end`."""
 
     def __init__(self, start: float, end: float) -> None:
         super().__init__()
@@ -101,45 +101,45 @@ class Neighbour(Clock):
         return call
 
 
-def test_rounds_in_which_something_else_slows_the_machine_are_left_out_and_made_up_for() -> None:
+def test_disturbed_rounds_are_left_out_and_replaced() -> None:
     clock = Neighbour(0.01, 0.03)
     call = clock.taking("call", ROUND_SECONDS)
-    made = Pace(clock.taking("reference", 1e-6), clock)
-    made.now()
-    (rounds,), disturbed = interleaved([call], [1], made, 60)
+    reference_pace = Pace(clock.taking("reference", 1e-6), clock)
+    reference_pace.now()
+    (rounds,), disturbed = interleaved([call], [1], reference_pace, 60)
     assert rounds == pytest.approx([ROUND_SECONDS] * 60)
     assert disturbed == pytest.approx(0.02 / (1.5 * ROUND_SECONDS), abs=2)
 
 
-def test_a_machine_that_is_disturbed_all_the_time_is_taken_as_it_is() -> None:
+def test_disturbed_rounds_are_used_on_a_machine_that_is_always_disturbed() -> None:
     clock = Neighbour(0.0, math.inf)
-    made = Pace(clock.taking("reference", 1e-6), clock)
-    made.fastest = 1.5e-6 / 1.2
-    (rounds,), disturbed = interleaved([clock.taking("call", 1e-3)], [1], made, 100)
+    reference_pace = Pace(clock.taking("reference", 1e-6), clock)
+    reference_pace.fastest = 1.5e-6 / 1.2
+    (rounds,), disturbed = interleaved([clock.taking("call", 1e-3)], [1], reference_pace, 100)
     assert len(rounds) >= FEWEST_ROUNDS
     assert rounds == pytest.approx([1.5e-3] * len(rounds))
     assert clock.now == pytest.approx(PATIENCE_SECONDS, rel=0.02)
     for _ in range(100):
-        made.forget()
-    (rounds,), disturbed = interleaved([clock.taking("call", 1e-3)], [1], made, 20)
-    assert (len(rounds), disturbed) == (20, 0), "slower for good"
+        reference_pace.forget()
+    (rounds,), disturbed = interleaved([clock.taking("call", 1e-3)], [1], reference_pace, 20)
+    assert (len(rounds), disturbed) == (20, 0), "a machine that stays slower counts as undisturbed"
 
 
-def test_no_garbage_is_collected_while_timing() -> None:
+def test_garbage_collection_is_disabled_while_timing() -> None:
     seen = []
     interleaved([lambda: seen.append(gc.isenabled())], [1], Pace(lambda: None), 2)
     assert not any(seen)
     assert gc.isenabled()
 
 
-def run_of(pattern: str, backend_name: str = "fbgemm", on: str = "x86") -> object:
-    return next(run for run in benchmarks(backend(backend_name), [on], ["small"]) if run.claim.pattern == pattern)
+def run_of(pattern: str) -> Run:
+    return next(run for run in benchmarks(backend("fbgemm"), ["x86"], ["small"]) if run.claim.pattern == pattern)
 
 
-def test_what_is_timed_is_the_lowered_and_the_float_model() -> None:
+def test_the_lowered_and_the_float_model_are_timed() -> None:
     run = run_of("nn.Linear+nn.ReLU")
     with engine("x86").scope(), fx.quiet(), torch.no_grad():
-        timed = Timed.of(run)  # type: ignore[arg-type]
+        timed = Timed.of(run)
         lowered, floating = (call() for call in timed.calls())
         counts = timed.counts()
     assert isinstance(lowered, torch.Tensor)
@@ -152,10 +152,10 @@ def test_what_is_timed_is_the_lowered_and_the_float_model() -> None:
     assert weights < counts.weight_bytes < 2 * weights, "one byte a weight, and its bias, scales and zero points"
 
 
-def test_the_float_model_of_qat_does_not_round() -> None:
+def test_the_float_model_of_a_qat_run_has_no_fake_quantize() -> None:
     run = run_of("nnqat.EmbeddingBag")
     with engine("x86").scope(), fx.quiet(), torch.no_grad():
-        timed = Timed.of(run)  # type: ignore[arg-type]
+        timed = Timed.of(run)
     rounding = [name for name, _ in timed.floating.named_modules() if "fake_quant" in name]
     assert all(isinstance(timed.floating.get_submodule(name), torch.nn.Identity) for name in rounding)
     assert rounding
@@ -175,14 +175,14 @@ def test_instructions_are_the_least_of_three_counts(monkeypatch: pytest.MonkeyPa
     assert len(calls) == 3
 
 
-def test_without_a_counter_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_counter_there_is_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "vax")
     calls: list[int] = []
     assert counters.of(lambda: calls.append(1)) is None
     assert not calls
 
 
-def test_the_machine_counts_more_for_more_where_it_counts() -> None:
+def test_more_work_has_more_instructions_where_they_are_counted() -> None:
     few, many = (counters.of(lambda n=n: sum(range(n))) for n in (1_000, 100_000))  # type: ignore[misc]
     assert (few is None) == (many is None)
     if few is not None and many is not None:

@@ -1,4 +1,4 @@
-"""The bridge: weights become integers, wherever they stand, and the model computes what it did."""
+"""Conversion to integer weights: every quantized weight becomes a buffer of codes, and the outputs stay the same."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ def calling(layer: nn.Module) -> GraphModule:
 
 
 def quantizes_weights(model: GraphModule) -> list[str]:
-    """Calls that quantize something other than what they compute from an input."""
+    """Names of the quantize calls of parameters or buffers."""
     return [
         node.name
         for node in model.graph.nodes
@@ -56,27 +56,27 @@ def integers(model: GraphModule) -> list[Tensor]:
 
 @pytest.mark.parametrize("scheme", WEIGHTS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_reference_module_gets_integers(layer: str, scheme: str) -> None:
+def test_a_reference_module_gets_integer_weights(layer: str, scheme: str) -> None:
     make, reference, shape = LAYERS[layer]
     module = reference.from_float(make(), {**WEIGHTS[scheme], "is_decomposed": True})  # type: ignore[attr-defined]
     model = calling(module)
     x = torch.randn(shape)
     expected = model(x)
-    made = with_integer_weights(model)
-    assert torch.equal(made(x), expected)
-    assert not quantizes_weights(made)
-    (codes,) = integers(made)
+    converted = with_integer_weights(model)
+    assert torch.equal(converted(x), expected)
+    assert not quantizes_weights(converted)
+    (codes,) = integers(converted)
     assert torch.equal(codes, module.get_quantized_weight())
 
 
-def test_a_container_of_a_reference_module_is_written_out_too() -> None:
+def test_a_container_of_a_reference_module_is_inlined() -> None:
     module = nnqr.Linear.from_float(nn.Linear(3, 4), {**WEIGHTS["per_tensor"], "is_decomposed": True})
-    made = with_integer_weights(calling(nn.Sequential(module, nn.ReLU())))
-    assert not quantizes_weights(made)
-    assert [type(one) for one in made.modules() if isinstance(one, nn.ReLU)] == [nn.ReLU]
+    converted = with_integer_weights(calling(nn.Sequential(module, nn.ReLU())))
+    assert not quantizes_weights(converted)
+    assert [type(module) for module in converted.modules() if isinstance(module, nn.ReLU)] == [nn.ReLU]
 
 
-def test_a_function_gets_integers_and_inputs_are_quantized_as_before() -> None:
+def test_a_function_gets_integer_weights_and_keeps_its_quantized_inputs() -> None:
     class Functional(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -90,16 +90,16 @@ def test_a_function_gets_integers_and_inputs_are_quantized_as_before() -> None:
 
     model, x = symbolic_trace(Functional()), torch.randn(2, 3)
     expected = model(x)
-    made = with_integer_weights(model)
-    assert torch.equal(made(x), expected)
-    assert len(integers(made)) == 1
-    assert sum("quantized_decomposed.quantize" in str(node.target) for node in made.graph.nodes) == 1
+    converted = with_integer_weights(model)
+    assert torch.equal(converted(x), expected)
+    assert len(integers(converted)) == 1
+    assert sum("quantized_decomposed.quantize" in str(node.target) for node in converted.graph.nodes) == 1
 
 
-def test_scale_and_zero_point_of_a_whole_tensor_are_numbers() -> None:
+def test_per_tensor_qparams_are_numbers() -> None:
     module = nnqr.Linear.from_float(nn.Linear(3, 4), {**WEIGHTS["per_tensor"], "is_decomposed": True})
-    made = with_integer_weights(calling(module))
-    (dequantize,) = [node for node in made.graph.nodes if "dequantize" in str(node.target)]
+    converted = with_integer_weights(calling(module))
+    (dequantize,) = [node for node in converted.graph.nodes if "dequantize" in str(node.target)]
     assert dequantize.args[1:3] == (0.125, 0)
 
 
@@ -111,14 +111,14 @@ WEIGHTED = {
 
 
 @pytest.mark.parametrize("case", WEIGHTED.values(), ids=WEIGHTED)
-def test_no_claim_of_the_config_keeps_a_weight_that_is_quantized_at_run_time(case: Run) -> None:
+def test_no_claim_of_the_config_quantizes_a_weight_at_run_time(case: Run) -> None:
     with fx.quiet(), torch.no_grad():
-        given = build.subject(case)
-        prepared = fx.prepare(given, case.backend.config)
-        fx.calibrate(prepared, given)
+        subject = build.subject(case)
+        prepared = fx.prepare(subject, case.backend.config)
+        fx.calibrate(prepared, subject)
         model = fx.decomposed(prepared, case.backend.config)
-        made = with_integer_weights(model)
-        assert not quantizes_weights(made)
+        converted = with_integer_weights(model)
+        assert not quantizes_weights(converted)
         if case.variant is not None and case.variant.batch != 0:
-            expected, got = (build.tensors(one(*given.fresh_inputs())) for one in (model, made))
+            expected, got = (build.tensors(version(*subject.fresh_inputs())) for version in (model, converted))
             assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))

@@ -1,4 +1,4 @@
-"""The ExecuTorch engine. What needs executorch runs in its own environment, `tox -e executorch`."""
+"""The ExecuTorch engine. Tests that need executorch run in `tox -e executorch` and are skipped elsewhere."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ QUANTIZED = torch.ops.quantized_decomposed
 installed = pytest.mark.skipif(importlib.util.find_spec("executorch") is None, reason="executorch is not installed")
 
 
-def test_where_it_is_missing_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_executorch_the_reason_names_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     used = engine("executorch")
     used.warm_up()
@@ -27,7 +27,7 @@ def test_where_it_is_missing_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
     assert "tox -e executorch" in (used.unavailable() or "")
 
 
-def test_codes_are_those_that_dequantize_to_the_values() -> None:
+def test_a_grid_finds_the_codes_that_dequantize_to_the_values() -> None:
     grid = Grid(0.25, -3, -128, 127, torch.int8)
     codes = grid.codes(torch.tensor([-31.25, 0.0, 32.5]))
     assert codes is not None
@@ -66,7 +66,7 @@ class Floating(nn.Module):
 
 
 def alone(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a child: the parent executes no kernels."""
+    """Run `work` in a child, because the parent must not execute kernels."""
     engine("executorch").warm_up()
     (outcome,) = run_isolated([work], lambda one: one())
     assert isinstance(outcome, Done), outcome
@@ -74,7 +74,7 @@ def alone(work: Callable[[], Any]) -> Any:
 
 
 def execution(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[list[tuple[str, bool, bool]], bool]:
-    """The kernels of a model, and whether it computes what torch does."""
+    """The kernels of a model as (name, takes_quantized, takes_float), and whether its outputs are torch's."""
     used = engine("executorch")
     with torch.no_grad():
         program = used.compile(torch.fx.symbolic_trace(model), inputs)
@@ -90,33 +90,33 @@ X = torch.arange(-16, 16).reshape(2, 16) / 8
 
 
 @installed
-def test_it_is_available() -> None:
+def test_the_engine_is_available() -> None:
     assert alone(lambda: engine("executorch").unavailable()) is None
 
 
 @installed
-def test_what_the_delegate_takes_runs_on_integers() -> None:
+def test_delegated_operators_run_on_integers() -> None:
     found, same = alone(lambda: execution(Between(torch.relu), (X,)))
     assert same
     assert found == [("xnnpack.Convert", False, True), ("xnnpack.Clamp", True, False), ("xnnpack.Convert", True, False)]
 
 
 @installed
-def test_what_the_delegate_computes_in_float_is_told() -> None:
+def test_float_kernels_of_the_delegate_are_reported() -> None:
     found, same = alone(lambda: execution(Between(lambda x: nn.functional.leaky_relu(x, 0.5)), (X,)))
     assert same
     assert ("xnnpack.LeakyReLU", False, True) in found
 
 
 @installed
-def test_what_the_delegate_leaves_is_told() -> None:
+def test_portable_kernels_are_reported() -> None:
     found, same = alone(lambda: execution(Between(lambda x: nn.functional.elu(x).round()), (X,)))
     assert same
     assert ("portable.aten.elu", False, True) in found
 
 
 @installed
-def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
+def test_a_refusal_names_the_stage_and_quotes_the_runtime() -> None:
     def refused() -> str:
         try:
             execution(Between(torch.relu, 128, torch.uint8), (X,))
@@ -124,9 +124,9 @@ def test_a_refusal_names_the_stage_and_the_runtimes_words() -> None:
             return str(error)
         return ""
 
-    words = alone(refused)
-    assert words.startswith("load: RuntimeError: Failed to load method forward")
-    assert "xnn_status_invalid_parameter" in words
+    message = alone(refused)
+    assert message.startswith("load: RuntimeError: Failed to load method forward")
+    assert "xnn_status_invalid_parameter" in message
 
 
 def cat_of_more_than_five(x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def cat_of_more_than_five(x: Tensor) -> Tensor:
 
 
 def normalized(x: Tensor) -> Tensor:
-    """Convolution, batch norm, activation and a view: what several passes change."""
+    """A convolution, batch norm, activation and view, which several passes change."""
     image = nn.functional.conv2d(x.reshape(1, 2, 16, 1), torch.ones(2, 2, 1, 1))
     return nn.functional.batch_norm(image, torch.zeros(2), torch.ones(2)).relu().mean((2, 3)).t() + 1
 
@@ -151,7 +151,7 @@ def normalized(x: Tensor) -> Tensor:
         nn.Embedding(8, 4),
     ],
 )
-def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimized_lowering_gives_the_same_program(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.tensor([1, 5]) if isinstance(model, nn.Embedding) else X
     short = runtime.lowered(model.eval(), (x,))
     monkeypatch.setattr(runtime, "shortcuts", nullcontext)
@@ -159,12 +159,12 @@ def test_shortcuts_lead_to_the_same_program(model: nn.Module, monkeypatch: pytes
 
 
 @installed
-def test_a_graph_is_traced_anew_for_a_pass_that_changes_it_and_for_no_other() -> None:
+def test_a_pass_retraces_a_graph_only_to_change_it() -> None:
     from executorch.exir import to_edge
     from executorch.exir.pass_base import ExportPass
 
     class Second(ExportPass):  # type: ignore[misc]
-        """Gives an operator another second argument."""
+        """Replaces the second argument of every operator."""
 
         def __init__(self, argument: object) -> None:
             super().__init__()
@@ -174,7 +174,7 @@ def test_a_graph_is_traced_anew_for_a_pass_that_changes_it_and_for_no_other() ->
             return super().call_operator(op, (args[0], self.argument, *args[2:]), kwargs, meta)
 
     class Inputs(ExportPass):  # type: ignore[misc]
-        """Has a hook for what is no operator."""
+        """Overrides a hook other than `call_operator`."""
 
         def placeholder(self, name: str, arg: Any, meta: Any) -> Any:
             return super().placeholder(name, arg, meta)
@@ -200,7 +200,7 @@ def test_a_graph_is_traced_anew_for_a_pass_that_changes_it_and_for_no_other() ->
 
 
 @installed
-def test_a_program_is_decomposed_again_if_there_is_something_to_decompose() -> None:
+def test_a_program_is_decomposed_only_if_an_operator_can_be_decomposed() -> None:
     exported = torch.export.export(Floating(nn.functional.silu), (X,))
     with shortcuts():
         functional = exported.run_decompositions({})

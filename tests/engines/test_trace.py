@@ -1,4 +1,4 @@
-"""A trace tells quantized kernels from float ones, and finds the integers behind an output."""
+"""Traces: the kinds of kernels, the codes of outputs, and kernels that write to their inputs."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ X = torch.tensor([[0.5, -1.0, 0.25, 2.0]])
 
 
 def on_fbgemm(work: Callable[[], T]) -> T:
-    """Do something in fbgemm's scope in a child."""
+    """Run `work` in fbgemm's scope in a child."""
     fbgemm = engine("fbgemm")
     if (reason := fbgemm.unavailable()) is not None:
         pytest.skip(f"fbgemm: {reason}")
@@ -35,7 +35,7 @@ def on_fbgemm(work: Callable[[], T]) -> T:
 
 
 class Tail(nn.Module):
-    """A linear layer that is quantized, and one that is not."""
+    """Two linear layers, of which the first is quantized."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def kernels(execution: Execution) -> list[str]:
     return [kernel.name for kernel in execution.kernels]
 
 
-def test_quantized_kernels_float_kernels_and_conversions_are_told_apart() -> None:
+def test_quantized_kernels_float_kernels_and_conversions_are_distinguished() -> None:
     execution = on_fbgemm(lambda: execute(convert_fx(prepared()), [X]))
     by_name = {kernel.name: kernel for kernel in execution.kernels}
     assert kernels(execution)[:3] == ["aten.quantize_per_tensor", "quantized.linear", "aten.dequantize"]
@@ -77,24 +77,24 @@ def test_a_reference_model_computes_in_float() -> None:
     assert [kernel.name for kernel in execution.kernels if kernel.computes_in_float] == ["aten.addmm", "aten.addmm"]
 
 
-def test_copies_of_float_tensors_are_in_float_and_compute_nothing() -> None:
+def test_a_copy_of_a_float_tensor_is_in_float_but_computes_nothing() -> None:
     (clone,) = execute(lambda x: x.clone(), [X]).kernels
     assert (clone.in_float, clone.computes_in_float) == (True, False)
 
 
-def test_a_kernel_on_integers_alone_is_neither() -> None:
+def test_a_kernel_on_integers_is_neither_quantized_nor_in_float() -> None:
     (add,) = execute(lambda x: x + 1, [torch.tensor([1, 2])]).kernels
     assert (add.quantized, add.in_float, add.computes_in_float) == (False, False, False)
 
 
-def test_an_aten_kernel_given_a_quantized_tensor_is_quantized() -> None:
+def test_an_aten_kernel_with_a_quantized_argument_is_quantized() -> None:
     x = torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)
     execution = execute(torch.relu, [x])
     assert execution.kernels == (Kernel("aten.relu", takes_quantized=True, takes_float=False),)
     assert execution.names() == ["aten.relu"]
 
 
-def test_tensors_within_lists_count_as_given() -> None:
+def test_tensors_in_lists_are_arguments() -> None:
     assert execute(lambda x: torch.cat([x, x]), [X]).kernels == (Kernel("aten.cat", False, True),)
 
 
@@ -102,7 +102,7 @@ def requantized(x: Tensor) -> Tensor:
     return torch.quantize_per_tensor(x, 0.25, 8, torch.quint8).dequantize()
 
 
-def test_the_codes_behind_an_output_are_found() -> None:
+def test_a_dequantized_output_has_codes() -> None:
     (output,) = execute(requantized, [X + 0.1]).outputs
     assert output.quantized is not None
     assert output.quantized.int_repr().tolist() == [[10, 4, 9, 16]]
@@ -110,19 +110,19 @@ def test_the_codes_behind_an_output_are_found() -> None:
     assert torch.equal(output.values, output.quantized.dequantize())
 
 
-def test_an_output_that_is_quantized_itself_is_found_too() -> None:
+def test_a_quantized_output_has_codes() -> None:
     (output,) = execute(torch.relu, [torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)]).outputs
     assert output.quantized is not None
     assert output.quantized.int_repr().tolist() == [[10, 8, 9, 16]]
     assert torch.equal(output.values, output.quantized.dequantize())
 
 
-def test_an_output_that_no_dequantize_call_made_is_left_quantized() -> None:
+def test_an_output_without_a_dequantize_call_is_left_quantized() -> None:
     x = torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)
     assert [output.left_quantized for output in execute(lambda x: (x.dequantize(), x), [x]).outputs] == [False, True]
 
 
-def test_a_copied_output_keeps_its_values_when_the_memory_is_written_to() -> None:
+def test_a_copied_output_does_not_share_memory() -> None:
     for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
         (output,) = execute(lambda x: x.view(-1), [given]).outputs
         kept, before = output.copied(), output.raw.dequantize().clone()
@@ -131,7 +131,7 @@ def test_a_copied_output_keeps_its_values_when_the_memory_is_written_to() -> Non
         assert not torch.equal(output.raw.dequantize(), before)
 
 
-def test_a_kernel_that_writes_to_what_it_is_given_is_named_unless_it_declares_so() -> None:
+def test_a_kernel_that_writes_to_an_argument_without_declaring_it_is_named() -> None:
     lies = torch.library.Library("lies", "FRAGMENT")  # type: ignore[no-untyped-call]
     for schema in ("over(Tensor x) -> Tensor", "declared(Tensor(a!) x) -> Tensor"):
         name = lies.define(schema)  # type: ignore[no-untyped-call]
@@ -140,23 +140,23 @@ def test_a_kernel_that_writes_to_what_it_is_given_is_named_unless_it_declares_so
     for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
         assert execute(torch.ops.lies.declared, [given.clone()]).writes == ()
         assert execute(torch.ops.lies.over, [given.clone()]).writes == (Write("lies.over", 0),)
-        assert execute(torch.ops.lies.over, [given.relu_()]).writes == ()  # which is not changed
+        assert execute(torch.ops.lies.over, [given.relu_()]).writes == ()  # the values do not change
     assert execute(torch.relu, [torch.tensor([float("nan")])]).writes == ()
 
 
-def test_a_float_output_has_no_codes_even_where_codes_were_on_the_way() -> None:
+def test_an_output_computed_from_a_dequantized_tensor_has_no_codes() -> None:
     (output,) = execute(lambda x: requantized(x) + 1, [X]).outputs
     assert output.quantized is None
     assert torch.equal(output.values, requantized(X) + 1)
 
 
-def test_an_output_that_was_written_to_has_no_codes() -> None:
+def test_a_dequantized_output_that_was_changed_in_place_has_no_codes() -> None:
     (output,) = execute(lambda x: requantized(x).relu_(), [X]).outputs
     assert output == Output(output.values)
     assert torch.equal(output.values, requantized(X).relu())
 
 
-def test_what_was_quantized_is_recorded_with_what_it_became() -> None:
+def test_quantize_calls_are_recorded_with_argument_and_result() -> None:
     x = X + 0.1
     (pair,) = execute(requantized, [x]).quantized
     assert torch.equal(pair[0], x)
@@ -173,7 +173,7 @@ def test_every_output_has_its_own_codes() -> None:
     assert plain == Output(plain.values)
 
 
-def test_many_conversions_are_not_taken_for_each_other() -> None:
+def test_conversions_of_freed_tensors_are_not_confused() -> None:
     def many(x: Tensor) -> Tensor:
         for shift in range(300):
             requantized(x + shift)
@@ -183,7 +183,7 @@ def test_many_conversions_are_not_taken_for_each_other() -> None:
     assert output.quantized is None
 
 
-def test_execution_leaves_no_gradients() -> None:
+def test_outputs_require_no_gradient() -> None:
     layer = nn.Linear(4, 2)
     (output,) = execute(layer, [X]).outputs
     assert not output.values.requires_grad
@@ -193,7 +193,7 @@ def quantized(x: Tensor, scale: float = 0.25) -> Tensor:
     return torch.quantize_per_tensor(x, scale, 8, torch.quint8)
 
 
-def test_a_conversion_to_float_inside_of_a_kernel_is_seen() -> None:
+def test_a_conversion_to_float_inside_a_kernel_is_nested() -> None:
     def matmul() -> tuple[str, ...]:
         a, b = quantized(torch.ones(3, 3)), quantized(torch.ones(3, 3))
         return nested_kernels(lambda x, y: torch.ops.quantized.matmul(x, y, 0.5, 8), [a, b])[1]
@@ -205,14 +205,14 @@ def test_a_conversion_to_float_inside_of_a_kernel_is_seen() -> None:
     )
 
 
-def test_a_concatenation_that_goes_through_float_is_seen() -> None:
+def test_the_conversions_of_a_concatenation_in_float_are_nested() -> None:
     def cat() -> tuple[str, ...]:
         return nested_kernels(lambda x, y: torch.cat([x, y]), [quantized(X), quantized(X, 0.5)])[1]
 
     assert set(on_fbgemm(cat)) == {"aten.cat > aten.dequantize", "aten.cat > aten.quantize_per_tensor"}
 
 
-def test_conversions_at_the_border_are_not_nested() -> None:
+def test_conversions_between_kernels_are_not_nested() -> None:
     def lowered() -> tuple[list[Tensor], tuple[str, ...], Tensor]:
         model = convert_fx(prepared())
         outputs, inside = nested_kernels(model, [X])

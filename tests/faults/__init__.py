@@ -1,1 +1,1 @@
-"""Faults put in one at a time, each of which has to turn the suite red: what it could not notice, it does not test."""
+"""Mutation testing of the suite: faults are injected one at a time, and each must raise the stated alarms."""

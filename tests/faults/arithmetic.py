@@ -1,4 +1,4 @@
-"""Faults of a kernel's arithmetic: rounding, saturation, bias, zero points and scales, in a layer."""
+"""Faults in the arithmetic of a layer: rounding, saturation, bias, zero points and scales."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .fault import Fault, case, told
-from .kernels import Call, Kernel, Requantization, added, at, codes, lying, quantized
+from .fault import Fault, case, code_fault
+from .kernels import Call, Kernel, Requantization, added, at, codes, faulty_kernel, quantized
 
 LINEAR = case("nn.Linear")
 LINEAR_RELU = case("nn.Linear+nn.ReLU")
 TYPICAL = case("nn.Linear", profile="typical", backend="qnnpack")
 WIDE = case("nn.Linear", "wide")
 FULL = case("nn.Linear", backend="qnnpack")
-"""Activations of 8 bits; fbgemm's have 7."""
+"""A run whose activations have 8 bits; those of fbgemm have 7."""
 SYMMETRIC = case("nn.MaxPool2d", dtypes="static-qint8", backend="qnnpack")
 CONV = case("nn.Conv2d")
 RELU = case("nn.ReLU")
@@ -25,13 +25,13 @@ BATCHES = (case("nn.Linear", "batch5", backend="qnnpack"), case("nn.Linear", "wi
 
 
 def with_weights(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]) -> Kernel:
-    """A linear layer packed with other weight codes (int32) and another bias; both are per tensor."""
+    """A linear layer with changed weight codes (int32) and a changed bias; the weight is per tensor."""
 
     def kernel(call: Call) -> Any:
         weight, bias = call["W_prepack"].unpack()
         changed, bias = change(weight.int_repr().int(), bias.clone())
         packed = torch.ops.quantized.linear_prepack(quantized(changed, weight), bias)
-        return call.honestly(W_prepack=packed)
+        return call.original(W_prepack=packed)
 
     return kernel
 
@@ -48,30 +48,30 @@ def with_input(
     scale: Callable[[float], float] = lambda scale: scale,
     zero_point: Callable[[int], int] = lambda zero_point: zero_point,
 ) -> Kernel:
-    """A kernel that takes its first argument's codes with other qparams."""
+    """A kernel that reads the codes of its first argument with changed qparams."""
 
     def kernel(call: Call) -> Any:
         x = call.x
         given = quantized(x.int_repr(), x, scale(x.q_scale()), zero_point(x.q_zero_point()))
-        return call.honestly(**{call.names[0]: given})
+        return call.original(**{call.names[0]: given})
 
     return kernel
 
 
 def with_output(change: Callable[[float, int], tuple[float, int]], *, labelled: bool) -> Kernel:
-    """A layer that computes with other output qparams, and, if `labelled`, says so."""
+    """A layer that requantizes with changed qparams. If `labelled`, its output carries them too."""
 
     def kernel(call: Call) -> Tensor:
-        honest = call["Y_scale_i"], call["Y_zero_point_i"]
-        scale, zero_point = change(*honest)
-        result: Tensor = call.honestly(Y_scale_i=scale, Y_zero_point_i=zero_point)
-        return result if labelled else quantized(result.int_repr(), result, *honest)
+        original = call["Y_scale_i"], call["Y_zero_point_i"]
+        scale, zero_point = change(*original)
+        result: Tensor = call.original(Y_scale_i=scale, Y_zero_point_i=zero_point)
+        return result if labelled else quantized(result.int_repr(), result, *original)
 
     return kernel
 
 
 def relu_at(code: int) -> Kernel:
-    """ReLU that clamps at the zero point plus `code`, computed from what is left of it without ReLU."""
+    """ReLU that clamps at the zero point plus `code`, computed from the layer without ReLU."""
 
     def kernel(call: Call) -> Tensor:
         result: Tensor = call.by(torch.ops.quantized.linear)
@@ -81,7 +81,7 @@ def relu_at(code: int) -> Kernel:
 
 
 def saturating_pairs(call: Call) -> Tensor:
-    """As vpmaddubsw does: products of unsigned and signed bytes are added in pairs, saturating at 16 bits."""
+    """The arithmetic of vpmaddubsw: products of unsigned and signed bytes are added in pairs that saturate at 16 bits."""
     x, (weight, bias) = call["X"], call["W_prepack"].unpack()
     signed = weight.int_repr().double()
     products = x.int_repr().double().unsqueeze(1) * signed
@@ -93,7 +93,7 @@ def saturating_pairs(call: Call) -> Tensor:
 
 
 def mantissa(bits: int) -> Callable[[Tensor, float], Tensor]:
-    """Multiply by a multiplier of which only so many bits are kept."""
+    """Multiply by a multiplier that is rounded to a number of bits."""
 
     def multiplied(accumulator: Tensor, multiplier: float) -> Tensor:
         part, exponent = torch.frexp(torch.tensor(multiplier, dtype=torch.float64))
@@ -103,11 +103,13 @@ def mantissa(bits: int) -> Callable[[Tensor, float], Tensor]:
 
 
 def requantized(name: str, caught: str, *runs: str, survives: str = "", **steps: Any) -> Fault:
-    return told(GROUP, name, [lying("quantized.linear", Requantization(**steps))], runs or (LINEAR,), caught, survives)
+    return code_fault(
+        GROUP, name, [faulty_kernel("quantized.linear", Requantization(**steps))], runs or (LINEAR,), caught, survives
+    )
 
 
 def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return told(GROUP, name, [lying(operators, kernel)], runs or (LINEAR,), caught, survives)
+    return code_fault(GROUP, name, [faulty_kernel(operators, kernel)], runs or (LINEAR,), caught, survives)
 
 
 GROUP = "arithmetic"

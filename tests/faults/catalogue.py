@@ -1,4 +1,4 @@
-"""All faults, and those of them that nothing notices yet."""
+"""The catalogue of all faults, with the ones that no check notices."""
 
 from . import (
     arithmetic,

@@ -1,4 +1,4 @@
-"""Faults of a config's dtype configs and of every bound of their constraints."""
+"""Faults of the dtype configs of a config, and of each bound of their constraints."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ FLOOR = 2.0**-12
 
 
 def with_dtypes(name: str, rearranged: Callable[[list[DTypeConfig]], list[DTypeConfig]]) -> Change:
-    """Other dtype configs of one entry."""
+    """Replace the dtype configs of one entry."""
 
     def change(config: BackendConfig) -> BackendConfig:
         entry = entry_of(config, name)
@@ -26,7 +26,7 @@ def with_dtypes(name: str, rearranged: Callable[[list[DTypeConfig]], list[DTypeC
 
 
 def with_dtype(name: str, place: int, part: str, **fields: Any) -> Change:
-    """Other constraints of one dtype of one dtype config."""
+    """Change the constraints of one dtype of one dtype config."""
 
     def change(config: BackendConfig) -> BackendConfig:
         dtype_config = entry_of(config, name).dtype_configs[place]
@@ -45,7 +45,7 @@ def flipped(config: DTypeConfig) -> DTypeConfig:
 
 
 def ulp(value: float, towards: float) -> float:
-    """The next float32, in which observers keep scales: no observer has one that lies between."""
+    """The next float32. No scale lies between the two, because observers compute scales in float32."""
     return float(torch.nextafter(torch.tensor(value), torch.tensor(towards)))
 
 
@@ -159,7 +159,7 @@ def bound(
     pattern: str = LINEAR,
     survives: str = "",
 ) -> Fault:
-    """A bound of the first dtype config, which is the symmetric one, of qnnpack."""
+    """Change a bound of qnnpack's first dtype config, which is the symmetric one."""
     runs = globs or (SYMMETRIC, static(LINEAR, "tiny", "qint8"))
     change = with_dtype(pattern, 0, part, **{field: value})
     return of(name, caught, "qnnpack", change, *runs, survives=survives)
@@ -169,7 +169,7 @@ FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
 
 
 def fixed(name: str, caught: str, part: str, field: str, value: float | None, survives: str = "") -> Fault:
-    """Something of the fixed qparams of sigmoid."""
+    """Change the fixed qparams of sigmoid."""
     return of(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
 
 

@@ -1,4 +1,4 @@
-"""Faults of a backend's config, each enumerated and run as an edited `configs/` is, and compared with torch's own."""
+"""Faults of a backend's config. The faulty config is enumerated and run, and compared with torch's own."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +35,7 @@ def with_entries(config: BackendConfig, entries: list[BackendPatternConfig]) -> 
 
 
 def changed(name: str, **fields: Any) -> Change:
-    """Other fields of one entry."""
+    """Change fields of one entry."""
 
     def change(config: BackendConfig) -> BackendConfig:
         entry = entry_of(config, name)
@@ -54,7 +54,7 @@ def dropped(*names: str) -> Change:
 
 
 def exchanged(first: str, second: str) -> Change:
-    """Two entries in each other's place."""
+    """Exchange two entries."""
 
     def change(config: BackendConfig) -> BackendConfig:
         one, other = entry_of(config, first), entry_of(config, second)
@@ -65,7 +65,7 @@ def exchanged(first: str, second: str) -> Change:
 
 
 def added(entry: Callable[[], BackendPatternConfig]) -> Change:
-    """One more entry, which replaces another of the same pattern."""
+    """Add an entry. It replaces the present one of the same pattern."""
     return lambda config: with_entries(config, [*config.configs, entry()])
 
 
@@ -77,8 +77,10 @@ def of(
     *cases_: str,
     survives: str = "",
 ) -> Fault:
-    """A faulty config, with the cases (what stands after the backend's name) that could notice. Not all of them are there in
-    the honest config, nor all in the faulty one."""
+    """A faulty config and the cases that could notice it, as ids without the backend's name.
+
+    A case may exist only in the original config or only in the faulty one.
+    """
 
     def alarms(folder: Path) -> Alarms:
         config = change(BACKENDS[backend].factory())

@@ -1,4 +1,4 @@
-"""Faults of convolutions and linear layers: how weights are packed, geometry, batches, and sums."""
+"""Faults of convolutions and linear layers: packed weights, geometry, batches, and fused sums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .fault import Fault, case, told
-from .kernels import Call, Kernel, added, after, at, codes, lying, quantized
+from .fault import Fault, case, code_fault
+from .kernels import Call, Kernel, added, after, at, codes, faulty_kernel, quantized
 
 CONV = case("nn.Conv2d")
 FOLDED = case("nn.Conv2d+nn.BatchNorm2d", "per_channel")
@@ -26,7 +26,7 @@ def transposed(variant: str) -> str:
 
 
 def with_codes(weight: Tensor, changed: Tensor, scales: Tensor | None = None) -> Tensor:
-    """A quantized weight with other codes, and, per channel, other scales."""
+    """A quantized weight with changed codes and, per channel, changed scales."""
     if weight.qscheme() == torch.per_tensor_affine:
         return quantized(changed, weight)
     used = weight.q_per_channel_scales() if scales is None else scales
@@ -36,7 +36,7 @@ def with_codes(weight: Tensor, changed: Tensor, scales: Tensor | None = None) ->
 
 @dataclass(frozen=True)
 class Packed:
-    """What a convolution is packed from. Those of one dimension have one of size 1 before it."""
+    """The arguments that a convolution is packed from. A convolution of one dimension has a leading one of size 1."""
 
     weight: Tensor
     bias: Tensor | None
@@ -61,12 +61,12 @@ class Packed:
 
 
 def repacked(change: Callable[[Packed], Packed]) -> Kernel:
-    """A convolution packed from something else."""
-    return lambda call: call.honestly(packed_weight=change(Packed.of(call["packed_weight"])).pack())
+    """A convolution with changed packed arguments."""
+    return lambda call: call.original(packed_weight=change(Packed.of(call["packed_weight"])).pack())
 
 
 def with_weight(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """A convolution with other weight codes."""
+    """A convolution with changed weight codes."""
 
     def changed(p: Packed) -> Packed:
         return replace(p, weight=with_codes(p.weight, change(p.weight.int_repr()).contiguous()))
@@ -75,7 +75,7 @@ def with_weight(change: Callable[[Tensor], Tensor]) -> Kernel:
 
 
 def with_scales(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """A convolution with other scales of its channels."""
+    """A convolution with changed scales per channel."""
 
     def changed(p: Packed) -> Packed:
         scales = change(p.weight.q_per_channel_scales()).contiguous()
@@ -89,15 +89,15 @@ def with_first_group_everywhere(weight: Tensor) -> Tensor:
 
 
 def padded(code: Callable[[Tensor], int], *sides: int) -> Kernel:
-    """A convolution or pooling over an input that was padded before, with a code of its own."""
+    """A convolution or pooling over an input that is padded beforehand, with a wrong code."""
 
     def kernel(call: Call) -> Tensor:
         x = call.x
         given = quantized(F.pad(x.int_repr().int(), sides, value=code(x)), x)
         if "packed_weight" in call.arguments:
             packed = replace(Packed.of(call["packed_weight"]), padding=[0, 0]).pack()
-            return call.honestly(qx=given, packed_weight=packed)  # type: ignore[no-any-return]
-        return call.honestly(self=given, padding=[0, 0])  # type: ignore[no-any-return]
+            return call.original(qx=given, packed_weight=packed)  # type: ignore[no-any-return]
+        return call.original(self=given, padding=[0, 0])  # type: ignore[no-any-return]
 
     return kernel
 
@@ -107,12 +107,12 @@ def zero_point_of(x: Tensor) -> int:
 
 
 def with_argument(name: str, change: Callable[[Any], Any]) -> Kernel:
-    return lambda call: call.honestly(**{name: change(call[name])})
+    return lambda call: call.original(**{name: change(call[name])})
 
 
 def with_accumulated(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """oneDNN's convolution with a sum, to which something else is added. It is given a copy, since it works in place."""
-    return lambda call: call.honestly(qaccum=change(call["qaccum"]))
+    """oneDNN's convolution with a fused sum, with a changed addend. The addend is a copy, since the kernel works in place."""
+    return lambda call: call.original(qaccum=change(call["qaccum"]))
 
 
 def _first_scale(packed: Any) -> Any:
@@ -122,7 +122,7 @@ def _first_scale(packed: Any) -> Any:
 
 
 def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return told("convolutions", name, [lying(operators, kernel)], runs or (CONV,), caught, survives)
+    return code_fault("convolutions", name, [faulty_kernel(operators, kernel)], runs or (CONV,), caught, survives)
 
 
 C, T, A = "quantized.conv2d", "quantized.conv_transpose2d", "quantized.conv2d_add"
@@ -214,7 +214,7 @@ FAULTS = [
         "linear: every channel has the scale of the first",
         "accuracy numerics",
         "quantized.linear",
-        lambda call: call.honestly(W_prepack=_first_scale(call["W_prepack"])),
+        lambda call: call.original(W_prepack=_first_scale(call["W_prepack"])),
         case("nn.Linear", "per_channel"),
         case("nn.Linear+nn.BatchNorm1d", "per_channel"),
     ),

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .convolutions import with_argument
-from .fault import Fault, case, told
-from .kernels import Call, Kernel, added, after, codes, integers, lying, quantized
+from .fault import Fault, case, code_fault
+from .kernels import Call, Kernel, added, after, codes, faulty_kernel, integers, quantized
 
 ADD, MUL = case("torch.add"), case("torch.mul")
 OTHER_SCALE = case("torch.add", "other_scale")
@@ -15,11 +15,11 @@ CAT = case("torch.cat")
 
 
 def with_operands(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Kernel:
-    """A binary kernel given something else."""
+    """A binary kernel with changed arguments."""
 
     def kernel(call: Call) -> Tensor:
         left, right = change(call["qa"], call["qb"])
-        return call.honestly(qa=left, qb=right)  # type: ignore[no-any-return]
+        return call.original(qa=left, qb=right)  # type: ignore[no-any-return]
 
     return kernel
 
@@ -38,8 +38,8 @@ def relu_first(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def in_place(call: Call) -> Tensor:
-    """A kernel that also writes its result to where its input stands."""
-    result: Tensor = call.honestly()
+    """A kernel that also overwrites its input with its result."""
+    result: Tensor = call.original()
     call.x.copy_(result)
     return result
 
@@ -55,7 +55,7 @@ def _swish(call: Call) -> Tensor:
 
 
 def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return told("elementwise", name, [lying(operators, kernel)], runs, caught, survives)
+    return code_fault("elementwise", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
 
 
 FAULTS = [
@@ -246,7 +246,7 @@ FAULTS = [
         "hardtanh's bounds are those of the default",
         "accuracy numerics",
         "aten.hardtanh",
-        lambda call: call.honestly(min_val=-1, max_val=1),
+        lambda call: call.original(min_val=-1, max_val=1),
         case("nn.Hardtanh", "-2.0_3.0"),
     ),
     of(

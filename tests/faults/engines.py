@@ -1,4 +1,4 @@
-"""Faults of an engine as a process: crashes, hangs, chance, and what its results should not depend on."""
+"""Faults of an engine as a process: crashes, hangs, nondeterminism, and dependence on threads, sizes and strides."""
 
 import ctypes
 import os
@@ -17,8 +17,8 @@ from conformance.engines import native
 from conformance.execution import batch
 from conformance.host import isolation
 
-from .fault import Fault, Instead, case, told
-from .kernels import Call, Kernel, added, after, at, codes, lying, quantized, values
+from .fault import Fault, Replacement, case, code_fault
+from .kernels import Call, Kernel, added, after, at, codes, faulty_kernel, quantized, values
 
 LINEAR, RELU = case("nn.Linear"), case("nn.ReLU")
 LARGE = case("nn.Linear", "large", profile="laws")
@@ -28,32 +28,32 @@ KERNEL = "quantized.linear"
 def kernel(
     name: str,
     caught: str,
-    lie: Kernel,
+    faulty: Kernel,
     *runs: str,
     operators: str = KERNEL,
-    more: tuple[Instead, ...] = (),
+    more: tuple[Replacement, ...] = (),
     survives: str = "",
 ) -> Fault:
-    return told("engines", name, [lying(operators, lie), *more], runs or (LINEAR,), caught, survives)
+    return code_fault("engines", name, [faulty_kernel(operators, faulty), *more], runs or (LINEAR,), caught, survives)
 
 
 def doing(action: Callable[[], object]) -> Kernel:
-    """A kernel that does something else first."""
+    """A kernel that executes an action before it computes."""
 
-    def lie(call: Call) -> Any:
+    def faulty(call: Call) -> Any:
         action()
-        return call.honestly()
+        return call.original()
 
-    return lie
+    return faulty
 
 
-def counted(lie: Callable[[int], Kernel]) -> Kernel:
-    """A kernel that knows how often it was called before."""
+def counted(faulty: Callable[[int], Kernel]) -> Kernel:
+    """A kernel that depends on the number of calls before: `faulty(count)` is the kernel of a call."""
     calls: list[int] = []
 
     def kernel(call: Call) -> Any:
         calls.append(1)
-        return lie(len(calls) - 1)(call)
+        return faulty(len(calls) - 1)(call)
 
     return kernel
 
@@ -65,59 +65,59 @@ def raising(error: BaseException) -> Callable[[], object]:
     return action
 
 
-def without_end() -> None:
+def endless_loop() -> None:
     while True:
         pass
 
 
-HANGS_SOONER = Instead(batch, "run_isolated", lambda honest: partial(isolation.run_isolated, seconds=0.7))
+SHORT_TIMEOUT = Replacement(batch, "run_isolated", lambda original: partial(isolation.run_isolated, seconds=0.7))
 
 
-def former() -> Kernel:
-    """Gives what the call before has computed."""
-    kept: list[Any] = []
+def previous_result() -> Kernel:
+    """A kernel that returns the result of the call before."""
+    results: list[Any] = []
 
     def kernel(call: Call) -> Any:
-        kept.append(call.honestly())
-        return kept[-2] if len(kept) > 1 else quantized(kept[0].int_repr() * 0, kept[0])
+        results.append(call.original())
+        return results[-2] if len(results) > 1 else quantized(results[0].int_repr() * 0, results[0])
 
     return kernel
 
 
 def one_buffer() -> Kernel:
-    """Gives the same memory at every call."""
-    kept: list[Tensor] = []
+    """A kernel that returns the same memory at every call."""
+    buffer: list[Tensor] = []
 
     def kernel(call: Call) -> Tensor:
-        result: Tensor = call.honestly()
-        if not kept or kept[0].shape != result.shape:
-            kept[:] = [result]
-        return kept[0].copy_(result)
+        result: Tensor = call.original()
+        if not buffer or buffer[0].shape != result.shape:
+            buffer[:] = [result]
+        return buffer[0].copy_(result)
 
     return kernel
 
 
 def unwritten(y: Tensor) -> Tensor:
-    """The last code is whatever the memory held."""
-    made = y.int_repr()
-    made.view(-1)[-1] = torch.empty(40_000, dtype=torch.uint8)[20_000]
-    return quantized(made, y)
+    """Leave the last code as uninitialized memory holds it."""
+    result = y.int_repr()
+    result.view(-1)[-1] = torch.empty(40_000, dtype=torch.uint8)[20_000]
+    return quantized(result, y)
 
 
-def by_chance(c: Tensor) -> Tensor:
+def at_random(c: Tensor) -> Tensor:
     return c + (torch.rand(c.shape) < 0.25).int()
 
 
-def within_threads(call: Call) -> Any:
-    return added(1, at(-1))(call) if torch.get_num_threads() > 1 else call.honestly()
+def wrong_with_threads(call: Call) -> Any:
+    return added(1, at(-1))(call) if torch.get_num_threads() > 1 else call.original()
 
 
-def for_large(call: Call) -> Any:
-    return added(1, at(-1))(call) if call.x.numel() > 2**13 else call.honestly()
+def wrong_if_large(call: Call) -> Any:
+    return added(1, at(-1))(call) if call.x.numel() > 2**13 else call.original()
 
 
-def for_strided(call: Call) -> Any:
-    return call.honestly() if call.x.is_contiguous() else values(lambda y: y * 1.5)(call)
+def wrong_if_strided(call: Call) -> Any:
+    return call.original() if call.x.is_contiguous() else values(lambda y: y * 1.5)(call)
 
 
 PROCESS = [
@@ -128,8 +128,8 @@ PROCESS = [
     kernel("aborts", "crashes", doing(os.abort)),
     kernel("leaves with status 0", "crashes", doing(lambda: os._exit(0))),
     kernel("leaves with status 1", "crashes", doing(lambda: os._exit(1))),
-    kernel("hangs", "crashes", doing(lambda: time.sleep(60)), more=(HANGS_SOONER,)),
-    kernel("computes without end", "crashes", doing(without_end), more=(HANGS_SOONER,)),
+    kernel("hangs", "crashes", doing(lambda: time.sleep(60)), more=(SHORT_TIMEOUT,)),
+    kernel("computes without end", "crashes", doing(endless_loop), more=(SHORT_TIMEOUT,)),
     kernel("exits by exception", "lowered", doing(sys.exit)),
     kernel("is interrupted", "crashes", doing(raising(KeyboardInterrupt()))),
     kernel("has no memory left", "crashes", doing(raising(MemoryError()))),
@@ -146,7 +146,7 @@ PROCESS = [
     kernel(
         "crashes for one of two runs",
         "crashes",
-        lambda call: doing(os.abort)(call) if len(call.x) == 33 else call.honestly(),
+        lambda call: doing(os.abort)(call) if len(call.x) == 33 else call.original(),
         LINEAR,
         case("nn.Linear", "wide"),
     ),
@@ -169,36 +169,36 @@ PROCESS = [
 CHANCE = [
     kernel("every second call is one up", "stable", counted(lambda count: added(count % 2, at(0)))),
     kernel("every call is one more up", "stable", counted(lambda count: added(count, at(0)))),
-    kernel("gives what the call before has computed", "accuracy numerics stable", former()),
+    kernel("gives what the call before has computed", "accuracy numerics stable", previous_result()),
     kernel("gives the same memory at every call", "stable", one_buffer()),
     kernel("does not write the end of its output", "accuracy numerics stable", after(unwritten)),
-    kernel("is one up by chance", "numerics stable", codes(by_chance)),
+    kernel("is one up by chance", "numerics stable", codes(at_random)),
     kernel(
         "is wrong with more than one thread",
         "stable",
-        within_threads,
+        wrong_with_threads,
         LARGE,
     ),
     kernel(
         "is wrong for large inputs",
         "stable",
-        for_large,
+        wrong_if_large,
         LARGE,
     ),
     kernel(
         "is wrong for inputs that are not contiguous",
         "accuracy numerics",
-        for_strided,
+        wrong_if_strided,
         case("nn.Linear", "strided", dtypes="dynamic-quint8"),
         operators="quantized.linear_dynamic",
     ),
 ]
 
 CHOSEN = [
-    told(
+    code_fault(
         "engines",
         "no engine is ever selected",
-        [Instead(native.NativeEngine, "scope", lambda honest: lambda engine: nullcontext())],
+        [Replacement(native.NativeEngine, "scope", lambda original: lambda engine: nullcontext())],
         (case("nn.Linear", dtypes="dynamic-quint8", backend="onednn"), case("nn.Linear", backend="qnnpack")),
         "reference",
     ),

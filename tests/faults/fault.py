@@ -1,4 +1,4 @@
-"""A fault: what it does, what has to notice it, and how a run with it is held to goldens and ledger as any other run is."""
+"""A fault, the alarms that it must raise, and the comparison of a faulty run with the goldens and the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,23 +22,30 @@ from conformance.results.rows import Row
 from conformance.selection import Selection
 
 SELECTION = Selection()
-"""The goldens, the ledger and the host that every run is held to: those of an invocation without options."""
+"""Goldens, ledger and host of an invocation without options. Every run is compared with these."""
 
 Alarms = frozenset[str]
-"""What goes off: checks by their names, `crashes`, and
+"""The alarms that a fault raises: names of failed checks, `crashes`, and
 
-`golden`: a run whose golden cannot be used, or `conformance golden check`
-`parity`: the config is not torch's own
-`ledger`: an entry that cannot be read, or that no run matches
-`rows`: a rows file that cannot be read
-`suite`: the suite itself raises on a run
+`golden`: a run cannot use its golden, or `conformance golden check` fails
+`parity`: the config differs from torch's own
+`ledger`: an entry cannot be read, or matches no run
+`rows`: a rows file cannot be read
+`suite`: the suite raises on a run
 """
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `alarms` puts it in, runs what could notice, and returns what goes off; it is given a folder to write to.
-    `runs` are the ids of the runs that are fine without it. `survives` says why nothing goes off, where nothing does."""
+    """One fault.
+
+    Attributes:
+        caught: the expected alarms, separated by spaces.
+        alarms: injects the fault, runs everything that could notice it, and returns the alarms. It gets a folder to
+            write to.
+        runs: ids of the runs, which raise no alarm without the fault.
+        survives: why a fault that raises no alarm is not noticed; empty for all others.
+    """
 
     group: str
     name: str
@@ -53,7 +60,7 @@ class Fault:
 
     @property
     def caught_by(self) -> Alarms:
-        """What the catalogue says that goes off."""
+        """The alarms that the catalogue states."""
         return frozenset(self.caught.split())
 
 
@@ -67,24 +74,24 @@ def case(
     backend: str = "fbgemm",
     engine: str = "",
 ) -> str:
-    """The id of a run; engines of their backend's name need not be said."""
+    """The id of a run. The engine defaults to the one that has the backend's name."""
     return f"{backend}/{pattern}/{dtypes}/{flow}/{variant}/{profile}@{engine or backend}"
 
 
-def found(name: str) -> Run | None:
-    """The run of an id, if a registered backend has one: a new one, since a run keeps its recipe."""
-    registered, pattern = backend(name.split("/")[0]), name.split("/")[1]
+def find_run(run_id: str) -> Run | None:
+    """A new run of an id, or None if no registered backend has it. Runs cache their recipe, so they are not reused."""
+    registered, pattern = backend(run_id.split("/")[0]), run_id.split("/")[1]
     claims = tuple(claim for claim in registered.claims if claim.pattern == pattern)
-    every = runs_of(replace(registered, claims=claims), [name.rpartition("@")[2]])
-    return next((run for run in every if run.id == name), None)
+    candidates = runs_of(replace(registered, claims=claims), [run_id.rpartition("@")[2]])
+    return next((run for run in candidates if run.id == run_id), None)
 
 
-def run(name: str) -> Run:
+def run(run_id: str) -> Run:
     """The run of an id. Raises KeyError if there is none."""
-    one = found(name)
-    if one is None:
-        raise KeyError(name)
-    return one
+    match = find_run(run_id)
+    if match is None:
+        raise KeyError(run_id)
+    return match
 
 
 @cache
@@ -97,44 +104,44 @@ def ledger() -> tuple[Entry, ...]:
 
 
 def unexpected(row: Row, entries: Iterable[Entry]) -> Alarms:
-    """The checks in which a row is not what the ledger says: unlisted ones that fail, listed ones that do not."""
-    held = judge(row, entries, SELECTION.host)
-    listed = frozenset(name for entry in held.entries for name in entry.check)
-    assert held.expected is (row.verdict == "unavailable" or row.failed == listed)
-    return Alarms() if held.expected else row.failed ^ listed
+    """The checks in which a row contradicts the ledger: unlisted checks that fail and listed checks that pass."""
+    judgement = judge(row, entries, SELECTION.host)
+    listed = frozenset(check for entry in judgement.entries for check in entry.check)
+    assert judgement.expected is (row.verdict == "unavailable" or row.failed == listed)
+    return Alarms() if judgement.expected else row.failed ^ listed
 
 
 def alarms_of(runs: Sequence[Run], store: Store | None = None) -> Alarms:
-    """What goes off in these runs. Skips the test if an engine cannot run here."""
+    """The alarms that these runs raise. Skips the test if an engine is unavailable on this host."""
     for engine in {run.engine for run in runs}:
         if (reason := unavailable(engine)) is not None:
             pytest.skip(f"{engine}: {reason}")
     batch.warm_up()
-    found: set[str] = set()
+    alarms: set[str] = set()
     for outcome in judge_runs(runs, unavailable, store or SELECTION.store):
         if isinstance(outcome, Raised):
-            found.add("suite")
+            alarms.add("suite")
             continue
-        found |= unexpected(outcome.row, ledger()) | ({"golden"} if outcome.unusable else set())
-    return Alarms(found)
+        alarms |= unexpected(outcome.row, ledger()) | ({"golden"} if outcome.unusable else set())
+    return Alarms(alarms)
 
 
 @dataclass(frozen=True)
-class Instead:
-    """Something of a module replaced by what `lie` makes of it; children forked meanwhile have it too."""
+class Replacement:
+    """Replacement of an attribute by `faulty(original)`. Children that are forked while it is applied inherit it."""
 
     owner: Any
     attribute: str
-    lie: Callable[[Any], Any]
+    faulty: Callable[[Any], Any]
 
     @contextmanager
-    def put_in(self) -> Iterator[None]:
-        honest = getattr(self.owner, self.attribute)
-        setattr(self.owner, self.attribute, self.lie(honest))
+    def applied(self) -> Iterator[None]:
+        original = getattr(self.owner, self.attribute)
+        setattr(self.owner, self.attribute, self.faulty(original))
         try:
             yield
         finally:
-            setattr(self.owner, self.attribute, honest)
+            setattr(self.owner, self.attribute, original)
 
 
 @contextmanager
@@ -145,13 +152,15 @@ def all_of(contexts: Iterable[AbstractContextManager[object]]) -> Iterator[None]
         yield
 
 
-def told(group: str, name: str, lies: Sequence[Instead], runs: Sequence[str], caught: str, survives: str = "") -> Fault:
-    """A fault of code that runs go through."""
+def code_fault(
+    group: str, name: str, replacements: Sequence[Replacement], runs: Sequence[str], caught: str, survives: str = ""
+) -> Fault:
+    """A fault in the code that runs execute, of the suite or of an engine."""
 
     def alarms(folder: Path) -> Alarms:
-        subjects = [run(name) for name in runs]
-        batch.warm_up()  # honestly
-        with all_of(lie.put_in() for lie in lies):
+        subjects = [run(run_id) for run_id in runs]
+        batch.warm_up()  # before the replacements, which must not affect it
+        with all_of(replacement.applied() for replacement in replacements):
             return alarms_of(subjects)
 
     return Fault(group, name, caught, alarms, tuple(runs), survives)

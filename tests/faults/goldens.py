@@ -1,4 +1,4 @@
-"""Faults of stored goldens, each put into a copy, damaged or forged so that its files agree."""
+"""Faults of stored goldens: files that are damaged, and files that are forged consistently. Each is made in a copy."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from torch import Tensor
 from conformance.execution import batch
 from conformance.goldens.golden import Golden, name_of
 from conformance.goldens.manifest import MANIFEST, file_of
-from conformance.goldens.regenerate import Made, check, recompute
+from conformance.goldens.regenerate import Recomputed, check, recompute
 from conformance.goldens.store import GoldenError, Store
 
 from . import fault
@@ -25,60 +25,60 @@ LINEAR, PER_CHANNEL = case("nn.Linear"), case("nn.Linear", "per_channel")
 TIED = case("nn.AvgPool2d")
 FLOAT = case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack")
 NORMED = case("nn.Linear+nn.BatchNorm1d", "per_channel")
-HELD = (LINEAR, PER_CHANNEL, TIED, FLOAT, NORMED)
+RUNS = (LINEAR, PER_CHANNEL, TIED, FLOAT, NORMED)
 STORED = fault.SELECTION.store
 
 
 @cache
-def honest() -> Made:
-    batch.warm_up()  # nothing may compute with more than one thread before it forks
-    return recompute(map(run, HELD))
+def recomputed() -> Recomputed:
+    batch.warm_up()  # multithreaded computation must come before the first fork
+    return recompute(map(run, RUNS))
 
 
 @cache
 def names() -> dict[str, str]:
-    """The goldens' names by the runs' ids."""
-    return {one: name_of(run(one)) for one in HELD}
+    """Names of goldens by run id."""
+    return {run_id: name_of(run(run_id)) for run_id in RUNS}
 
 
-def stored(folder: Path, made: Made) -> Store:
-    Store(folder / "golden").write(made)
+def stored(folder: Path, goldens: Recomputed) -> Store:
+    Store(folder / "golden").write(goldens)
     return Store(folder / "golden")
 
 
-def held_to(store: Store, runs: tuple[str, ...] = HELD) -> Alarms:
-    """What goes off in runs that are held to a store, and when it is held to what is recomputed."""
+def alarms_with(store: Store, runs: tuple[str, ...] = RUNS) -> Alarms:
+    """The alarms of runs that use a store, and of the comparison of the store with recomputed goldens."""
     try:
-        wrong = bool([*check(store, honest(), whole=True)])
+        wrong = bool([*check(store, recomputed(), whole=True)])
     except GoldenError:
         wrong = True
-    return alarms_of([run(name) for name in runs], store) | ({"golden"} if wrong else set())
+    return alarms_of([run(run_id) for run_id in runs], store) | ({"golden"} if wrong else set())
 
 
 def golden(name: str, caught: str, change: Callable[[Path], object], survives: str = "") -> Fault:
-    """A fault of the files; the change is given their folder."""
+    """A fault of the files, which `change(folder)` makes."""
 
     def alarms(folder: Path) -> Alarms:
-        change(stored(folder, honest()).folder)
-        return held_to(Store(folder / "golden"))
+        change(stored(folder, recomputed()).folder)
+        return alarms_with(Store(folder / "golden"))
 
-    return Fault("goldens", name, caught, alarms, HELD, survives)
+    return Fault("goldens", name, caught, alarms, RUNS, survives)
 
 
 def forged(name: str, caught: str, run_id: str, change: Callable[[Golden], Golden], survives: str = "") -> Fault:
-    """A false golden in files that agree with each other."""
+    """A false golden whose digests in the manifest are correct."""
 
     def alarms(folder: Path) -> Alarms:
-        made = dict(honest())
-        false, goes_in = made[names()[run_id]]
-        made[names()[run_id]] = (change(false), goes_in)
-        return held_to(stored(folder, made), (run_id,))
+        goldens = dict(recomputed())
+        golden, digest = goldens[names()[run_id]]
+        goldens[names()[run_id]] = (change(golden), digest)
+        return alarms_with(stored(folder, goldens), (run_id,))
 
     return Fault("goldens", name, caught, alarms, (run_id,), survives)
 
 
 def tensors(run_id: str, ending: str, change: Callable[[Tensor], Tensor | None]) -> Callable[[Path], None]:
-    """Change a stored tensor, or take it out; the manifest stays."""
+    """Change a stored tensor, or remove it if `change` returns None. The manifest stays."""
 
     def changed(folder: Path) -> None:
         path = folder / file_of(names()[run_id])
@@ -90,7 +90,7 @@ def tensors(run_id: str, ending: str, change: Callable[[Tensor], Tensor | None])
 
 
 def manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Change the manifest's goldens by name."""
+    """Change the entries of the manifest."""
 
     def changed(folder: Path) -> None:
         document = json.loads((folder / MANIFEST).read_text())
@@ -191,12 +191,12 @@ FAULTS = [
     ),
     golden("two entries are exchanged", "golden", manifest(exchanged)),
     golden(
-        "a digest of what goes in is another",
+        "an input digest is wrong",
         "golden",
         manifest(lambda goldens: goldens[names()[LINEAR]].update({"in": "0" * 16})),
     ),
     golden(
-        "a digest of what comes out is another",
+        "an output digest is wrong",
         "golden",
         manifest(lambda goldens: goldens[names()[LINEAR]].update(out="0" * 16)),
     ),
@@ -218,7 +218,7 @@ FAULTS = [
         "forged: codes are those of another golden",
         "golden numerics reference",
         LINEAR,
-        lambda made: honest()[names()[NORMED]][0],
+        lambda made: recomputed()[names()[NORMED]][0],
     ),
     forged(
         "forged: low and high are exchanged",

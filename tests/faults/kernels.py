@@ -1,4 +1,4 @@
-"""Kernels that lie: an operator of torch's dispatcher gives something else, whatever model it stands in."""
+"""Faulty kernels: replacements of operators in torch's dispatcher, for every model that calls them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from torch.fx import GraphModule
 
 from conformance.models import fx
 
-from .fault import Instead
+from .fault import Replacement
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator: its arguments by the names of its schema, and the kernel that it is meant for."""
+    """One call of an operator: its schema, its arguments by name, and the original kernel."""
 
     schema: Any
     arguments: Mapping[str, Any]
@@ -35,16 +35,15 @@ class Call:
         first: Tensor = self.arguments[self.names[0]]
         return first
 
-    def honestly(self, /, **changes: Any) -> Any:
-        """What the kernel gives, with some arguments changed."""
-        given = {**self.arguments, **changes}
-        only = {argument.name for argument in self.schema.arguments if argument.kwarg_only}
-        return self.kernel(
-            *(given[name] for name in self.names if name not in only), **{name: given[name] for name in only}
-        )
+    def original(self, /, **changes: Any) -> Any:
+        """The result of the original kernel, with some arguments changed."""
+        arguments = {**self.arguments, **changes}
+        keywords = {argument.name for argument in self.schema.arguments if argument.kwarg_only}
+        positional = (arguments[name] for name in self.names if name not in keywords)
+        return self.kernel(*positional, **{name: arguments[name] for name in keywords})
 
     def by(self, operator: Callable[..., Any], /, **changes: Any) -> Any:
-        """What another operator gives for the same arguments."""
+        """The result of another operator for the same arguments, some of them changed."""
         return operator(*({**self.arguments, **changes}[name] for name in self.names))
 
 
@@ -53,9 +52,11 @@ Kernel = Callable[[Call], Any]
 _LIBRARIES: dict[str, torch.library.Library] = {}
 
 
-def _register(operator: str, lie: Kernel) -> None:
-    """Put a kernel into the dispatcher in the place of the one of every overload, for quantized tensors and for layers that
-    take float ones. It is as torch's own to whoever looks at the dispatcher; only in a child, as it stays there."""
+def _register(operator: str, faulty: Kernel) -> None:
+    """Register a kernel in the place of every overload's own, for quantized tensors and for layers that take float ones.
+
+    A dispatch trace cannot tell it from torch's kernel. It cannot be removed, so only a child process may register it.
+    """
     namespace, _, name = operator.partition(".")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "IMPL"))  # type: ignore[no-untyped-call]
     packet = getattr(getattr(torch.ops, namespace), name)
@@ -67,42 +68,44 @@ def _register(operator: str, lie: Kernel) -> None:
         full = function._schema.name + (f".{overload}" if overload != "default" else "")
         key = "CPU" if "quantized" in operator and takes_float(full, "CPU") else "QuantizedCPU"
         try:
-            honest = torch.library.get_kernel(full, key)
-        except RuntimeError:  # an overload for something else
+            original = torch.library.get_kernel(full, key)
+        except RuntimeError:  # the overload has no kernel for this key
             continue
 
-        def kernel(keys: Any, *args: Any, _schema: Any = function._schema, _honest: Any = honest, **kwargs: Any) -> Any:
-            given = {argument.name: argument.default_value for argument in _schema.arguments}
-            given |= dict(zip(given, args, strict=False)) | kwargs
-            return lie(Call(_schema, given, partial(_honest.call_boxed, keys)))
+        def kernel(
+            keys: Any, *args: Any, _schema: Any = function._schema, _original: Any = original, **kwargs: Any
+        ) -> Any:
+            arguments = {argument.name: argument.default_value for argument in _schema.arguments}
+            arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+            return faulty(Call(_schema, arguments, partial(_original.call_boxed, keys)))
 
         library.impl(full.partition("::")[2], kernel, key, with_keyset=True)  # type: ignore[no-untyped-call]
 
 
-def lying(operators: str, lie: Kernel) -> Instead:
-    """From the first lowered model on, these operators, separated by spaces, are computed by `lie`."""
+def faulty_kernel(operators: str, faulty: Kernel) -> Replacement:
+    """Compute these operators, separated by spaces, with `faulty` as soon as a process lowers its first model."""
 
-    def lies(lower: Any) -> Any:
+    def registering(lower: Any) -> Any:
         @cache
         def register() -> None:
             for operator in operators.split():
-                _register(operator, lie)
+                _register(operator, faulty)
 
-        def lowered(*given: Any) -> GraphModule:
+        def lowered(*args: Any) -> GraphModule:
             register()
-            model: GraphModule = lower(*given)
+            model: GraphModule = lower(*args)
             return model
 
         return lowered
 
-    return Instead(fx, "lower", lies)
+    return Replacement(fx, "lower", registering)
 
 
-# Results changed after the fact, in integers alone: nothing may convert to float but the fault that is about it.
+# Changes of a result. They compute with integers only, because a conversion to float would raise alarms of its own.
 
 
 def quantized(codes: Tensor, like: Tensor, scale: float | None = None, zero_point: int | None = None) -> Tensor:
-    """Codes as a tensor with the qparams of another."""
+    """A quantized tensor of codes, with the qparams of `like` unless others are passed."""
     return torch._make_per_tensor_quantized_tensor(
         codes.to(torch.int8 if like.dtype is torch.qint8 else torch.uint8),
         like.q_scale() if scale is None else scale,
@@ -111,52 +114,52 @@ def quantized(codes: Tensor, like: Tensor, scale: float | None = None, zero_poin
 
 
 def after(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """Change a kernel's result, or its first one."""
+    """Change the first or only result of a kernel."""
 
     def kernel(call: Call) -> Any:
-        result = call.honestly()
+        result = call.original()
         return change(result) if isinstance(result, Tensor) else (change(result[0]), *result[1:])
 
     return kernel
 
 
 def codes(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """Change the codes (int32) of a kernel's result, which then wrap around as 8 bits do."""
+    """Change the codes (int32) of a kernel's result. Codes beyond 8 bits wrap around."""
     return after(lambda q: quantized(change(q.int_repr().int()), q))
 
 
 def values(change: Callable[[Tensor], Tensor]) -> Kernel:
-    """Change a kernel's float result."""
+    """Change the float result of a kernel."""
     return after(lambda result: change(result.clone()))
 
 
 def added(step: int, where: Callable[[Tensor], Tensor]) -> Kernel:
-    """Codes are off by `step` where the mask, which is given the codes, says so."""
+    """Add `step` to the codes where the mask `where(codes)` is true."""
     return codes(lambda c: c + step * where(c).int())
 
 
 def at(index: Any) -> Callable[[Tensor], Tensor]:
-    """A mask of some elements."""
+    """A mask that is true at an index."""
 
     def mask(c: Tensor) -> Tensor:
-        made = torch.zeros(c.shape, dtype=torch.bool)
-        made[index] = True
-        return made
+        selected = torch.zeros(c.shape, dtype=torch.bool)
+        selected[index] = True
+        return selected
 
     return mask
 
 
-# Kernels computed anew, so that they may err in the middle.
+# A reimplemented kernel, each step of which can be faulty.
 
 
 def integers(x: Tensor) -> Tensor:
-    """A quantized tensor's codes less its zero point, in float64."""
+    """The codes of a quantized tensor minus its zero point (float64)."""
     return x.int_repr().double() - x.q_zero_point()
 
 
 @dataclass(frozen=True)
 class Requantization:
-    """Each step of a kernel's end: from an accumulator (float64, exact, bias included) to codes."""
+    """Requantization step by step, from an exact accumulator (float64, with bias) to codes."""
 
     multiplied: Callable[[Tensor, float], Tensor] = lambda accumulator, multiplier: accumulator * multiplier
     rounded: Callable[[Tensor, int], Tensor] = lambda position, zero_point: torch.round(position) + zero_point
@@ -164,7 +167,7 @@ class Requantization:
     accumulated: Callable[[Tensor], Tensor] = lambda accumulator: accumulator
 
     def __call__(self, call: Call) -> Tensor:
-        """A linear layer, statically quantized, per tensor."""
+        """Compute a statically quantized linear layer with a per-tensor weight."""
         x, (weight, bias) = call["X"], call["W_prepack"].unpack()
         scale, zero_point = call["Y_scale_i"], call["Y_zero_point_i"]
         step = x.q_scale() * weight.q_scale()

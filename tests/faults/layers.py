@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import with_argument, with_codes
-from .fault import Fault, case, told
-from .kernels import Call, Kernel, lying, values
+from .fault import Fault, case, code_fault
+from .kernels import Call, Kernel, faulty_kernel, values
 
 DYNAMIC = case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack")
 HALF = case("nn.Linear", dtypes="dynamic-float16")
@@ -24,16 +24,16 @@ def cell(name: str, variant: str = "default") -> str:
 def in_bfloat16(call: Call) -> Any:
     weight, bias = call["W_prepack"].unpack()
     packed = torch.ops.quantized.linear_prepack_fp16(weight.bfloat16().float(), bias)
-    return call.honestly(W_prepack=packed)
+    return call.original(W_prepack=packed)
 
 
 def by_row(call: Call) -> Tensor:
-    """A dynamic layer that chooses qparams for each row by itself."""
-    return torch.cat([call.honestly(X=row) for row in torch.split(call.x, 1)])
+    """A dynamic layer that computes qparams for each row."""
+    return torch.cat([call.original(X=row) for row in torch.split(call.x, 1)])
 
 
 def with_gates(order: tuple[int, ...]) -> Kernel:
-    """A recurrent cell whose gates stand in another order in its weights and biases."""
+    """A recurrent cell that reads the gates of its weights and biases in a wrong order."""
 
     def kernel(call: Call) -> Any:
         changed = {}
@@ -43,25 +43,25 @@ def with_gates(order: tuple[int, ...]) -> Kernel:
             rows = torch.cat([torch.arange(gate * size, (gate + 1) * size) for gate in order])
             inner = with_codes(weight, weight.int_repr()[rows])
             changed[name] = torch.ops.quantized.linear_prepack(inner, None if bias is None else bias[rows].contiguous())
-        return call.honestly(**changed)
+        return call.original(**changed)
 
     return kernel
 
 
 def without_state(call: Call) -> Any:
     hx = call["hx"]
-    return call.honestly(hx=torch.zeros_like(hx) if isinstance(hx, Tensor) else [torch.zeros_like(h) for h in hx])
+    return call.original(hx=torch.zeros_like(hx) if isinstance(hx, Tensor) else [torch.zeros_like(h) for h in hx])
 
 
 def forgetful(call: Call) -> Any:
-    """A recurrent layer that begins every step anew."""
-    steps = [call.honestly(input=step) for step in call["input"].split(1)]
+    """A recurrent layer that resets its state at every step."""
+    steps = [call.original(input=step) for step in call["input"].split(1)]
     return torch.cat([step[0] for step in steps]), *steps[-1][1:]
 
 
 def backward_forward(call: Call) -> Any:
-    """A bidirectional layer whose outputs of the second direction are in the order in which it made them."""
-    output, *rest = call.honestly()
+    """A bidirectional layer that returns the outputs of the second direction in reverse."""
+    output, *rest = call.original()
     first, second = output.chunk(2, -1)
     return torch.cat([first, second.flip(0)], -1), *rest
 
@@ -72,7 +72,7 @@ def _unquantized(call: Call) -> Tensor:
 
 
 def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return told("layers", name, [lying(operators, kernel)], runs, caught, survives)
+    return code_fault("layers", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
 
 
 FAULTS = [
@@ -163,7 +163,7 @@ FAULTS = [
         "a bag loses its last row",
         "accuracy numerics",
         "quantized.embedding_bag_byte",
-        lambda call: call.honestly(indices=call["indices"][:-1]),
+        lambda call: call.original(indices=call["indices"][:-1]),
         BAG,
     ),
     of("bags are averaged", "accuracy numerics", "quantized.embedding_bag_byte", values(lambda y: y / 4), BAG),
@@ -186,7 +186,7 @@ FAULTS = [
         "hidden and cell state are exchanged",
         "accuracy numerics",
         "aten.quantized_lstm",
-        lambda call: (lambda y: (y[0], y[2], y[1]))(call.honestly()),
+        lambda call: (lambda y: (y[0], y[2], y[1]))(call.original()),
         LSTM,
     ),
     of("the state is not carried from step to step", "accuracy numerics", "aten.quantized_lstm", forgetful, LSTM),

@@ -1,4 +1,4 @@
-"""Faults of the ledger, held to runs that conform and to some of which it speaks."""
+"""Faults of the ledger, judged with rows that it lists and rows that conform."""
 
 import re
 import shutil
@@ -30,12 +30,12 @@ CONFORMING = (case("nn.Linear"), case("torch.add"), case("nn.ReLU"))
 
 @cache
 def judged() -> tuple[Row, ...]:
-    """Rows of the runs, judged once."""
-    found = []
+    """The rows of all runs, judged once."""
+    rows = []
     for outcome in judge_runs([run(name) for name in (*LISTED, *CONFORMING)], lambda engine: None):
         assert not isinstance(outcome, Raised), outcome.traceback
-        found.append(outcome.row)
-    return tuple(found)
+        rows.append(outcome.row)
+    return tuple(rows)
 
 
 def ledger_alarms(folder: Path) -> Alarms:
@@ -43,11 +43,11 @@ def ledger_alarms(folder: Path) -> Alarms:
         entries = ledger.load(folder)
     except UsageError:
         return Alarms({"ledger"})
-    found = Alarms().union(*(unexpected(row, entries) for row in judged()))
-    former = [replace(entry, source="") for entry in fault.ledger()]
-    new = [entry for entry in entries if replace(entry, source="") not in former]
+    alarms = Alarms().union(*(unexpected(row, entries) for row in judged()))
+    honest = [replace(entry, source="") for entry in fault.ledger()]
+    new = [entry for entry in entries if replace(entry, source="") not in honest]
     useless = ledger.useless(entries, every_id(), fault.SELECTION.host)
-    return found | ({"ledger"} if any(entry.id in useless for entry in new) else set())
+    return alarms | ({"ledger"} if any(entry.id in useless for entry in new) else set())
 
 
 @cache
@@ -56,7 +56,7 @@ def every_id() -> tuple[str, ...]:
 
 
 def listed(name: str, caught: str, file: str, old: str, new: str) -> Fault:
-    """A fault of one of the ledger's files: `old` is a regular expression, which has to occur."""
+    """A fault in one file of the ledger. `old` is a regular expression that must match."""
 
     def alarms(folder: Path) -> Alarms:
         shutil.copytree(KNOWN, folder / "known")
@@ -77,7 +77,7 @@ def lost(folder: Path) -> Alarms:
 
 
 def entry(name: str) -> str:
-    """The beginning of an entry, as a regular expression with it as its group."""
+    """A regular expression for the beginning of an entry, with the match as group 1."""
     return rf'(\[\[deviation\]\]\nid = "{name}"\n)'
 
 

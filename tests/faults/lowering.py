@@ -1,4 +1,4 @@
-"""Faults of what lowering makes: float in the place of integers, outputs, and state."""
+"""Faults of the lowered model: float kernels in the place of quantized ones, wrong outputs, wrong state."""
 
 import copy
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 from conformance.models import fx
 
 from .engines import doing, kernel, raising
-from .fault import Fault, Instead, case, told
+from .fault import Fault, Replacement, case, code_fault
 from .kernels import Call
 
 LINEAR, RELU = case("nn.Linear"), case("nn.ReLU")
@@ -19,27 +19,27 @@ DYNAMIC = case("nn.Linear", dtypes="dynamic-quint8")
 
 
 def last(graph: GraphModule, name: str) -> Node:
-    """The last node of a graph whose name begins so."""
+    """The last node of a graph whose name begins with `name`."""
     return [node for node in graph.graph.nodes if node.name.startswith(name)][-1]  # type: ignore[no-any-return]
 
 
 def lowered(name: str, caught: str, change: Callable[[GraphModule], object], *runs: str, survives: str = "") -> Fault:
-    """A fault of the lowered model."""
+    """A fault in the lowered model."""
 
-    def lie(honest: Any) -> Any:
-        def lower(*given: Any) -> GraphModule:
-            graph: GraphModule = honest(*given)
+    def faulty(original: Any) -> Any:
+        def lower(*args: Any) -> GraphModule:
+            graph: GraphModule = original(*args)
             change(graph)
             graph.recompile()
             return graph
 
         return lower
 
-    return told("lowering", name, [Instead(fx, "lower", lie)], runs or (LINEAR,), caught, survives)
+    return code_fault("lowering", name, [Replacement(fx, "lower", faulty)], runs or (LINEAR,), caught, survives)
 
 
 def ending(function: Callable[[Tensor], Any], *, after_dequantize: bool = False) -> Callable[[GraphModule], None]:
-    """Apply a function to what is dequantized at the end, or to what that gives."""
+    """Apply a function to the argument of the last dequantize, or to its result."""
 
     def change(graph: GraphModule) -> None:
         end = last(graph, "dequantize")
@@ -71,7 +71,7 @@ def as_per_channel(x: Tensor) -> Tensor:
 
 
 def returning(change: Callable[[Any], Any]) -> Callable[[GraphModule], None]:
-    """Change what a model returns, as nodes."""
+    """Change the arguments of the output node."""
 
     def changed(graph: GraphModule) -> None:
         (output,) = (node for node in graph.graph.nodes if node.op == "output")
@@ -81,7 +81,7 @@ def returning(change: Callable[[Any], Any]) -> Callable[[GraphModule], None]:
 
 
 def loading(method: Callable[..., Any]) -> Callable[[GraphModule], None]:
-    """Change what a layer does to load its state."""
+    """Replace the method with which a layer loads its state."""
 
     def changed(graph: GraphModule) -> None:
         graph.get_submodule("op")._load_from_state_dict = method  # type: ignore[method-assign]
@@ -94,23 +94,23 @@ def refusing(*_: object, **__: object) -> None:
 
 
 def forgetting_qparams(graph: GraphModule) -> None:
-    """The layer's scale is no part of its state."""
+    """Leave the layer's scale out of its state."""
     layer = graph.get_submodule("op")
-    honest = layer._load_from_state_dict
+    original = layer._load_from_state_dict
 
     def load(state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        honest({**state, prefix + "scale": torch.tensor(layer.scale)}, prefix, *rest)
+        original({**state, prefix + "scale": torch.tensor(layer.scale)}, prefix, *rest)
 
     layer._load_from_state_dict = load  # type: ignore[method-assign, assignment]
 
 
 def unsaved_bias(graph: GraphModule) -> None:
-    """The layer's bias is no part of its state."""
+    """Leave the layer's bias out of its state."""
     layer: Any = graph.get_submodule("op._packed_params")
-    (_, bias), honest = layer._weight_bias(), layer._load_from_state_dict
+    (_, bias), original = layer._weight_bias(), layer._load_from_state_dict
 
     def load(*given: Any) -> None:
-        honest(*given)
+        original(*given)
         layer.set_weight_bias(layer._weight_bias()[0], bias)
 
     layer._load_from_state_dict = load
@@ -122,7 +122,7 @@ def without_bias(graph: GraphModule) -> None:
 
 
 def conversions_inside(call: Call) -> Tensor:
-    """A kernel that computes in float and says nothing."""
+    """A kernel that computes in float inside."""
     weight, bias = call["W_prepack"].unpack()
     made = nn.functional.linear(call["X"].dequantize(), weight.dequantize(), bias)
     return torch.quantize_per_tensor(made, call["Y_scale_i"], call["Y_zero_point_i"], torch.quint8)
@@ -135,28 +135,28 @@ def without_quantized_kernel(call: Call) -> Tensor:
 
 
 FAULTS = [
-    told(
+    code_fault(
         "lowering",
         "the reference model is not lowered",
-        [Instead(fx, "lower", lambda honest: fx.reference)],
+        [Replacement(fx, "lower", lambda original: fx.reference)],
         (LINEAR,),
         "lowered",
     ),
-    told(
+    code_fault(
         "lowering",
         "the observed model is not lowered",
-        [Instead(fx, "lower", lambda honest: lambda prepared, config: copy.deepcopy(prepared))],
+        [Replacement(fx, "lower", lambda original: lambda prepared, config: copy.deepcopy(prepared))],
         (LINEAR,),
         "lowered numerics",
     ),
-    told(
+    code_fault(
         "lowering",
         "lowering raises",
         [
-            Instead(
+            Replacement(
                 fx,
                 "lower",
-                lambda honest: lambda *given: doing(raising(NotImplementedError("no kernel")))(given[0]),
+                lambda original: lambda *given: doing(raising(NotImplementedError("no kernel")))(given[0]),
             )
         ],
         (LINEAR,),

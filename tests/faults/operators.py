@@ -1,4 +1,4 @@
-"""Faults of norms, pooling, resizing and views, and of what depends on the memory format."""
+"""Faults of norms, pooling, resizing and views, and faults that depend on the memory format."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .convolutions import padded, with_argument, zero_point_of
-from .fault import Fault, case, told
-from .kernels import Call, Kernel, added, after, at, integers, lying, quantized
+from .fault import Fault, case, code_fault
+from .kernels import Call, Kernel, added, after, at, faulty_kernel, integers, quantized
 
 AVERAGE, GREATEST = case("nn.AvgPool2d"), case("nn.MaxPool2d")
 NORM, LAYER_NORM = case("nn.BatchNorm2d"), case("nn.LayerNorm", backend="onednn")
@@ -26,7 +26,7 @@ def truncated_average(call: Call) -> Tensor:
 def _of_the_batch(call: Call) -> Tensor:
     x = call["input"]
     whole = quantized(torch.cat([*x.int_repr()], 1).unsqueeze(0), x)
-    result = call.honestly(input=whole)
+    result = call.original(input=whole)
     return quantized(torch.cat(result.int_repr().split(x.shape[2], 2)), result)
 
 
@@ -38,12 +38,12 @@ def _last_rows_least(x: Tensor) -> Tensor:
 
 def _unsigned_maxima(call: Call) -> Tensor:
     x = quantized(call.x.int_repr().view(torch.uint8), torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8))
-    return quantized(call.honestly(self=x).int_repr().view(torch.int8), call.x)
+    return quantized(call.original(self=x).int_repr().view(torch.int8), call.x)
 
 
 def _apart(call: Call) -> Tensor:
     size = call.x.shape[-2] // 3 * 3, call.x.shape[-1] // 3 * 3
-    return call.honestly(self=call.x[..., : size[0], : size[1]].contiguous())  # type: ignore[no-any-return]
+    return call.original(self=call.x[..., : size[0], : size[1]].contiguous())  # type: ignore[no-any-return]
 
 
 def _shuffled(x: Tensor) -> Tensor:
@@ -53,18 +53,18 @@ def _shuffled(x: Tensor) -> Tensor:
 
 
 def _by_format(call: Call, *, usual: bool = False) -> Any:
-    return added(1, at(0))(call) if call.x.is_contiguous() is usual else call.honestly()
+    return added(1, at(0))(call) if call.x.is_contiguous() is usual else call.original()
 
 
 def _as_it_lies(call: Call) -> Any:
     x = call.x
     if x.is_contiguous():
-        return call.honestly()
-    return call.honestly(self=quantized(x.int_repr().permute(0, 2, 3, 1).reshape(x.shape), x))
+        return call.original()
+    return call.original(self=quantized(x.int_repr().permute(0, 2, 3, 1).reshape(x.shape), x))
 
 
 def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return told("operators", name, [lying(operators, kernel)], runs, caught, survives)
+    return code_fault("operators", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
 
 
 SPATIAL = [
@@ -101,7 +101,7 @@ SPATIAL = [
         "instance norm is not affine",
         "accuracy numerics",
         "quantized.instance_norm",
-        lambda call: call.honestly(weight=None, bias=None),
+        lambda call: call.original(weight=None, bias=None),
         case("nn.InstanceNorm2d", "affine"),
     ),
     of(
@@ -173,7 +173,7 @@ SPATIAL = [
         "maxima leave the last row of the window out",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
-        lambda call: call.honestly(self=_last_rows_least(call.x)),
+        lambda call: call.original(self=_last_rows_least(call.x)),
         GREATEST,
     ),
     of(
@@ -245,7 +245,7 @@ SPATIAL = [
         "narrowing starts one on",
         "accuracy numerics",
         "aten.slice",
-        lambda call: call.honestly(start=call["start"] + 1, end=call["end"] + 1),
+        lambda call: call.original(start=call["start"] + 1, end=call["end"] + 1),
         case("torch.narrow"),
     ),
     of(

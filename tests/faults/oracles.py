@@ -1,4 +1,4 @@
-"""Faults of the oracle, which goldens and the typical profile are made with."""
+"""Faults of the oracle, which computes the goldens and the expectations of the typical profile."""
 
 import importlib
 from collections.abc import Callable
@@ -8,46 +8,47 @@ from typing import Any
 from conformance.execution import batch
 from conformance.goldens.regenerate import check, recompute
 from conformance.goldens.store import Store
+from conformance.oracle import arithmetic, calibration, interpreter, recurrent
 
 from . import fault
-from .fault import Alarms, Fault, Instead, alarms_of, all_of, case
+from .fault import Alarms, Fault, Replacement, alarms_of, all_of, case
 
 LINEAR = case("nn.Linear")
-ORACLE = importlib.import_module("conformance.oracle.evaluate")
-ARITHMETIC = importlib.import_module("conformance.oracle.arithmetic")
-RECURRENT = importlib.import_module("conformance.oracle.recurrent")
+EVALUATE = importlib.import_module("conformance.oracle.evaluate")  # the package binds the function to this name
+MODULES = (arithmetic, EVALUATE, calibration, interpreter, recurrent)
 
 
-def oracle(
-    name: str, caught: str, attribute: str, lie: Any, *runs: str, owner: Any = ORACLE, survives: str = ""
-) -> Fault:
-    """A fault of the oracle: `golden check` recomputes with it, runs are held to what `golden update` then writes, and those
-    of the typical profile ask it themselves."""
+def oracle(name: str, caught: str, attribute: str, replace: Any, *runs: str, survives: str = "") -> Fault:
+    """A faulty function of the oracle, replaced in every module that binds it.
+
+    `golden check` recomputes with it. Runs of the exact profile are compared with the goldens that `golden update` would
+    write; those of the typical profile ask the oracle themselves.
+    """
 
     def alarms(folder: Path) -> Alarms:
-        subjects = [fault.run(run) for run in runs]
+        subjects = [fault.run(run_id) for run_id in runs]
         batch.warm_up()
         exact = [run for run in subjects if run.profile == "exact"]
-        with all_of([Instead(owner, attribute, lie).put_in()]):
-            made = recompute(exact)
-            found = {"golden"} if [*check(fault.SELECTION.store, made, whole=False)] else set()
-            store = Store(folder / "golden")
-            store.write(made)
-            return Alarms(found | alarms_of(subjects, Store(folder / "golden")))
+        owners = [module for module in MODULES if hasattr(module, attribute)]
+        with all_of(Replacement(module, attribute, replace).applied() for module in owners):
+            goldens = recompute(exact)
+            golden_alarms = {"golden"} if [*check(fault.SELECTION.store, goldens, whole=False)] else set()
+            Store(folder / "golden").write(goldens)
+            return Alarms(golden_alarms | alarms_of(subjects, Store(folder / "golden")))
 
     return Fault("oracle", name, caught, alarms, tuple(runs), survives)
 
 
 def with_result(change: Callable[[Any], Any]) -> Any:
-    return lambda honest: lambda *given, **options: change(honest(*given, **options))
+    return lambda original: lambda *args, **options: change(original(*args, **options))
 
 
 def moved(codes: Any) -> Any:
     return type(codes)(codes.qparams, codes.position, codes.low + 1, codes.high + 1)
 
 
-def everywhere_tied(honest: Any) -> Any:
-    return lambda values, qparams, band=0.5, **options: honest(values, qparams, 0.49, **options)
+def everywhere_tied(original: Any) -> Any:
+    return lambda values, qparams, band=0.5, **options: original(values, qparams, 0.49, **options)
 
 
 def of_scale(factor: float) -> Any:
@@ -62,7 +63,7 @@ FAULTS = [
         "batch norm is not folded",
         "golden numerics reference",
         "folded",
-        lambda honest: lambda layer, norm: (layer.weight, layer.bias),
+        lambda original: lambda layer, norm: (layer.weight, layer.bias),
         case("nn.Conv2d+nn.BatchNorm2d"),
         case("nn.Conv2d+nn.BatchNorm2d", profile="typical"),
     ),
@@ -70,7 +71,7 @@ FAULTS = [
         "weights are not quantized",
         "golden numerics reference",
         "quantized_weight",
-        lambda honest: lambda weight, qparams: weight.double(),
+        lambda original: lambda weight, qparams: weight.double(),
         case("nn.Linear+nn.BatchNorm1d"),
         case("nn.Linear", profile="typical", backend="qnnpack"),
     ),
@@ -90,7 +91,9 @@ FAULTS = [
         "the bias is left out",
         "golden numerics reference",
         "apply",
-        lambda honest: lambda layer, weight, bias, x, *rest, **named: honest(layer, weight, None, x, *rest, **named),
+        lambda original: (
+            lambda layer, weight, bias, x, *rest, **named: original(layer, weight, None, x, *rest, **named)
+        ),
         LINEAR,
         TYPICAL,
     ),
@@ -98,10 +101,9 @@ FAULTS = [
         "gates of a GRU are exchanged",
         "golden numerics reference",
         "_step",
-        lambda honest: (
-            lambda kind, given, state, recurrent, squash: honest(kind, given.flip(-1), state, recurrent, squash)
+        lambda original: (
+            lambda kind, product, state, recurrent, squash: original(kind, product.flip(-1), state, recurrent, squash)
         ),
         case("nn.GRU", dtypes="dynamic-float16"),
-        owner=RECURRENT,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Faults of rows files, which the reader has to refuse."""
+"""Faults of rows files, which the reader must refuse."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Lines = list[str]
 
 
 def written(path: Path) -> Lines:
-    """The lines of a whole rows file of rows that were judged."""
+    """Write a valid rows file and return its lines."""
     writer = Writer(path, {"suite": "1", "engines": {}, "backends": ["fbgemm"]})
     for row in judged():
         if row.id in RUNS:
@@ -44,14 +44,14 @@ def damaged(name: str, caught: str, change: Callable[[Lines], Lines]) -> Fault:
 
 
 def edited(place: int, change: Callable[[dict[str, Any]], object]) -> Callable[[Lines], Lines]:
-    """Change the fields of one line."""
+    """Change the fields of the line at an index."""
 
     def edit(lines: Lines) -> Lines:
         values = json.loads(lines[place])
         change(values)
-        made = [*lines]
-        made[place] = json.dumps(values)
-        return made
+        changed = [*lines]
+        changed[place] = json.dumps(values)
+        return changed
 
     return edit
 

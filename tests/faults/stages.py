@@ -1,4 +1,4 @@
-"""Faults before a kernel runs: of what observes, calibrates and converts, of the data, and of the oracle itself."""
+"""Faults before a kernel runs: in prepare, calibrate and convert, in the data, and in the use of goldens."""
 
 import copy
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from conformance.goldens import store
 from conformance.models import build, data, fx
 
-from .fault import Fault, Instead, case, told
+from .fault import Fault, Replacement, case, code_fault
 from .lowering import last
 
 LINEAR, QAT = case("nn.Linear"), case("nn.Linear", flow="qat")
@@ -25,23 +25,23 @@ Change = Callable[[GraphModule], object]
 
 
 def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives: str = "") -> Fault:
-    """A fault of what a stage of the pipeline makes."""
+    """A fault in the graph that a stage of the pipeline returns or changes."""
 
-    def lie(honest: Any) -> Any:
-        def lying(*given: Any) -> Any:
-            made = honest(*given)
-            graph = given[0] if made is None else made
+    def faulty(original: Any) -> Any:
+        def stage_with_fault(*args: Any) -> Any:
+            result = original(*args)
+            graph = args[0] if result is None else result
             change(graph)
             graph.recompile()
-            return made
+            return result
 
-        return lying
+        return stage_with_fault
 
-    return told("stages", name, [Instead(fx, of, lie)], runs or (LINEAR,), caught, survives)
+    return code_fault("stages", name, [Replacement(fx, of, faulty)], runs or (LINEAR,), caught, survives)
 
 
-def instead(name: str, caught: str, owner: Any, attribute: str, lie: Any, *runs: str, survives: str = "") -> Fault:
-    return told("stages", name, [Instead(owner, attribute, lie)], runs or (LINEAR,), caught, survives)
+def replaced(name: str, caught: str, owner: Any, attribute: str, faulty: Any, *runs: str, survives: str = "") -> Fault:
+    return code_fault("stages", name, [Replacement(owner, attribute, faulty)], runs or (LINEAR,), caught, survives)
 
 
 def module(graph: GraphModule, name: str) -> Any:
@@ -49,7 +49,7 @@ def module(graph: GraphModule, name: str) -> Any:
 
 
 def erased(name: str) -> Change:
-    """Take a node out of a graph, and what it is given into its place."""
+    """Replace a node by its first argument."""
 
     def change(graph: GraphModule) -> None:
         node = last(graph, name)
@@ -60,7 +60,7 @@ def erased(name: str) -> Change:
 
 
 def having(name: str, **fields: Any) -> Change:
-    """Other attributes of a module; a function is given what was there."""
+    """Replace attributes of a module, by values or by functions of the present values."""
 
     def change(graph: GraphModule) -> None:
         for field, value in fields.items():
@@ -136,16 +136,16 @@ def refusing(*_: object) -> None:
     raise ValueError("bad")
 
 
-def uncalibrated(honest: Any) -> Any:
+def uncalibrated(original: Any) -> Any:
     return lambda prepared, given: prepared.eval() and None
 
 
-def from_other_data(honest: Any) -> Any:
-    """The executed data are those that were calibrated with, doubled."""
+def from_other_data(original: Any) -> Any:
+    """Execute with the calibration data times two."""
 
     def operand(run: Any, name: str, spec: Any, *, executed: bool) -> Tensor:
-        made: Tensor = honest(run, name, spec, executed=executed)
-        return made * 2 if executed else made
+        data: Tensor = original(run, name, spec, executed=executed)
+        return data * 2 if executed else data
 
     return operand
 
@@ -209,9 +209,9 @@ PREPARED = [
         lambda graph: module(graph, INPUT).disable_observer(),
         QAT,
     ),
-    instead("preparation raises", "observed", fx, "prepare", lambda honest: refusing),
-    instead("calibration raises", "accuracy numerics observed reference", fx, "calibrate", lambda honest: refusing),
-    instead("calibration is left out", "accuracy numerics reference", fx, "calibrate", uncalibrated),
+    replaced("preparation raises", "observed", fx, "prepare", lambda original: refusing),
+    replaced("calibration raises", "accuracy numerics observed reference", fx, "calibrate", lambda original: refusing),
+    replaced("calibration is left out", "accuracy numerics reference", fx, "calibrate", uncalibrated),
     stage(
         "observers saw an eighth",
         "accuracy numerics reference",
@@ -296,21 +296,21 @@ CONVERTED = [
     stage(
         "the reference model's input is not quantized", "reference", "reference", lambda graph: _without_input(graph)
     ),
-    instead(
+    replaced(
         "the reference model is the float model",
         "reference",
         fx,
         "reference",
-        lambda honest: lambda prepared, config: _float(prepared),
+        lambda original: lambda prepared, config: _float(prepared),
         RELU,
     ),
-    instead("conversion raises", "reference", fx, "reference", lambda honest: refusing),
-    instead(
+    replaced("conversion raises", "reference", fx, "reference", lambda original: refusing),
+    replaced(
         "the claim's entry changes nothing",
         "matched",
         fx,
         "without",
-        lambda honest: lambda config, run: iter([config]),
+        lambda original: lambda config, run: iter([config]),
         RELU,
     ),
 ]
@@ -332,22 +332,22 @@ def _float(prepared: GraphModule) -> GraphModule:
 
 
 DATA = [
-    instead("executed data are other than before", "accuracy golden", build, "operand", from_other_data),
-    instead("all data are zero", "golden", build, "grid", lambda honest: lambda *given: honest(*given) * 0),
-    instead(
+    replaced("executed data are other than before", "accuracy golden", build, "operand", from_other_data),
+    replaced("all data are zero", "golden", build, "grid", lambda original: lambda *given: original(*given) * 0),
+    replaced(
         "data of another generator",
         "golden",
         data,
         "integers",
-        lambda honest: lambda key, *rest: honest(key + "!", *rest),
+        lambda original: lambda key, *rest: original(key + "!", *rest),
     ),
-    instead("parameters are not filled", "golden", build, "fill", lambda honest: lambda *given: None),
-    instead(
-        "the digest of what goes in forgets the data",
+    replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *given: None),
+    replaced(
+        "the input digest ignores the data",
         "golden",
         store,
-        "digest_in",
-        lambda honest: lambda given: "0" * 16,
+        "input_digest",
+        lambda original: lambda given: "0" * 16,
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Every fault of the catalogue turns the suite red, by the checks that the catalogue states and by no others."""
+"""Every fault of the catalogue raises exactly the alarms that the catalogue states."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from . import table
 from .catalogue import EVERY, FAULTS, SURVIVORS
-from .fault import Fault, alarms_of, found
+from .fault import Fault, alarms_of, find_run
 
 
 def parameters(faults: list[Fault]) -> list[object]:
@@ -14,11 +14,11 @@ def parameters(faults: list[Fault]) -> list[object]:
 
 
 @pytest.mark.parametrize("engine", sorted({name.rpartition("@")[2] for fault in FAULTS for name in fault.runs}))
-def test_without_a_fault_every_run_is_what_the_ledger_says(engine: str) -> None:
+def test_without_a_fault_every_run_agrees_with_the_ledger(engine: str) -> None:
     names = {name for fault in (*FAULTS, *SURVIVORS) for name in fault.runs if name.endswith(f"@{engine}")}
-    runs = [one for name in sorted(names) if (one := found(name)) is not None]
-    red = [one.id for one in runs if alarms_of([one])] if alarms_of(runs) else []
-    assert not red
+    runs = [run for name in sorted(names) if (run := find_run(name)) is not None]
+    unexpected = [run.id for run in runs if alarms_of([run])] if alarms_of(runs) else []
+    assert not unexpected
 
 
 @pytest.mark.parametrize("fault", parameters(FAULTS))
@@ -34,9 +34,9 @@ def test_a_fault_that_survives_is_caught(fault: Fault, tmp_path: Path) -> None:
     assert fault.alarms(tmp_path)
 
 
-def test_no_two_faults_have_one_name() -> None:
+def test_the_ids_of_faults_are_unique() -> None:
     assert len({fault.id for fault in EVERY}) == len(EVERY)
 
 
-def test_the_published_table_is_what_the_catalogue_states() -> None:
+def test_the_published_table_agrees_with_the_catalogue() -> None:
     assert table.PATH.read_text(encoding="utf-8") == table.text(), "run `python -m tests.faults.table`"

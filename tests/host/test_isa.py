@@ -1,8 +1,9 @@
-"""A limit on the instruction set is set before torch loads, or refused."""
+"""A limit of the instruction set is set before torch loads, or refused."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,17 +11,18 @@ from conformance.errors import UsageError
 from conformance.host.isa import ISA_LIMITS, limit_isa
 
 AVX2 = ISA_LIMITS["avx2"]
+PLUGINS = ("selecting", "running", "searching", "timing")
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is limited, and what a test limits ends with it."""
+    """No test starts with a limit, and none leaves one behind."""
     for name in AVX2:
         monkeypatch.setenv(name, "as it was")
         monkeypatch.delenv(name)
 
 
-def test_a_limit_reaches_every_library_that_picks_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_is_set_for_every_library_that_selects_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     limit_isa("avx2")
     limits = {
@@ -39,24 +41,35 @@ def test_a_limit_is_refused_once_torch_has_loaded() -> None:
 
 
 @pytest.mark.parametrize("name", AVX2)
-def test_a_limit_that_is_set_in_part_is_refused_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_the_environment_sets_in_part_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for other in set(AVX2) - {name}:
         monkeypatch.setenv(other, AVX2[other])
     with pytest.raises(UsageError, match="torch is loaded already"):
         limit_isa("avx2")
 
 
-def test_a_limit_that_the_environment_has_set_already_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_the_environment_sets_is_accepted_once_torch_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in AVX2.items():
         monkeypatch.setenv(name, value)
     limit_isa("avx2")
 
 
-def test_an_unknown_limit_is_one_line_that_names_those_there_are() -> None:
+def test_an_unknown_limit_is_one_line_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"^--isa 'sse2': choose from avx2, avx512f$"):
         limit_isa("sse2")
 
 
 def test_nothing_loads_torch_before_the_limit_is_set() -> None:
-    code = "import sys, conformance.plugin; sys.exit('torch' in sys.modules)"
+    modules = "conformance.plugin, " + ", ".join(f"conformance.plugin.{name}" for name in PLUGINS)
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_pytest_with_the_plugin_loads_torch_only_with_a_test_of_the_suite(tmp_path: Path) -> None:
+    suite = tmp_path / "test_modules.py"
+    suite.write_text("import sys\ndef test_modules():\n    assert 'torch' not in sys.modules\n")
+    options = ["-p", "conformance.plugin", "-p", "no:cacheprovider", "-c", str(tmp_path / "none.ini")]
+    (tmp_path / "none.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", *options, "--isa", "avx2", str(suite)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A run that dies or hangs costs its own outcome and no other."""
+"""A job that dies or hangs loses its own outcome and no other."""
 
 import faulthandler
 import os
@@ -19,7 +19,7 @@ def doubled(number: int) -> int:
 
 
 def work(job: object) -> object:
-    """Double a number, or do what is asked. Deaths here are meant: pytest's fault handler need not tell of them."""
+    """Double a number, or call a function, without pytest's fault handler: deaths here are intended."""
     faulthandler.disable()
     if callable(job):
         return job()
@@ -72,7 +72,7 @@ DEATHS: dict[str, tuple[Callable[[], object], str]] = {
     "SIGFPE": (divide_by_zero, "SIGFPE"),
     "abort": (abort, "SIGABRT: corrupted size vs. prev_size"),
     "exit": (leave, "exit status 7"),
-    "exit without a complaint": (leave_quietly, "exit status 0"),
+    "exit without an error": (leave_quietly, "exit status 0"),
     "hang": (hang, "hangs: no result after 2 s"),
     "endless loop": (spin, "hangs: SIGXCPU"),
 }
@@ -82,7 +82,7 @@ def test_outcomes_are_in_the_order_of_the_jobs() -> None:
     assert run_isolated([3, 1, 2], work) == [Done(6), Done(2), Done(4)]
 
 
-def test_no_jobs_have_no_outcomes() -> None:
+def test_without_jobs_there_are_no_outcomes() -> None:
     assert run_isolated([], work) == []
 
 
@@ -94,11 +94,11 @@ def test_jobs_run_in_a_child_that_they_share() -> None:
 
 @pytest.mark.parametrize("place", ["first", "between", "last", "alone"])
 @pytest.mark.parametrize("death", DEATHS)
-def test_a_job_that_dies_costs_its_own_outcome_and_no_other(
+def test_a_job_that_dies_loses_its_own_outcome_and_no_other(
     death: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, reason = DEATHS[death]
-    if job is not hang:  # what computes does so in its own time, however busy the machine is
+    if job is not hang:  # the other jobs hit their CPU limit first, however busy the host is
         monkeypatch.setattr(isolation, "PATIENCE", PATIENT)
     before = [1, 2] if place in ("between", "last") else []
     after = [3, 4] if place in ("between", "first") else []
@@ -106,7 +106,7 @@ def test_a_job_that_dies_costs_its_own_outcome_and_no_other(
     assert outcomes == [*map(Done, map(doubled, before)), Death(reason), *map(Done, map(doubled, after))]
 
 
-def test_several_jobs_that_die_are_told_apart() -> None:
+def test_each_of_several_deaths_has_its_own_reason() -> None:
     outcomes = run_isolated([segfault, 1, abort, leave, 2, divide_by_zero], work)
     assert outcomes == [
         Death("SIGSEGV"),
@@ -125,13 +125,13 @@ def compute() -> None:
 
 
 @pytest.mark.parametrize("job", [lambda: time.sleep(1.2), compute])
-def test_every_job_has_its_own_time(job: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_job_has_its_own_time_limit(job: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     if job is compute:
         monkeypatch.setattr(isolation, "PATIENCE", PATIENT)
     assert run_isolated([job] * 3, work, seconds=1.1) == [Done(None)] * 3
 
 
-def test_a_job_that_raises_is_our_fault_and_has_its_traceback() -> None:
+def test_an_exception_of_a_job_is_returned_with_its_traceback() -> None:
     first, raised, last = run_isolated([1, fail, 2], work)
     assert (first, last) == (Done(2), Done(4))
     assert isinstance(raised, Raised)
@@ -154,12 +154,12 @@ def fragile() -> str:
     return "well"
 
 
-def test_a_job_that_dies_only_of_an_earlier_one_is_not_the_one_that_crashes() -> None:
+def test_a_job_that_dies_only_after_an_earlier_one_does_not_crash() -> None:
     assert run_isolated([1, poison, fragile, 2], work) == [Done(2), Done("done"), Done("well"), Done(4)]
     assert run_isolated([poison, fragile, poison, fragile], work) == [Done("done"), Done("well")] * 2
 
 
-def test_jobs_are_all_done_again_each_alone_where_one_died_of_another() -> None:
+def test_all_jobs_are_repeated_alone_after_a_death_that_an_earlier_job_caused() -> None:
     first, second, _, _ = run_isolated([own_process, own_process, poison, fragile], work)
     assert first != second
 
@@ -168,35 +168,35 @@ DAMAGED: list[bool] = []
 
 
 def damage() -> str:
-    """Damage memory; the next one to do so dies of it."""
+    """Damage memory; a second call in the same process dies."""
     if DAMAGED:
         os.kill(os.getpid(), signal.SIGSEGV)
     DAMAGED.append(True)
     return "done"
 
 
-def test_jobs_that_cannot_share_a_process_are_done_each_in_its_own() -> None:
+def test_jobs_that_cannot_share_a_process_are_done_in_separate_ones() -> None:
     assert run_isolated([damage, 1, damage], work) == [Done("done"), Done(2), Done("done")]
 
 
-def test_what_a_job_does_to_its_process_does_not_reach_the_parent() -> None:
+def test_a_job_does_not_change_the_parent() -> None:
     run_isolated([poison], work)
     assert POISONED == []
 
 
-def test_results_of_megabytes_pass() -> None:
+def test_results_of_megabytes_are_returned() -> None:
     size = 5 << 20
     first, second = run_isolated([lambda: b"x" * size, lambda: bytes(size)], work)
     assert first == Done(b"x" * size)
     assert second == Done(bytes(size))
 
 
-def test_what_a_child_prints_does_not_reach_the_parents_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_child_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
     run_isolated([lambda: os.write(1, b"to stdout\n"), lambda: os.write(2, b"to stderr\n"), abort], work)
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_child_and_no_descriptor_is_left_behind() -> None:
+def test_no_child_and_no_file_descriptor_is_left() -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     run_isolated([1, segfault, 2, hang, fail], work, seconds=0.5)
     with pytest.raises(ChildProcessError):
@@ -204,7 +204,7 @@ def test_no_child_and_no_descriptor_is_left_behind() -> None:
     assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
 
 
-def test_the_last_line_before_the_end_is_cut_to_what_a_row_can_show() -> None:
+def test_the_last_line_of_output_is_cut_to_200_characters() -> None:
     def talk() -> NoReturn:
         os.write(2, b"?" * 1000)
         os.abort()
@@ -214,7 +214,7 @@ def test_the_last_line_before_the_end_is_cut_to_what_a_row_can_show() -> None:
 
 
 def answers(job: str) -> str:
-    """What a job of a `Child` asks for."""
+    """The work of a `Child` in these tests."""
     if job == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
     if job == "leave":
@@ -230,9 +230,9 @@ def answers(job: str) -> str:
 
 @pytest.fixture
 def child() -> Iterator[Child[str, str]]:
-    one: Child[str, str] = Child(answers, seconds=5)
-    yield one
-    one.close()
+    child: Child[str, str] = Child(answers, seconds=5)
+    yield child
+    child.close()
 
 
 def test_a_child_does_one_job_after_another(child: Child[str, str]) -> None:
@@ -240,7 +240,7 @@ def test_a_child_does_one_job_after_another(child: Child[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("job", "reason"), [("die", "SIGSEGV"), ("leave", "exit status 3")])
-def test_a_job_that_ends_its_child_says_how_and_the_next_has_another(
+def test_a_death_has_its_reason_and_the_next_job_has_another_child(
     child: Child[str, str], job: str, reason: str
 ) -> None:
     assert child.do("first") == Done("first done")
@@ -249,20 +249,20 @@ def test_a_job_that_ends_its_child_says_how_and_the_next_has_another(
 
 
 @pytest.mark.parametrize("job", ["raise", "exit"])
-def test_what_a_job_raises_is_our_fault_and_the_child_goes_on(child: Child[str, str], job: str) -> None:
+def test_an_exception_of_a_job_is_returned_and_the_child_continues(child: Child[str, str], job: str) -> None:
     outcome = child.do(job)
     assert isinstance(outcome, Raised)
     assert outcome.traceback.strip().endswith({"raise": "ValueError: no such job", "exit": "SystemExit: leaving"}[job])
     assert child.do("next") == Done("next done")
 
 
-def test_a_job_that_does_not_come_back_is_a_death() -> None:
+def test_a_job_that_hangs_is_a_death() -> None:
     child: Child[str, str] = Child(answers, seconds=0.2)
     assert child.do("wait") == Death("hangs: no result after 1 s")
     child.close()
 
 
-def test_a_child_knows_what_the_parent_knew_at_its_first_job_and_changes_nothing_there() -> None:
+def test_a_child_has_the_parents_state_of_its_first_job_and_does_not_change_the_parents() -> None:
     known = [1]
     child: Child[int, int] = Child(lambda job: known.append(job) or len(known))  # type: ignore[func-returns-value]
     known.append(2)

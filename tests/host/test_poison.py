@@ -1,4 +1,4 @@
-"""Fresh memory holds what it is told to, for as long as it is told to."""
+"""Newly allocated memory holds the chosen byte within the scope, and only there."""
 
 import platform
 
@@ -19,12 +19,12 @@ def fresh(value: int) -> set[int]:
 
 @pytest.mark.skipif(not GLIBC, reason="only glibc fills fresh memory")
 @pytest.mark.parametrize("value", [0x55, 0xAA, 0x01])
-def test_a_tensor_that_nothing_was_written_to_holds_the_byte(value: int) -> None:
+def test_an_unwritten_tensor_holds_the_byte(value: int) -> None:
     assert run_isolated([value], fresh) == [Done({value})]
 
 
 @pytest.mark.skipif(not GLIBC, reason="only glibc fills fresh memory")
-def test_a_kernel_that_reads_what_it_never_wrote_gives_itself_away() -> None:
+def test_outputs_of_a_kernel_that_reads_unwritten_memory_differ_between_bytes() -> None:
     def unwritten(value: int) -> list[int]:
         with fresh_memory_holds(value):
             result = torch.empty(4_000, dtype=torch.uint8)
@@ -36,9 +36,9 @@ def test_a_kernel_that_reads_what_it_never_wrote_gives_itself_away() -> None:
 
 @pytest.fixture
 def parameters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    given: list[int] = []
-    monkeypatch.setattr(poison, "_mallopt", given.append)
-    return given
+    values: list[int] = []
+    monkeypatch.setattr(poison, "_mallopt", values.append)
+    return values
 
 
 def test_the_filling_ends_with_the_scope(parameters: list[int]) -> None:
@@ -47,13 +47,13 @@ def test_the_filling_ends_with_the_scope(parameters: list[int]) -> None:
     assert parameters == [0xAA, 0]
 
 
-def test_the_filling_ends_when_the_scope_is_left_by_an_error(parameters: list[int]) -> None:
+def test_the_filling_ends_when_an_error_leaves_the_scope(parameters: list[int]) -> None:
     with pytest.raises(RuntimeError, match="a kernel"), fresh_memory_holds(0x55):
         raise RuntimeError("a kernel")
     assert parameters[-1] == 0
 
 
-def test_a_c_library_that_cannot_fill_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_mallopt_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     with fresh_memory_holds(0x55):
         pass

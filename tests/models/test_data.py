@@ -1,4 +1,4 @@
-"""Probe data are dyadic and have the same bits everywhere."""
+"""Data of the `exact` profile: deterministic integers, grids, and parameters."""
 
 import math
 
@@ -24,14 +24,14 @@ def whole(values: Tensor) -> bool:
 
 
 def splitmix(key_crc: int, count: int) -> list[int]:
-    """SplitMix64 once more, with Python's integers of any size."""
-    mask, found = (1 << 64) - 1, []
+    """SplitMix64 with Python integers."""
+    mask, numbers = (1 << 64) - 1, []
     for position in range(1, count + 1):
         z = ((position + (key_crc << 24)) * 0x9E3779B97F4A7C15) & mask
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        found.append((z ^ (z >> 31)) & 0x7FFFFFFF)
-    return found
+        numbers.append((z ^ (z >> 31)) & 0x7FFFFFFF)
+    return numbers
 
 
 def test_integers_are_the_same_bits_everywhere() -> None:
@@ -48,18 +48,18 @@ def test_integers_are_those_of_splitmix64() -> None:
 @steadily
 @given(KEYS, st.integers(-300, 300), st.integers(0, 600))
 def test_integers_lie_within_their_bounds_and_reach_them(key: str, low: int, span: int) -> None:
-    found = integers(key, 40 * (span + 1), low, low + span)
-    assert found.dtype == torch.int64
-    assert (int(found.min()), int(found.max())) == (low, low + span)
+    numbers = integers(key, 40 * (span + 1), low, low + span)
+    assert numbers.dtype == torch.int64
+    assert (int(numbers.min()), int(numbers.max())) == (low, low + span)
 
 
 @steadily
 @given(KEYS, st.integers(1, 50))
-def test_fewer_integers_are_the_first_of_more(key: str, count: int) -> None:
+def test_a_shorter_sequence_is_a_prefix_of_a_longer_one(key: str, count: int) -> None:
     assert torch.equal(integers(key, count, 0, 99), integers(key, 60, 0, 99)[:count])
 
 
-def test_integers_do_not_depend_on_torchs_generator_nor_advance_it() -> None:
+def test_integers_neither_use_nor_advance_torchs_generator() -> None:
     torch.manual_seed(1)
     first, state = integers("key", 9, 0, 99), torch.get_rng_state()
     torch.manual_seed(2)
@@ -69,13 +69,13 @@ def test_integers_do_not_depend_on_torchs_generator_nor_advance_it() -> None:
 
 
 def test_different_keys_have_different_integers() -> None:
-    found = {tuple(integers(f"run/{i}", 8, 0, 255).tolist()) for i in range(200)}
-    assert len(found) == 200
+    sequences = {tuple(integers(f"run/{i}", 8, 0, 255).tolist()) for i in range(200)}
+    assert len(sequences) == 200
 
 
 @steadily
 @given(KEYS, st.integers(-128, 0), st.integers(1, 255), st.integers(-16, 4))
-def test_a_grid_holds_whole_steps_and_both_ends(key: str, low: int, span: int, exponent: int) -> None:
+def test_a_grid_contains_whole_steps_and_both_ends(key: str, low: int, span: int, exponent: int) -> None:
     values = grid(key, (3, 4), low, low + span, exponent)
     assert (values.dtype, values.shape) == (torch.float32, (3, 4))
     codes = values / 2.0**exponent
@@ -85,7 +85,7 @@ def test_a_grid_holds_whole_steps_and_both_ends(key: str, low: int, span: int, e
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (), (1,)])
-def test_a_grid_without_room_for_its_ends_lies_within_them(shape: tuple[int, ...]) -> None:
+def test_a_grid_of_fewer_than_two_elements_lies_within_its_ends(shape: tuple[int, ...]) -> None:
     values = grid("key", shape, -8, 7, -4)
     assert values.shape == shape
     assert bool(((values * 16 >= -8) & (values * 16 <= 7)).all())
@@ -143,7 +143,7 @@ def test_weights_lie_on_their_grid_and_every_row_reaches_its_ends(layer: nn.Modu
             assert bool((codes.flatten(1).amax(1) == levels).all()), name
 
 
-def test_biases_lie_on_a_grid_that_accumulators_have() -> None:
+def test_biases_lie_on_the_grid_of_accumulators() -> None:
     layer = nn.Linear(9, 50)
     fill(layer, "key", 127)
     codes = layer.bias.detach() * 16
@@ -151,7 +151,7 @@ def test_biases_lie_on_a_grid_that_accumulators_have() -> None:
     assert float(layer.bias.detach().abs().max()) == GREATEST_BIAS
 
 
-def test_a_model_is_filled_alike_whatever_it_held() -> None:
+def test_filled_values_do_not_depend_on_previous_ones() -> None:
     one, other = (
         nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4)),
         nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4)),
@@ -165,7 +165,7 @@ def test_a_model_is_filled_alike_whatever_it_held() -> None:
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
-def test_another_key_fills_a_model_otherwise() -> None:
+def test_filled_values_depend_on_the_key() -> None:
     one, other = nn.Linear(9, 5), nn.Linear(9, 5)
     fill(one, "key", 127)
     fill(other, "other", 127)
@@ -175,7 +175,7 @@ def test_another_key_fills_a_model_otherwise() -> None:
 
 @pytest.mark.parametrize("data", RANGES)
 @pytest.mark.parametrize("steps", [255, 127, 15])
-def test_bounds_span_as_many_steps_as_there_are_codes_and_hold_zero(data: str, steps: int) -> None:
+def test_bounds_span_all_codes_and_contain_zero(data: str, steps: int) -> None:
     low, high, exponent = bounds(data, steps)
     assert high - low == (steps if data != "symmetric" else steps - 1)
     assert low <= 0 <= high
@@ -200,7 +200,7 @@ def test_bounds_of_eight_bits(data: str, expected: tuple[int, int, int]) -> None
     assert bounds(data, 255) == expected
 
 
-def test_the_ends_alone_are_left_of_data() -> None:
+def test_ends_alone_keeps_only_the_first_and_last_element() -> None:
     data = grid("key", (2, 3, 4), -128, 127, -4)
     alone = ends_alone(data)
     assert (alone.min(), alone.max()) == (data.min(), data.max()) == (data[0, 0, 0], data[-1, -1, -1])
@@ -208,6 +208,6 @@ def test_the_ends_alone_are_left_of_data() -> None:
 
 
 @pytest.mark.parametrize(("data", "lowest", "highest"), [("unit", 0.0, 1.0), ("signed_unit", -1.0, 1.0)])
-def test_the_unit_ranges_are_those_of_the_fixed_grids(data: str, lowest: float, highest: float) -> None:
+def test_the_unit_ranges_match_the_fixed_qparams(data: str, lowest: float, highest: float) -> None:
     low, high, exponent = bounds(data, 255)
     assert (low * 2.0**exponent, (high + 1) * 2.0**exponent) == (lowest, highest)

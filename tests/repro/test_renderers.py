@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.__main__ import find
+from conformance.commands.runs import find
 from conformance.goldens.golden import Golden
 from conformance.goldens.store import Store
 from conformance.models import build

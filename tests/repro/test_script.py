@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from conformance.__main__ import find
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
+from conformance.commands.runs import find
 from conformance.configs.registry import BACKENDS
 from conformance.execution.batch import Judged, judge_runs
 from conformance.models import data

@@ -1,10 +1,10 @@
-"""From torch's decomposed reference model to one whose weights are integers.
+"""Conversion of torch's decomposed reference model to a model with integer weights.
 
-A decomposed reference model holds its weights in float and quantizes them at every call: reference modules inside of their
-`forward`, functions in the graph. A backend that is given the exported graph looks for integer constants that a dequantize
-follows, finds none, and leaves the layer in float; nor does ExecuTorch have kernels for every such quantize. Here modules are
-first written out into the graph, so that weights of both kinds stand there alike, and then every quantize of a parameter is
-computed, once. The integers, scales and zero points are those that the reference model computes with.
+A decomposed reference model has float weights and quantizes them at every call: reference modules do so in `forward`,
+functions in the graph. A backend expects an integer constant followed by a dequantize in the exported graph. Where it finds
+none, it leaves the layer in float, and ExecuTorch lacks kernels for some of these quantize calls. So modules are inlined
+into the graph first, and every quantize of a parameter is then folded to a constant. Codes, scales and zero points are those
+of the reference model.
 """
 
 from typing import Any
@@ -19,16 +19,16 @@ DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor"
 
 
 class Inliner(Tracer):
-    """Traces through reference modules and what holds them; every other module stays a call."""
+    """Traces through reference modules and their containers. Every other module stays a call."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return not any(isinstance(part, ReferenceQuantizedModule) for part in m.modules())
 
 
 def with_integer_weights(model: GraphModule) -> GraphModule:
-    """Return a decomposed reference model with integers in the place of the weights that it quantizes.
+    """Return a decomposed reference model whose quantized weights are integer buffers.
 
-    What it quantizes of its inputs stays as it is, and so do weights that it does not quantize to integers.
+    Quantize calls of activations stay, and so do weights that the model does not quantize to integers.
     """
     flat = GraphModule(model, Inliner().trace(model))
     for node in [*flat.graph.nodes]:
@@ -45,7 +45,7 @@ def _is_constant(argument: object) -> bool:
 
 
 def _value(model: GraphModule, argument: Any) -> Any:
-    """What a call's argument is: the parameter or buffer that it names, or the argument itself."""
+    """The parameter or buffer that an argument names, or else the argument itself."""
     if not _is_constant(argument):
         return argument
     owner, _, name = argument.target.rpartition(".")
@@ -53,7 +53,7 @@ def _value(model: GraphModule, argument: Any) -> Any:
 
 
 def _fold(model: GraphModule, quantize: Node) -> None:
-    """Put the integers that a quantize call makes of a parameter into its place."""
+    """Replace a quantize call of a parameter by a buffer with the codes."""
     function: Any = quantize.target
     with torch.no_grad():
         codes = function(*(_value(model, argument) for argument in quantize.args))
@@ -63,13 +63,13 @@ def _fold(model: GraphModule, quantize: Node) -> None:
         constant = model.graph.get_attr(name)
     for user in [*quantize.users]:
         if DEQUANTIZE in str(user.target):
-            _with_numbers(model, user)
+            _set_scalar_qparams(model, user)
     quantize.replace_all_uses_with(constant)
     model.graph.erase_node(quantize)
 
 
-def _with_numbers(model: GraphModule, dequantize: Node) -> None:
-    """Give scale and zero point of one whole tensor as numbers: as tensors they are what dynamic quantization has."""
+def _set_scalar_qparams(model: GraphModule, dequantize: Node) -> None:
+    """Pass per-tensor qparams as numbers. XNNPACK takes tensors for the qparams of dynamic quantization."""
     _, scale, zero_point, *rest = (_value(model, argument) for argument in dequantize.args)
     dequantize.target = torch.ops.quantized_decomposed.dequantize_per_tensor.default
     dequantize.args = (dequantize.args[0], float(scale), int(zero_point), *rest)

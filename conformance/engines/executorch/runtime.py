@@ -1,6 +1,6 @@
-"""The ExecuTorch runtime with its XNNPACK delegate: programs are lowered ahead of time, serialized, loaded and executed.
+"""The ExecuTorch engine: programs are lowered to the XNNPACK delegate, serialized, loaded and executed.
 
-`executorch` is imported inside of functions alone: the suite runs without it, and this engine then says how to get it.
+`executorch` is imported inside of functions only, because the suite runs without it.
 """
 
 import importlib.util
@@ -29,16 +29,16 @@ from .shortcuts import shortcuts
 
 BACKEND = "XnnpackBackend"
 INTEGERS = {torch.int8: torch.qint8, torch.uint8: torch.quint8}
-"""The quantized dtype that torch has for integers."""
+"""torch's quantized dtype for each integer dtype."""
 
 
 class Refused(Exception):
-    """A stage of ExecuTorch that raised: the message names the stage and has the stack's own words."""
+    """A stage of ExecuTorch raised. The message consists of the stage, the error, and the runtime's first log line."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """With what a model dequantizes an output."""
+    """The qparams with which a model dequantizes an output."""
 
     scale: float
     zero_point: int
@@ -47,7 +47,7 @@ class Grid:
     dtype: torch.dtype
 
     def codes(self, values: Tensor) -> Tensor | None:
-        """The quantized tensor of which `values` (float32) are the dequantized, or None if there is none such."""
+        """Return the quantized tensor that dequantizes to `values` (float32), or None if there is none."""
         codes = (values.double() / self.scale).round() + self.zero_point
         if not bool(((codes >= self.low) & (codes <= self.high)).all()):
             return None
@@ -56,8 +56,11 @@ class Grid:
         return torch._make_per_tensor_quantized_tensor(codes.to(self.dtype), self.scale, self.zero_point)
 
 
-class Said(io.StringIO):
-    """What native code says by way of Python's stderr. It goes on to the process' own, which a death is told from."""
+class RuntimeLog(io.StringIO):
+    """A copy of the log that native code writes to Python's stderr.
+
+    The log is forwarded to file descriptor 2 at once, because the cause of a crash is read from there.
+    """
 
     def write(self, text: str) -> int:
         os.write(2, text.encode(errors="replace"))
@@ -65,36 +68,36 @@ class Said(io.StringIO):
 
     @property
     def first(self) -> str:
-        """The first line of the runtime's log, which names the cause; those after it tell who passed it on."""
+        """The first line of the log, which names the cause. Later lines only name callers."""
         return next((f" {line}" for line in self.getvalue().splitlines() if line.startswith("[")), "")
 
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Say of what is raised in which stage it was, and what the runtime logged."""
-    said = Said()
+    """Raise Refused, with the stage and the runtime's log, for any exception in this scope."""
+    log = RuntimeLog()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(log):
             yield
     except Exception as error:
-        words = str(error).strip().splitlines() or [""]
-        raise Refused(f"{name}: {type(error).__name__}: {words[0]}{said.first}") from error
+        lines = str(error).strip().splitlines() or [""]
+        raise Refused(f"{name}: {type(error).__name__}: {lines[0]}{log.first}") from error
 
 
 @contextmanager
 def delegated() -> Iterator[dict[bytes, Any]]:
-    """Keep the graphs that XNNPACK is given in this scope, by their serialized form: what it runs, with which dtypes."""
+    """Collect the graphs that are delegated to XNNPACK in this scope, by their serialized form."""
     from executorch.backends.xnnpack import xnnpack_preprocess
 
     graphs: dict[bytes, Any] = {}
     serialize = xnnpack_preprocess.serialize_xnnpack_binary
 
-    def kept(graph: Any, constants: bytearray) -> bytes:
-        made: bytes = serialize(graph, constants)
-        graphs[made] = graph
-        return made
+    def collecting(graph: Any, constants: bytearray) -> bytes:
+        serialized: bytes = serialize(graph, constants)
+        graphs[serialized] = graph
+        return serialized
 
-    xnnpack_preprocess.serialize_xnnpack_binary = kept
+    xnnpack_preprocess.serialize_xnnpack_binary = collecting
     try:
         yield graphs
     finally:
@@ -102,20 +105,21 @@ def delegated() -> Iterator[dict[bytes, Any]]:
 
 
 def xnnpack_kernels(graph: Any) -> Iterator[Kernel]:
-    """The nodes of a graph that XNNPACK is given, in order. Activations tell whether a node computes with integers."""
+    """Yield the nodes of a delegated graph, in order, with the kinds of their inputs."""
     dtypes: dict[int, str] = {}
     for value in graph.xvalues:
         tensor = getattr(value.xvalue_union, "tensor_value", value.xvalue_union)
         dtypes[tensor.id_out] = tensor.datatype.name.removeprefix("xnn_datatype_")
     for node in graph.xnodes:
         fields = vars(node.xnode_union).items()
-        taken = [dtypes[number] for name, number in fields if name.startswith("input") and number in dtypes]
+        inputs = [dtypes[number] for name, number in fields if name.startswith("input") and number in dtypes]
         name = f"xnnpack.{type(node.xnode_union).__name__.removeprefix('XNN')}"
-        yield Kernel(name, any(one.startswith("q") for one in taken), any(one.startswith(("f", "bf")) for one in taken))
+        takes_float = any(dtype.startswith(("f", "bf")) for dtype in inputs)
+        yield Kernel(name, any(dtype.startswith("q") for dtype in inputs), takes_float)
 
 
 def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kernel]:
-    """What a program runs, in order: XNNPACK's nodes where it calls the delegate, portable kernels elsewhere."""
+    """Yield the kernels of a program, in order: XNNPACK's nodes for a delegate call, portable kernels for any other."""
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
@@ -124,15 +128,15 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
             yield from xnnpack_kernels(graphs[lowered.processed_bytes])
         elif isinstance(node.target, torch._ops.OpOverload):
             out = node.kwargs.get("out")
-            given = [one for one in node.all_input_nodes if one is not out]
-            dtypes = {one.meta["spec"].dtype for one in given if hasattr(one.meta.get("spec"), "dtype")}
+            specs = [source.meta.get("spec") for source in node.all_input_nodes if source is not out]
+            dtypes = {spec.dtype for spec in specs if hasattr(spec, "dtype")}
             name = node.target._schema.name.replace("::", ".")
             floating = any(dtype.is_floating_point for dtype in dtypes)
             yield Kernel(f"portable.{name}", bool(dtypes & INTEGERS.keys()), floating)
 
 
 def grids(model: GraphModule) -> list[Grid | None]:
-    """The grids of a decomposed model's outputs, in order; None for one that no dequantize gives."""
+    """Return the grid of each output of a decomposed model, or None for an output that no dequantize computes."""
     (output,) = (node for node in model.graph.nodes if node.op == "output")
     return [_grid(node) for node in tree_leaves(output.args[0])]
 
@@ -145,7 +149,7 @@ def _grid(node: Any) -> Grid | None:
 
 
 class LoadedProgram:
-    """A serialized program in the runtime: its bytes, what it runs, and the grids of its outputs."""
+    """A program in the runtime, with its serialized form, its kernels and the grids of its outputs."""
 
     def __init__(self, serialized: bytes, kernels: Sequence[Kernel], grids: Sequence[Grid | None]) -> None:
         from executorch.runtime import Runtime
@@ -166,7 +170,7 @@ class LoadedProgram:
 
 
 def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[bytes, list[Kernel]]:
-    """Lower a model to the XNNPACK delegate. Returns the serialized program and what it runs. Raises Refused."""
+    """Lower a model to the XNNPACK delegate. Returns the serialized program and its kernels. Raises Refused."""
     import executorch.kernels.quantized  # noqa: F401  (registers the out variants of quantize and dequantize)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
@@ -176,19 +180,21 @@ def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[bytes, list[Ker
     with shortcuts(), delegated() as graphs:
         with stage("to_edge_transform_and_lower"):
             edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-        # without this pass, which is for what no delegate takes, an embedding's whole table is dequantized at every call
+        # without this pass, which concerns undelegated operators, an embedding dequantizes its whole table at every call
         fuses = any("embedding" in str(node.target) for node in edge.exported_program().graph.nodes)
         with stage("to_executorch"):
-            made = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
-            return made.buffer, [*kernels(made.exported_program().graph_module, graphs)]
+            program = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
+            return program.buffer, [*kernels(program.exported_program().graph_module, graphs)]
 
 
 class ExecuTorchEngine:
+    """The ExecuTorch runtime with the XNNPACK delegate."""
+
     name = "executorch"
     fixed_shapes = True
 
     def warm_up(self) -> None:
-        with suppress(Exception):  # what fails here is what `unavailable` says
+        with suppress(Exception):  # `unavailable` reports it
             if self._missing() is None:
                 _small_program()
 
@@ -199,7 +205,7 @@ class ExecuTorchEngine:
         return None
 
     def unavailable(self) -> str | None:
-        """Return why programs cannot be lowered, loaded and executed here, or None if a small one was."""
+        """Return why the engine cannot run on this host, or None if a small program was lowered, loaded and executed."""
         if missing := self._missing():
             return missing
         try:
@@ -214,7 +220,7 @@ class ExecuTorchEngine:
         return None
 
     def scope(self) -> AbstractContextManager[None]:
-        """torch asks its own engine for the range of dynamic activations, and has one that ends in XNNPACK too."""
+        """Select qnnpack: torch's observers of dynamic activations read the range from the selected engine."""
         return NATIVE["qnnpack"].scope()
 
     def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
@@ -224,32 +230,32 @@ class ExecuTorchEngine:
         return LoadedProgram(*lowered(model, inputs), grids(model))
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
-        """The kernels are those that the program lists: the runtime runs all of it."""
+        """Run a program. Its kernels are known ahead of time, because the runtime executes all of them."""
         assert isinstance(program, LoadedProgram)
         before = [x.clone() for x in inputs]
-        made = program(*inputs)
+        results = program(*inputs)
         outputs = []
-        for number, values in enumerate(made):
+        for number, values in enumerate(results):
             grid = program.grids[number] if number < len(program.grids) else None
             outputs.append(Output(values, None if grid is None else grid.codes(values)))
         writes = tuple(
             Write(None, number)
-            for number, (x, was) in enumerate(zip(inputs, before, strict=True))
-            if not torch.equal(x, was)
+            for number, (x, copy) in enumerate(zip(inputs, before, strict=True))
+            if not torch.equal(x, copy)
         )
         return Execution(program.kernels, tuple(outputs), writes=writes, ahead_of_time=True)
 
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
-        """XNNPACK's graph says what is float in it, so that there is nothing more to see of what kernels do inside."""
+        """Run a program again. The graph of a delegate states all dtypes, so no conversion is hidden inside a kernel."""
         return build.tensors(program(*inputs)), ()
 
     def weight_bytes(self, program: Program) -> int:
-        """The whole program's: where its weights stand in it is XNNPACK's own affair."""
+        """Return the size of the whole program, because XNNPACK's format does not separate the weights."""
         assert isinstance(program, LoadedProgram)
         return len(program.serialized)
 
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
-        """A program is saved as it is: all that there is to load it into is the runtime."""
+        """Load the serialized program again. `blank` is not needed."""
         assert isinstance(program, LoadedProgram)
         return program.again()
 

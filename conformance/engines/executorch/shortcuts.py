@@ -1,8 +1,8 @@
-"""Shortcuts that lowering takes through torch and ExecuTorch: the same programs, byte by byte, in a fifth of the time.
+"""Optimizations of lowering in torch and ExecuTorch: the same programs, byte by byte, in a fifth of the time.
 
-Lowering a model of one operator runs some forty passes, and most of their time goes to what does not depend on the model.
-Each shortcut here replaces one such thing in the scope of a lowering and says what it is. tests/test_executorch.py lowers
-with and without them and compares the programs.
+Lowering a model of one operator runs some forty passes, which spend most of their time on work that does not depend on the
+model. Each function here replaces one such piece of work in the scope of a lowering. Its docstring states the share of the
+time that it saves. tests/engines/test_executorch.py compares programs that are lowered with and without them.
 """
 
 import copy
@@ -26,8 +26,10 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import tree_leaves
 
 composite_operators = cache(torch._export.utils._collect_all_valid_cia_ops)
-"""The operators that torch may decompose. Every decomposition, three a lowering, asks the dispatcher anew for all of them in
-every namespace (a third of the time), because somebody may have registered another; in a lowering nobody does."""
+"""The operators that torch may decompose, cached (a third of the time).
+
+torch collects them from the dispatcher in each of the three decompositions of a lowering, in case another was registered
+since. Lowering registers none."""
 
 _override = torch.export.exported_program._override_composite_implicit_decomp
 _overridden: dict[tuple[Any, Any, int], tuple[dict[Any, Any], dict[Any, Any], Any]] = {}
@@ -35,13 +37,16 @@ _overridden: dict[tuple[Any, Any, int], tuple[dict[Any, Any], dict[Any, Any], An
 
 @contextmanager
 def override(decompositions: Mapping[Any, Any]) -> Iterator[None]:
-    """Let operators decompose as told in this scope. torch's own registers twenty kernels for each of 1,700 operators, six
-    times a lowering (a quarter); what they come to is the same every time, and is put in their place here at once."""
+    """Override the decompositions of operators in this scope (a quarter of the time).
+
+    torch's function registers twenty kernels for each of 1,700 operators, six times per lowering. The result is always the
+    same, so it is cached and installed at once.
+    """
     before = {operator: operator.py_kernels for operator in decompositions}
-    keys = {operator: (operator, _alike(how), id(before[operator])) for operator, how in decompositions.items()}
-    new = {operator: how for operator, how in decompositions.items() if keys[operator] not in _overridden}
+    keys = {operator: (operator, _identity(rule), id(before[operator])) for operator, rule in decompositions.items()}
+    new = {operator: rule for operator, rule in decompositions.items() if keys[operator] not in _overridden}
     with _override(new):
-        for operator in new:  # the kernels before are kept for their address' sake
+        for operator in new:  # the cache keeps the previous kernels alive, whose address is in the key
             fake = op_implementations_dict.get(operator)
             _overridden[keys[operator]] = (operator.py_kernels.copy(), before[operator], fake)
     for operator, key in keys.items():
@@ -57,8 +62,8 @@ def override(decompositions: Mapping[Any, Any]) -> Iterator[None]:
             op_implementations_dict.pop(operator, None)
 
 
-def _alike(decomposition: Any) -> Any:
-    """The same for functions that do the same: torch makes anew the ones that decompose an operator in C++."""
+def _identity(decomposition: Any) -> Any:
+    """A key that is equal for equal decompositions. torch creates new partial functions for those implemented in C++."""
     return decomposition.func.__code__ if isinstance(decomposition, partial) else decomposition
 
 
@@ -66,7 +71,10 @@ _recompile = GraphModule.recompile
 
 
 def recompile(self: GraphModule) -> None:
-    """Put off writing Python code for a graph until somebody calls or reads it: between passes nobody does (a fifth)."""
+    """Defer code generation for a graph until the code is called or read (a fifth of the time).
+
+    Between passes nothing does either.
+    """
     codegen = self._graph._codegen
     if isinstance(codegen, _PyTreeCodeGen):
         self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
@@ -94,41 +102,44 @@ def _set_code(self: GraphModule, text: str) -> None:
 
 
 _decompose = torch.export.exported_program._decompose_exported_program
-_kept_whole = torch._export.utils._special_op_to_preserve_cia
+_preserve = torch._export.utils._special_op_to_preserve_cia
 DECOMPOSED = "_decomposed"
 
 
 def decompose(
-    self: ExportedProgram, *, cia_to_decomp: dict[Any, Any], python_decomp_table: dict[Any, Any], **how: Any
+    self: ExportedProgram, *, cia_to_decomp: dict[Any, Any], python_decomp_table: dict[Any, Any], **options: Any
 ) -> ExportedProgram:
-    """Leave a program as it is that was decomposed once and has nothing for the next table to decompose (a sixth): lowering
-    does it thrice, for the program to be functional, then without and with what the partitioner wants to be whole."""
+    """Skip the decomposition of a program that is already decomposed with respect to the tables (a sixth of the time).
 
-    def stays(node: Node) -> bool:
+    Lowering decomposes three times: to make the program functional, and then without and with the operators that the
+    partitioner preserves.
+    """
+
+    def is_final(node: Node) -> bool:
         if node.op != "call_function":
             return True
-        composite = cia_to_decomp.get(node.target, _kept_whole) is not _kept_whole
+        composite = cia_to_decomp.get(node.target, _preserve) is not _preserve
         return isinstance(node.target, OpOverload) and not composite and node.target not in python_decomp_table
 
-    if hasattr(self.graph, DECOMPOSED) and all(map(stays, self.graph.nodes)):
+    if hasattr(self.graph, DECOMPOSED) and all(map(is_final, self.graph.nodes)):
         return self
-    made: ExportedProgram = _decompose(
-        self, cia_to_decomp=cia_to_decomp, python_decomp_table=python_decomp_table, **how
+    decomposed: ExportedProgram = _decompose(
+        self, cia_to_decomp=cia_to_decomp, python_decomp_table=python_decomp_table, **options
     )
-    setattr(made.graph, DECOMPOSED, True)
-    return made
+    setattr(decomposed.graph, DECOMPOSED, True)
+    return decomposed
 
 
 TRACED = "_as_traced"
 
 
 def trace_of_changes(trace: Callable[[Any, GraphModule], PassResult]) -> Callable[[Any, GraphModule], PassResult]:
-    """Leave a graph as it is that a pass would trace anew without a change to it, which is what most do (a sixth)."""
+    """Skip a pass that would retrace a graph without changing it, as most do (a sixth of the time)."""
 
     def call(self: Any, graph_module: GraphModule) -> PassResult:
         graph = graph_module.graph
         unchanged = getattr(graph, TRACED, None) == _content(graph)
-        if unchanged and _asks_operators(type(self)) and all(_leaves(self, node) for node in graph.nodes):
+        if unchanged and _overrides_only_operators(type(self)) and all(_keeps(self, node) for node in graph.nodes):
             return PassResult(graph_module, True)
         result = trace(self, graph_module)
         traced = result.graph_module.graph
@@ -139,58 +150,60 @@ def trace_of_changes(trace: Callable[[Any, GraphModule], PassResult]) -> Callabl
 
 
 def _content(graph: Graph) -> list[Any]:
-    """What a pass can change of a graph. Values, which are tensors without numbers, are the same only if they are one."""
+    """Everything that a pass can change in a graph, to be compared. Fake tensors are compared by identity."""
 
     def content(node: Node) -> list[Any]:
         meta = {key: id(value) for key, value in node.meta.items()}
-        return [node, node.target, _leaf_by_leaf((node.args, node.kwargs)), meta]
+        return [node, node.target, _comparable((node.args, node.kwargs)), meta]
 
     return [content(node) for node in graph.nodes]
 
 
-def _leaf_by_leaf(arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> Any:
-    """Positional and keyword arguments, to be compared: 1 is not True, and a list is as good as an immutable one."""
+def _comparable(arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> Any:
+    """Arguments in a form to be compared: 1 differs from True, and a list equals an immutable list."""
     positional, keywords = arguments
     leaves = [(type(leaf), leaf) for leaf in tree_leaves((tuple(positional), dict(keywords)))]
     return len(positional), list(keywords), leaves
 
 
-def _leaves(one_pass: Any, node: Node) -> bool:
-    """Whether a pass, which says for each operator what comes in its place, lets this one be. It is asked for its answer
-    with the shapes that are known already, where tracing would have every operator compute them again."""
+def _keeps(export_pass: Any, node: Node) -> bool:
+    """Whether a pass keeps an operator unchanged.
+
+    `call_operator` of the pass is called with the known shapes, while tracing would have every operator compute them again.
+    """
     from executorch.exir.dialects.edge._ops import EdgeOpOverload
     from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
 
-    if type(one_pass).call_operator is ExportPass.call_operator or node.op in ("placeholder", "output"):
+    if type(export_pass).call_operator is ExportPass.call_operator or node.op in ("placeholder", "output"):
         return True
     if node.op != "call_function":
         return False
     if not isinstance(node.target, OpOverload | EdgeOpOverload):
-        return True  # no operator
+        return True  # not an operator
 
     def known(argument: Node) -> Any:
         return ProxyValue(argument.meta["val"], argument)
 
-    given = map_arg((node.args, node.kwargs), known)
+    arguments = map_arg((node.args, node.kwargs), known)
     meta = NodeMetadata(node.meta)
-    asked: list[bool] = []
+    unchanged: list[bool] = []
 
-    def made(kind: str, target: Any, args: Any, kwargs: Any, data: Any) -> Any:
-        same = _leaf_by_leaf(given) == _leaf_by_leaf((args, kwargs))
-        asked.append(target is node.target and same and data is meta and data.data == node.meta)
+    def emit(kind: str, target: Any, args: Any, kwargs: Any, data: Any) -> Any:
+        same = _comparable(arguments) == _comparable((args, kwargs))
+        unchanged.append(target is node.target and same and data is meta and data.data == node.meta)
 
-    one_pass._fx = made
+    export_pass._fx = emit
     try:
-        one_pass.call_operator(node.target, *given, meta)
+        export_pass.call_operator(node.target, *arguments, meta)
     except Exception:
         return False
     finally:
-        del one_pass._fx
-    return asked == [True]
+        del export_pass._fx
+    return unchanged == [True]
 
 
-def _asks_operators(kind: type) -> bool:
-    """Whether of what passes of a kind do while they trace, `call_operator` alone is their own."""
+def _overrides_only_operators(kind: type) -> bool:
+    """Whether `call_operator` is the only tracing hook that a class of passes overrides."""
     from executorch.exir.pass_base import ExportPass
 
     own = {"call_operator", "call", "requires", "ensures"}
@@ -200,7 +213,7 @@ def _asks_operators(kind: type) -> bool:
 
 @contextmanager
 def shortcuts() -> Iterator[None]:
-    """Take all of them in this scope."""
+    """Apply all optimizations in this scope."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir.pass_base import _ExportPassBase
 
@@ -212,9 +225,9 @@ def shortcuts() -> Iterator[None]:
         scope.enter_context(patch.object(GraphModule, "recompile", recompile))
         scope.enter_context(patch.object(GraphModule, "_code", property(_code, _set_code), create=True))
         scope.enter_context(patch.object(_ExportPassBase, "call", trace_of_changes(_ExportPassBase.call)))
-        # where nodes come from, which errors would tell, is copied whole at each step: a list of what is never changed
+        # the provenance of nodes, used in error messages, is deep-copied at each step although nothing changes it
         shallow = SimpleNamespace(deepcopy=copy.copy, copy=copy.copy)
         scope.enter_context(patch.object(torch.fx.traceback, "copy", shallow))
-        # looks through the sources of the whole call stack for a deprecated caller, to warn of it
+        # searches the source of the whole call stack for a deprecated caller, to warn about it
         scope.enter_context(patch.object(XnnpackPartitioner, "_check_if_called_from_to_backend", lambda self: False))
         yield

@@ -1,0 +1,64 @@
+"""The parser, and the arguments that several commands take."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from conformance.errors import UsageError
+from conformance.suggestions import unknown
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Any]
+
+Command = Callable[[argparse.Namespace], int]
+"""Runs a command and returns its exit status."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError for wrong arguments; an unknown command or choice gets the nearest ones."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            raise unknown(name.lower(), str(value), map(str, action.choices))
+
+
+def add_command(
+    commands: "Commands", name: str, command: Command, text: str, parents: Sequence[argparse.ArgumentParser] = ()
+) -> argparse.ArgumentParser:
+    """Add a command with its help text, and return its parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, parents=parents)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def add_actions(commands: "Commands", name: str, text: str) -> "Commands":
+    """Add a command that has actions, and return what the actions are added to."""
+    actions: Commands = commands.add_parser(name, help=text, description=text).add_subparsers(
+        title="actions", required=True, metavar="ACTION"
+    )
+    return actions
+
+
+def add_backend_config(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", text: str) -> None:
+    parser.add_argument("--backend-config", metavar="MODULE:CALLABLE", help=text)
+
+
+def add_case(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--case", action="append", default=[], metavar="GLOB", help=f"{text}; repeatable")
+
+
+def add_ledger(parser: argparse.ArgumentParser, note: str = "") -> None:
+    parser.add_argument(
+        "--ledger",
+        action="append",
+        metavar="DIR",
+        help=f"folder of known deviations (default conformance/known); repeatable{note}",
+    )
+
+
+def add_rows(parser: argparse.ArgumentParser, text: str = "rows files, merged or not") -> None:
+    parser.add_argument("rows", metavar="ROWS", nargs="+", help=text)

@@ -1,0 +1,132 @@
+"""Commands that read rows files: `report`, `findings`, `constraints`, `ci`, `merge`, `diff` and `schema`."""
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .arguments import add_actions, add_command, add_ledger, add_rows
+
+if TYPE_CHECKING:
+    from conformance.reports.load import Report
+
+    from .arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    text = "print a markdown table of the constraints that torch enforces"
+    constraints = add_command(commands, "constraints", constraints_command, text)
+    add_rows(constraints, "rows files of conformance/test_constraints.py")
+    add_ledger(constraints)
+    rows = argparse.ArgumentParser(add_help=False)
+    add_rows(rows)
+    add_ledger(rows, ": each rows file is judged by the ledger whose entries it names")
+    text = "render rows files as a folder of HTML pages that open from disk"
+    report = add_command(commands, "report", report_command, text, [rows])
+    report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder to write")
+    text = "print the deviations as markdown, grouped by cause, for an upstream report or a release note"
+    add_command(commands, "findings", findings_command, text, [rows])
+    actions = add_actions(commands, "ci", "print rows files for continuous integration")
+    for name, command, text in (
+        ("summary", ci_summary_command, "print a job summary in markdown, cut to the size that GitHub accepts"),
+        ("annotations", ci_annotations_command, "print workflow commands that annotate new deviations"),
+        ("badge", ci_badge_command, "print JSON for an endpoint badge of shields.io"),
+    ):
+        add_command(actions, name, command, text, [rows])
+    text = "merge rows files of different hosts, engines, limits and versions into one"
+    merge = add_command(commands, "merge", merge_command, text)
+    add_rows(merge)
+    merge.add_argument("-o", dest="out", metavar="OUT", required=True, help="the rows file to write")
+    text = "compare two rows files; the exit status is 1 if anything got worse"
+    diff = add_command(commands, "diff", diff_command, text)
+    diff.add_argument("before", metavar="A", help="the earlier rows file, merged or not")
+    diff.add_argument("after", metavar="B", help="the later rows file, merged or not")
+    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    text = "print the JSON Schema of the lines of rows files, or of the details beside them"
+    schema = add_command(commands, "schema", schema_command, text)
+    schema.add_argument(
+        "of", metavar="FILE", nargs="?", choices=("rows", "details"), default="rows", help="rows (default) or details"
+    )
+
+
+def constraints_command(arguments: argparse.Namespace) -> int:
+    from conformance.paths import KNOWN
+    from conformance.reports.constraints import document
+    from conformance.results.ledger import load
+    from conformance.results.rows import read_all
+
+    entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
+    rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
+    command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
+    return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}"))
+
+
+def _print_lines(lines: Iterable[str]) -> int:
+    for line in lines:
+        print(line)
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> "Report":
+    """The rows files with their ledgers."""
+    from conformance.paths import KNOWN
+    from conformance.reports.load import Report
+
+    return Report([*map(Path, arguments.rows)], [*map(Path, arguments.ledger or [KNOWN])])
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.html import write
+
+    print(write(_report(arguments), Path(arguments.out)))
+    return 0
+
+
+def findings_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.findings import document
+
+    return _print_lines(document(_report(arguments)))
+
+
+def ci_summary_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.ci import summary
+
+    print(summary(_report(arguments)), end="")
+    return 0
+
+
+def ci_annotations_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.ci import annotations
+
+    return _print_lines(annotations(_report(arguments)))
+
+
+def ci_badge_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.ci import badge
+
+    print(json.dumps(badge(_report(arguments)), indent=1))
+    return 0
+
+
+def merge_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.merge import merge
+
+    parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
+    print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
+    return 0
+
+
+def diff_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.diff import FORMATS, compare
+
+    difference = compare(Path(arguments.before), Path(arguments.after))
+    _print_lines(FORMATS[arguments.format](difference))
+    return 1 if difference.worse else 0
+
+
+def schema_command(arguments: argparse.Namespace) -> int:
+    from conformance.results import diagnostics, rows
+
+    print(json.dumps((diagnostics if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
+    return 0

@@ -1,0 +1,130 @@
+"""`show` and `repro`: one run, found by its id or a glob."""
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from conformance.errors import UsageError
+from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.suggestions import did_you_mean
+
+from .arguments import add_backend_config, add_command
+
+if TYPE_CHECKING:
+    from conformance.cases.runs import Run
+    from conformance.results.ledger import Entry
+
+    from .arguments import Commands
+
+LISTED = 10
+"""Most ids in the error for a glob that matches several runs."""
+
+
+def add(commands: "Commands") -> None:
+    for name, command, text in (
+        ("show", show_command, "execute one run and print its source, graphs, kernels, numbers and checks"),
+        ("repro", repro_command, "print a script that reproduces the findings of a run with torch alone"),
+    ):
+        parser = add_command(commands, name, command, text)
+        parser.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
+        add_backend_config(parser, "take the run from the BackendConfig that this callable returns")
+        parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+
+
+def candidates(run_id: str, backend_config: str | None) -> "Iterator[Run]":
+    """Yield the runs of the backends that an id or glob can match, on the engine that it names, if any."""
+    from conformance.cases.claims import backend, third_party
+    from conformance.cases.runs import runs
+    from conformance.configs.registry import BACKENDS
+    from conformance.engines.registry import engine
+
+    _, _, engine_name = run_id.rpartition("@")
+    is_glob = any(character in engine_name for character in "*?[")
+    engines = [] if engine_name == run_id or is_glob else [engine_name]
+    for name in engines:
+        engine(name)
+    backend_name = run_id.partition("/")[0]
+    if backend_config:
+        backends = [third_party(backend_config)]
+    else:
+        matching = [name for name in BACKENDS if fnmatch.fnmatchcase(name, backend_name)]
+        backends = [backend(name) for name in matching or [backend_name]]
+    for claims in backends:
+        yield from runs(claims, engines)
+
+
+def find(run_id: str, backend_config: str | None = None) -> "Run":
+    """Return the run with this id, or the only one that a glob matches.
+
+    An id takes precedence over a glob, because patterns may contain an asterisk. Raises UsageError with the nearest ids if
+    no run matches, and with the matching ids if several do.
+    """
+    runs = {run.id: run for run in candidates(run_id, backend_config)}
+    if run_id in runs:
+        return runs[run_id]
+    matching = [name for name in runs if fnmatch.fnmatchcase(name, run_id)]
+    if len(matching) == 1:
+        return runs[matching[0]]
+    if matching:
+        more = f" and {len(matching) - LISTED} more" if len(matching) > LISTED else ""
+        raise UsageError(f"{run_id!r} matches {len(matching)} runs: {' '.join(matching[:LISTED])}{more}")
+    suggestion = did_you_mean(run_id, runs, cutoff=0.5)
+    raise UsageError(f"no run {run_id!r}" + (f": {suggestion}?" if suggestion else ""))
+
+
+def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
+    """Return the ledger entries that match a run and apply to this host."""
+    from conformance.selection import Selection
+
+    selection = Selection(isa_limit=isa_limit)
+    return [entry for entry in selection.entries if entry.applies(selection.host) and entry.matches(run.id)]
+
+
+def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | None]":
+    """Return the run, its ledger entries, and the reason why it cannot run on this host, or None."""
+    if arguments.isa:
+        limit_isa(arguments.isa)
+    run = find(arguments.run, arguments.backend_config)
+    from conformance.engines.availability import probe
+    from conformance.results.profiles import PROFILES
+
+    reason: str | None
+    if run.variant is None:
+        reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
+    elif not PROFILES[run.profile].needs_engine:
+        reason = None
+    else:
+        reason = probe(run.engine)
+        reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
+    return run, ledger_entries(run, arguments.isa), reason
+
+
+def show_command(arguments: argparse.Namespace) -> int:
+    run, entries, reason = selected(arguments)
+    if reason:
+        print(reason)
+        return 1
+    from conformance.show import show, shown
+
+    for part in shown(run, entries) if run.constraint is not None else show(run, entries):
+        print(part, flush=True)
+    return 0
+
+
+def repro_command(arguments: argparse.Namespace) -> int:
+    run, entries, reason = selected(arguments)
+    if reason:
+        print(reason, file=sys.stderr)
+        return 1
+    from conformance.execution.batch import judge_runs
+    from conformance.host.isolation import Raised
+    from conformance.repro.script import script
+
+    (judged,) = judge_runs([run], lambda _: None)
+    if isinstance(judged, Raised):
+        print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
+        return 1
+    print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+    return 0

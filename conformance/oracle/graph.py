@@ -1,0 +1,134 @@
+"""The traced float model as groups of nodes, where each group is quantized as one operator."""
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from .arithmetic import Codes
+from .layers import LAYERS
+from .scheme import Grid, Scheme
+
+
+class _Tracer(fx.Tracer):
+    """Traces the model's own `forward` only: every submodule stays one call."""
+
+    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Nodes that are quantized as one operator, in execution order.
+
+    `pattern` is False for a node outside the pattern under test: an operator before it or beside it.
+    """
+
+    nodes: tuple[fx.Node, ...]
+    pattern: bool = True
+
+    @property
+    def result(self) -> fx.Node:
+        return self.nodes[-1]
+
+    @property
+    def inputs(self) -> list[fx.Node]:
+        """The nodes outside the group that its nodes read, each once, without parameters."""
+        sources = [source for node in self.nodes for source in node.all_input_nodes if source not in self.nodes]
+        return [node for node in dict.fromkeys(sources) if node.op != "get_attr"]
+
+
+@dataclass
+class Graph:
+    """A traced model with its groups in execution order."""
+
+    model: nn.Module
+    scheme: Scheme
+    graph: fx.Graph = field(init=False)
+    groups: list[Group] = field(init=False)
+    modules: dict[str, nn.Module] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = _Tracer().trace(self.model)
+        self.modules = dict(self.model.named_modules())
+        calls = [node for node in self.graph.nodes if node.op.startswith("call_") and not is_shape_query(node)]
+        outside = [node for node in calls if node.target in ("other", "prelude")]
+        if self.scheme.fused:
+            fused = tuple(node for node in calls if node not in outside)
+            self.groups = [*(Group((node,), pattern=False) for node in outside), Group(fused)]
+        else:
+            self.groups = [Group((node,), node not in outside) for node in calls]
+
+    @property
+    def placeholders(self) -> list[fx.Node]:
+        return [node for node in self.graph.nodes if node.op == "placeholder"]
+
+    def module(self, node: fx.Node) -> Any:
+        """The module that a node calls, or None."""
+        return self.modules[str(node.target)] if node.op == "call_module" else None
+
+    def parameter(self, node: fx.Node) -> Tensor:
+        """The parameter or buffer (float64) that a `get_attr` node reads."""
+        value: Any = self.model
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        tensor: Tensor = value.detach().double()
+        return tensor
+
+    def shares_qparams(self, group: Group) -> bool:
+        """Whether a group's output keeps its input's qparams."""
+        if not group.pattern:
+            return not isinstance(self.module(group.result), LAYERS)
+        first = group.nodes[0]
+        return _tensor_count((first.args, first.kwargs)) in self.scheme.shares
+
+    def grid(self, group: Group | None) -> Grid:
+        """The grid of a group's output, or of the model's inputs for None."""
+        outside = self.scheme.others if group is None or not group.pattern else None
+        grid = outside or self.scheme.activation
+        assert grid is not None
+        return grid
+
+    def outputs(self, values: dict[fx.Node, Any]) -> tuple[Any, ...]:
+        """The model's outputs, flattened, from the values of its nodes."""
+        (output,) = (node for node in self.graph.nodes if node.op == "output")
+        return tuple(_flattened(fx.node.map_arg(output.args[0], lambda node: values[node])))
+
+
+def is_shape_query(node: fx.Node) -> bool:
+    """Whether a node reads a tensor's shape and none of its values."""
+    if node.op == "call_method":
+        return node.target == "size"
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], fx.Node) and is_shape_query(node.args[0])
+    return node.target is getattr
+
+
+def value_of(values: dict[fx.Node, Any], node: fx.Node) -> Any:
+    """The value of a node. A shape query is evaluated on first use and stored in `values`."""
+    if node not in values:
+        arguments: list[Any] = [value_of(values, part) if isinstance(part, fx.Node) else part for part in node.args]
+        subject = arguments[0].position if isinstance(arguments[0], Codes) else arguments[0]
+        function: Any = torch.Tensor.size if node.op == "call_method" else node.target
+        values[node] = function(subject, *arguments[1:], **node.kwargs)
+    return values[node]
+
+
+def _tensor_count(arguments: Any) -> int:
+    """The number of tensors among an operator's arguments. A tensor that is passed twice counts twice."""
+    if isinstance(arguments, fx.Node):
+        return int(not is_shape_query(arguments))
+    if isinstance(arguments, dict):
+        return sum(map(_tensor_count, arguments.values()))
+    return sum(map(_tensor_count, arguments)) if isinstance(arguments, tuple | list) else 0
+
+
+def _flattened(output: Any) -> Iterator[Any]:
+    if isinstance(output, tuple | list):
+        for part in output:
+            yield from _flattened(part)
+    else:
+        yield output

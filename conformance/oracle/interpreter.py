@@ -1,0 +1,194 @@
+"""Evaluation of groups in float64: weights are quantized, batch norm is folded, dynamic layers quantize their inputs."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .arithmetic import (
+    EXACT_BAND,
+    FLOAT_BAND,
+    Qparams,
+    Rounding,
+    dynamic_qparams,
+    extremes,
+    float16_weight,
+    near_tie,
+    power_of_two_qparams,
+    quantize,
+    quantized_weight,
+)
+from .graph import Graph, Group
+from .layers import FUNCTIONS, apply, decompose, folded
+from .operators import DYADIC_FUNCTIONS, DYADIC_METHODS, DYADIC_MODULES
+from .recurrent import cell, layers
+
+
+class NotCovered(Exception):
+    """The oracle has no rule for a model or scheme. The message names the missing rule."""
+
+
+class Interpreter:
+    """One pass over a graph.
+
+    `values` maps each evaluated node to a float64 or integer tensor, to `Codes` where the node is quantized, or to a
+    number. `qparams` collects every scale and zero point of the pass by the names that `Answer.qparams` documents.
+    `tied` tells whether an operator consumed a tie; `certain` is as in `Answer`.
+
+    With `known_qparams`, the interpreter takes qparams from there and raises NotCovered for a missing one.
+    """
+
+    def __init__(self, graph: Graph, rounding: Rounding, known_qparams: Mapping[str, Qparams] | None) -> None:
+        self.graph, self.scheme, self.rounding, self.known_qparams = graph, graph.scheme, rounding, known_qparams
+        self.float_weights = False
+        self.values: dict[fx.Node, Any] = {}
+        self.qparams: dict[str, Qparams] = {}
+        self.weight_count = 0
+        self.tied, self.certain = False, True
+
+    def set_inputs(self, inputs: Sequence[Tensor]) -> None:
+        """Bind the model's inputs to its placeholders, floating-point ones as float64."""
+        for node, x in zip(self.graph.placeholders, inputs, strict=True):
+            self.values[node] = x.double() if x.is_floating_point() else x
+
+    def select_qparams(self, name: str, index: int, compute: Callable[[], Qparams]) -> Qparams:
+        """Record and return the qparams of a name: the known ones, or else computed ones.
+
+        The second use of a name (`index` 1) is labelled `name 2`, and so on.
+        """
+        label = name if not index else f"{name} {index + 1}"
+        if self.known_qparams is None:
+            self.qparams[label] = compute()
+        elif label in self.known_qparams:
+            self.qparams[label] = self.known_qparams[label]
+        else:
+            raise NotCovered(f"no qparams of {label} among {', '.join(self.known_qparams)}")
+        return self.qparams[label]
+
+    def evaluate(self, group: Group, inputs: Mapping[fx.Node, Any]) -> tuple[Any, float]:
+        """Return a group's result in float64 for the values of its inputs, and the width of the band around a tie."""
+        local = dict(inputs)
+        dyadic = True
+        folded_norms: set[fx.Node] = set()
+        for node in group.nodes:
+            if node in folded_norms:
+                local[node] = local[node.args[0]]  # type: ignore[index]
+                continue
+            arguments: Any = fx.node.map_arg((node.args, node.kwargs), lambda n: self._argument(local, n))
+            args, kwargs = arguments
+            module = self.graph.module(node)
+            if module is not None:
+                norm = self._norm_after(node, group)
+                folded_norms |= {norm} if norm is not None else set()
+                local[node], exact = self._call_module(
+                    module, None if norm is None else self.graph.module(norm), args, kwargs
+                )
+                dyadic &= exact
+            elif node.op == "call_function":
+                if node.target in FUNCTIONS:
+                    args, kwargs = self._quantized_arguments(args, kwargs)
+                function: Any = node.target
+                local[node] = function(*args, **kwargs)
+                dyadic &= node.target in DYADIC_FUNCTIONS
+            else:
+                local[node] = getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                dyadic &= str(node.target).rstrip("_") in DYADIC_METHODS
+        return local[group.result], EXACT_BAND if dyadic else FLOAT_BAND
+
+    def _argument(self, local: Mapping[fx.Node, Any], node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return self.graph.parameter(node)
+        return local[node] if node in local else self.values[node]
+
+    def _norm_after(self, node: fx.Node, group: Group) -> fx.Node | None:
+        """The batch norm of the same group that reads a module's result."""
+        norms = [user for user in node.users if isinstance(self.graph.module(user), _BatchNorm)]
+        return norms[0] if norms and norms[0] in group.nodes else None
+
+    def _weight(self, tensor: Tensor) -> Tensor:
+        """A weight after quantization, dequantized to float64."""
+        if self.float_weights:
+            return tensor.double()
+        if self.scheme.half:
+            return float16_weight(tensor)
+        grid = self.scheme.weight
+        if grid is None:
+            return tensor.double()
+        qparams = self.select_qparams(
+            "weight", self.weight_count, lambda: power_of_two_qparams(*extremes(tensor, grid), grid)
+        )
+        self.weight_count += 1
+        return quantized_weight(tensor, qparams)
+
+    def _layer_input(self, x: Tensor, *, recurrent: bool = False) -> Tensor:
+        """The input (float64) of a layer with weights. Dynamic quantization quantizes it at every call."""
+        grid = self.scheme.activation
+        if self.scheme.kind != "dynamic" or grid is None or not x.numel():
+            return x
+        qparams = dynamic_qparams(x, grid)
+        low, high = (end / qparams.scale for end in extremes(x, grid))
+        if recurrent:
+            self.certain &= not any(bool(near_tie(steps).any()) for steps in (x / qparams.scale, low, high))
+        codes = quantize(x, qparams)
+        self.tied |= bool(codes.tied.any())
+        return codes.dequantized(self.rounding)
+
+    def _quantized_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one of `FUNCTIONS` with its input and weight quantized."""
+        positional, keywords = list(args), dict(kwargs)
+        for place, key, quantized in ((0, "input", self._layer_input), (1, "weight", self._weight)):
+            if len(positional) > place:
+                if positional[place].is_floating_point():
+                    positional[place] = quantized(positional[place])
+            elif keywords[key].is_floating_point():
+                keywords[key] = quantized(keywords[key])
+        return tuple(positional), keywords
+
+    def _call_module(self, module: nn.Module, norm: Any, args: Any, kwargs: Any) -> tuple[Any, bool]:
+        """Call a module with its own batch norm, or else the following one, folded in.
+
+        Returns the result and whether it is dyadic.
+        """
+        parts = decompose(module)
+        dyadic = all(isinstance(part, DYADIC_MODULES) for part in parts.rest)
+        if parts.layer is None:
+            result = None
+            for part in parts.rest:
+                float64_part = copy.deepcopy(part).double().eval()
+                result = float64_part(*args, **kwargs) if result is None else float64_part(result)
+            return result, dyadic
+        if "input" in kwargs:
+            args = (kwargs["input"], *args)
+            kwargs = {key: value for key, value in kwargs.items() if key != "input"}
+        addends = args[1:] if parts.add is not None else ()
+        layer_args = args[: len(args) - len(addends)]
+        result = self._call_layer(parts.layer, parts.norm if parts.norm is not None else norm, layer_args, kwargs)
+        if parts.add is not None:
+            result = parts.add(result, *addends)
+        for part in parts.rest:
+            result = part(result)
+        return result, dyadic
+
+    def _call_layer(self, layer: Any, norm: Any, args: Any, kwargs: Any) -> Any:
+        """Call a layer with its weights quantized after `norm`, if any, is folded into them."""
+        x, *rest = args
+        if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+            weights = {
+                name: self._weight(value.detach()) for name, value in layer.named_parameters() if "weight" in name
+            }
+
+            def product(x: Tensor, name: str, bias: Tensor | None) -> Tensor:
+                return F.linear(self._layer_input(x, recurrent=True), weights[name], bias)
+
+            state = kwargs.get("hx", rest[0] if rest else None)
+            call: Any = layers if isinstance(layer, nn.RNNBase) else cell
+            return call(layer, product, x, state)
+        weight, bias = (layer.weight, getattr(layer, "bias", None)) if norm is None else folded(layer, norm)
+        x = self._layer_input(x) if x.is_floating_point() else x
+        bias = None if bias is None else bias.detach().double()
+        return apply(layer, self._weight(weight.detach()), bias, x, *rest, **kwargs)

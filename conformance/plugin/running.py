@@ -1,0 +1,260 @@
+"""Running cases: batches of runs in children, the rows file, and the lines that close an invocation."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+import pytest
+
+from .selecting import Selecting, controls, usage_errors
+
+if TYPE_CHECKING:
+    from conformance.cases.runs import Run
+    from conformance.checks.tolerances import Tolerance
+    from conformance.execution.batch import Judged
+    from conformance.host.isolation import Raised
+    from conformance.results import diagnostics, rows
+    from conformance.results.diagnostics import Details
+    from conformance.results.ledger import Entry, Expectation
+    from conformance.results.rows import Row
+    from conformance.selection import Selection
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance")
+    group.addoption(
+        "--results", type=Path, metavar="PATH", help="rows file (default reports/out/<backend>-<arch>.jsonl)"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how threads wait before torch loads."""
+    # two runs side by side that try two threads each are more than two cores: threads that wait must not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    config.stash[Running.KEY] = running = Running(config)
+    config.pluginmanager.register(running, "conformance-running")
+
+
+class Attachment(TypedDict):
+    """The result of a run as JSON values, attached to its test report: the report travels from worker to controller."""
+
+    row: dict[str, Any]
+    torch_seconds: float
+    details: str | None
+
+
+ATTACHMENT = pytest.StashKey[Attachment]()
+ATTRIBUTE = "conformance"
+"""The attribute of a test report that holds its attachment."""
+
+
+class Running:
+    """The runs of one process: judged batches and, in the controller, the rows file."""
+
+    KEY = pytest.StashKey["Running"]()
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.started = time.perf_counter()
+        self.worker_seconds = 0.0
+        self.torch_seconds = 0.0
+        self.collected: list[str] = []
+        self.judged: dict[str, Judged | Raised] = {}
+        self.runs_of_batch: dict[str, list[Run]] = {}
+        self.writer: rows.Writer | None = None
+        self.details: diagnostics.Writer | None = None
+        self.unexpected: list[Row] = []
+        self.unneeded: Sequence[Tolerance] = ()
+
+    @property
+    def selection(self) -> "Selection":
+        return self.config.stash[Selecting.KEY].selection
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "run" in metafunc.fixturenames:
+            with usage_errors():
+                runs = [run for run in self.selection.runs if run.profile in metafunc.module.PROFILES]
+            metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in runs])
+
+    @cached_property
+    def batches(self) -> Mapping[str, str]:
+        """The batch of every collected run by run id, in order of collection.
+
+        A run that is known to crash has a batch of its own.
+        """
+        from conformance.execution.batch import BATCH
+
+        entries, host = self.selection.entries, self.selection.host
+        crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
+        batches: dict[str, str] = {}
+        count = 0
+        for run_id in self.collected:
+            if any(entry.matches(run_id) for entry in crashing):
+                batches[run_id] = f"alone {run_id}"
+            else:
+                batches[run_id] = f"batch {count // BATCH}"
+                count += 1
+        return batches
+
+    def judge(self, session: pytest.Session, run: "Run") -> "Judged | Raised":
+        """Return the judged run. The first run of a batch has the whole batch judged, in one child."""
+        from conformance.execution.batch import judge_runs
+
+        if run.id not in self.judged:
+            if not self.runs_of_batch:
+                for kept in _runs(session):
+                    self.runs_of_batch.setdefault(self.batches[kept.id], []).append(kept)
+            batch = self.runs_of_batch[self.batches[run.id]]
+            results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
+            self.judged = {judged.id: result for judged, result in zip(batch, results, strict=True)}
+        return self.judged[run.id]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Under `-n`, send all tests of a batch to one worker, and every other test by itself."""
+        if config.getoption("dist") != "load":
+            return None
+        from xdist.scheduler import LoadScopeScheduling
+
+        running = self
+
+        class BatchScheduling(LoadScopeScheduling):  # type: ignore[misc]
+            def _split_scope(self, nodeid: str) -> str:
+                run_id = run_id_of(nodeid)
+                return running.batches[run_id] if run_id else nodeid
+
+        return BatchScheduling(config, log)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Open the rows file before the first test runs, to fail early if it cannot be written."""
+        self._collect(item.nodeid for item in session.items)
+        if controls(self.config) and not self.config.getoption("collectonly"):
+            self._open()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._collect(ids)
+        self._open()
+
+    def _collect(self, nodeids: Iterable[str]) -> None:
+        self.collected = [run_id for nodeid in nodeids if (run_id := run_id_of(nodeid))]
+
+    def _open(self) -> None:
+        if self.writer is not None or not self.collected:
+            return
+        from conformance.results import diagnostics, rows
+
+        with usage_errors():
+            self.writer = rows.Writer(self.selection.results_path, self.selection.header())
+        self.details = diagnostics.Writer()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        attachment = item.stash.get(ATTACHMENT, None)
+        if report.when == "call" and attachment is not None:
+            setattr(report, ATTRIBUTE, attachment)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        attachment: Attachment | None = getattr(report, ATTRIBUTE, None)
+        if attachment is None or self.writer is None or self.details is None:
+            return
+        from conformance.results.rows import Row
+
+        row = Row.from_json(attachment["row"])
+        self.torch_seconds += attachment["torch_seconds"]
+        self.writer.add(row)
+        if attachment["details"] is not None:
+            self.details.add(row.id, attachment["details"])
+        if report.failed:
+            self.unexpected.append(row)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Complete the rows file. An invocation fails if it executed nothing, or if a tolerance is not needed."""
+        seconds = time.perf_counter() - self.started
+        if not controls(self.config):
+            self.config.workeroutput["seconds"] = seconds  # type: ignore[attr-defined]
+        elif self.writer is not None and self.details is not None:
+            digest = self.writer.finish(
+                {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or seconds, 3)}
+            )
+            self.details.finish(self.writer.path, digest)
+            if self.selection.whole:
+                from conformance.checks.tolerances import TABLE, unneeded
+
+                self.unneeded = unneeded(self.writer.rows.values(), self.selection.runs, TABLE)
+            if exitstatus == pytest.ExitCode.OK and (not self.writer.executed or self.unneeded):
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add up the seconds of all xdist workers."""
+        self.worker_seconds += getattr(node, "workeroutput", {}).get("seconds", 0.0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        if self.writer is None:
+            return
+        from conformance.terminal import lines
+
+        terminalreporter.section("conformance")
+        not_selected = Counter(run.engine for run in self.selection.not_asked_for)
+        for line in lines(self.writer, self.unexpected, self.unneeded, not_selected):
+            terminalreporter.line(line)
+
+
+def run_id_of(nodeid: str) -> str:
+    """The run id in the node id of a test; empty for a test without a run."""
+    return nodeid.partition("::test_run[")[2].removesuffix("]")
+
+
+def _runs(session: pytest.Session) -> "Iterator[Run]":
+    """The runs of the collected tests that pytest has kept, in its order."""
+    for item in session.items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            run = item.callspec.params.get("run")
+            if run is not None:
+                yield cast("Run", run)
+
+
+def details_line(
+    run: "Run", row: "Row", details: "Details | None", entries: "Sequence[Entry]", isa: str | None
+) -> str | None:
+    """The line of a run in the file of details, with a reproduction if the run deviates; None without details."""
+    from conformance.repro.script import script
+
+    if details is None:
+        return None
+    text = script(run, row, entries[0] if entries else None, isa=isa) if row.failed else ""
+    return replace(details, reproduction=text).line
+
+
+@pytest.fixture
+def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation]":
+    """The row of a run and what the ledger expects of it. The row goes into the rows file."""
+    from conformance.host.isolation import Raised
+    from conformance.results.ledger import judge
+
+    running = request.config.stash[Running.KEY]
+    judged = running.judge(request.session, run)
+    if isinstance(judged, Raised):
+        pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
+    expectation = judge(judged.row, running.selection.entries, running.selection.host)
+    row = replace(judged.row, known=expectation.known)
+    # JUnit XML shows an expected deviation as skipped: the properties tell what it is
+    properties = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
+    request.node.user_properties += [(name, value) for name, value in properties.items() if value]
+    request.node.stash[ATTACHMENT] = {
+        "row": row.to_json(),
+        "torch_seconds": judged.torch_seconds,
+        "details": details_line(run, row, judged.details, expectation.entries, request.config.getoption("isa")),
+    }
+    return row, replace(expectation, expected=False, message=judged.unusable) if judged.unusable else expectation

@@ -1,0 +1,67 @@
+"""Searching with drawn cases: the options of a search, and the count of cases that closes an invocation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from .running import Running
+from .selecting import Selecting, controls, usage_errors
+
+DRAWN = "drawn"
+"""The user property with the counts of a search: cases tried, cases without a certain answer, new deviations."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance")
+    group.addoption(
+        "--search-minutes",
+        type=float,
+        metavar="M",
+        help="search each family of operators for M minutes instead of a fixed number of drawn cases",
+    )
+    group.addoption(
+        "--found",
+        type=Path,
+        metavar="DIR",
+        default=Path("reports/out/found"),
+        help="folder for the new deviations that a search finds (default reports/out/found)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register hypothesis profiles before hypothesis' own plugin, which is configured later, loads the chosen one."""
+    from conformance.properties import search  # noqa: F401
+
+    config.pluginmanager.register(Searching(config), "conformance-searching")
+
+
+class Searching:
+    """The searches of one invocation."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.searches: list[Sequence[int]] = []
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "family" in metafunc.fixturenames:
+            with usage_errors():
+                families = self.config.stash[Selecting.KEY].selection.families
+            metafunc.parametrize("family", [pytest.param(family, id=family.id) for family in families])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            for name, counts in report.user_properties:
+                if name == DRAWN:
+                    assert isinstance(counts, Sequence)
+                    self.searches.append(counts)
+
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        if not self.searches or not controls(self.config):
+            return
+        from conformance.terminal import drawn
+
+        if self.config.stash[Running.KEY].writer is None:
+            terminalreporter.section("conformance")
+        terminalreporter.line(drawn(self.searches))

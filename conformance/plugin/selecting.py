@@ -1,0 +1,142 @@
+"""Selecting what an invocation covers: the options that narrow it down, and the tests of configs and ledger entries.
+
+Nothing here loads torch before a test of the suite is collected.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.host.isa import limit_isa
+
+if TYPE_CHECKING:
+    from conformance.selection import Selection
+
+SELECTING = ("backend", "engine", "case", "backend_config", "ledger")
+"""Options that are checked before anything is collected."""
+
+PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
+"""Tests of the suite that are parametrized with a part of the selection."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "conformance of quantized backends")
+    group.addoption(
+        "--backend", action="append", default=[], metavar="NAME", help="run the claims of this backend; repeatable"
+    )
+    group.addoption(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run on this engine instead of the backend's own; repeatable",
+    )
+    group.addoption(
+        "--case",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="run only the cases whose run id matches this glob; repeatable",
+    )
+    group.addoption(
+        "--backend-config",
+        metavar="MODULE:CALLABLE",
+        help="run the claims of the BackendConfig that this callable returns",
+    )
+    group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
+    group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
+    group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Limit the instruction set before torch loads."""
+    if config.getoption("isa"):
+        with usage_errors():
+            limit_isa(config.getoption("isa"))
+    config.stash[Selecting.KEY] = selecting = Selecting(config)
+    config.pluginmanager.register(selecting, "conformance-selecting")
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn the suite's usage errors into pytest's, which are printed in one line."""
+    try:
+        yield
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def controls(config: pytest.Config) -> bool:
+    """Whether this process writes files and prints: it is xdist's controller, or the only process."""
+    return not hasattr(config, "workerinput")
+
+
+class Selecting:
+    """The selection of one invocation, made when it is first needed."""
+
+    KEY = pytest.StashKey["Selecting"]()
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    @cached_property
+    def selection(self) -> "Selection":
+        import torch
+
+        from conformance.paths import GOLDEN, KNOWN
+        from conformance.selection import Selection
+
+        # set before a config is loaded: forked children would miss a thread pool that the config's module starts
+        torch.set_num_threads(1)
+        option = self.config.getoption
+        return Selection(
+            option("backend"),
+            option("engine"),
+            option("case"),
+            option("backend_config"),
+            option("isa"),
+            option("results"),
+            option("ledger") or KNOWN,
+            option("golden") or GOLDEN,
+        )
+
+    @property
+    def checked_early(self) -> bool:
+        """Whether this process has to check the selection before tests are collected or workers are started."""
+        return controls(self.config) and any(self.config.getoption(name) for name in SELECTING)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Refuse a selection that makes no sense."""
+        if self.checked_early:
+            with usage_errors():
+                # benchmarks select runs of their own
+                _ = None if self.config.getoption("bench") else self.selection.runs
+                _ = self.selection.entries
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        with usage_errors():
+            if "config_of" in metafunc.fixturenames:
+                backends = self.selection.whole
+                metafunc.parametrize("config_of", [pytest.param(backend, id=backend.name) for backend in backends])
+            elif "ledger_entry" in metafunc.fixturenames:
+                entries = self.selection.ledger_to_check
+                metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.id) for entry in entries])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drop tests that the selection leaves without parameters; pytest would report each as skipped."""
+        empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
+        items[:] = [item for item in items if not item.name.startswith(empty)]
+
+
+@pytest.fixture
+def selection(request: pytest.FixtureRequest) -> "Selection":
+    """The selection of this invocation."""
+    return request.config.stash[Selecting.KEY].selection

@@ -1,0 +1,77 @@
+"""Invocations of the suite in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from conformance.results.rows import Row, RowsFile, read
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[1]
+SUITE = "conformance/test_conformance.py"
+NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
+
+
+def entry(name: str, match: str, *checks: str) -> str:
+    """The text of a ledger entry."""
+    return (
+        f'[[deviation]]\nid = "{name}"\nmatch = "{match}"\ncheck = {json.dumps(checks)}\n'
+        f'reason = "the reason of {name}"\nupstream = "unreported"\n'
+    )
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The exit status, output and rows file of an invocation."""
+
+    status: int
+    output: str
+    results: Path
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        return {row.id: row for row in self.file.rows}
+
+    @property
+    def file(self) -> RowsFile:
+        return read(self.results)
+
+
+def command(results: Path, ledger: Path, arguments: Sequence[str], suite: str = SUITE) -> list[str]:
+    """The command line of an invocation that prints the outcome of every test."""
+    options = ["-p", "no:cacheprovider", "-rA", "--results", str(results), "--ledger", str(ledger)]
+    return [sys.executable, "-m", "pytest", suite, *options, *arguments]
+
+
+def invoke(
+    folder: Path, *arguments: str, ledger: str = "", results: Path | None = None, suite: str = SUITE
+) -> Invocation:
+    """Run the suite. `folder` is for the rows and the ledger, and for modules that the invocation imports."""
+    folder.mkdir(exist_ok=True)
+    (folder / "known").mkdir()
+    (folder / "known" / "known.toml").write_text(ledger)
+    results = results or folder / "rows.jsonl"
+    done = subprocess.run(
+        command(results, folder / "known", arguments, suite), cwd=ROOT, capture_output=True, text=True, errors="replace",
+        env={**os.environ, "PYTHONPATH": str(folder)}, check=False,
+    )  # fmt: skip
+    return Invocation(done.returncode, done.stdout + done.stderr, results)
+
+
+def cases(*ids: str) -> list[str]:
+    """The options that select cases."""
+    return [option for run_id in ids for option in ("--case", run_id)]
+
+
+def side_by_side(names: Iterable[str], invocation: Callable[[str], T]) -> Mapping[str, T]:
+    """Return the invocation of each name, with as many at a time as there are cores."""
+    names = list(names)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(names, pool.map(invocation, names), strict=True))

@@ -1,0 +1,210 @@
+"""Running cases: passes, failures, expected failures, rows files, batches and workers."""
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from invoking import ROOT, SUITE, Invocation, cases, command, entry, invoke
+
+from conformance.results import diagnostics
+from conformance.results.rows import read_all
+
+CONFORMING = "qnnpack/nn.Hardswish/static-quint8/ptq/default/exact@qnnpack"
+CRASHING = "qnnpack/nn.Hardswish/static-quint8/ptq/batch0/exact@qnnpack"
+NEIGHBOUR = "qnnpack/nn.Hardswish/static-quint8/ptq/batch1/exact@qnnpack"
+UNLISTED = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
+LISTED = "qnnpack/torch.cat/static-quint8/ptq/keyword/exact@qnnpack"
+HALF_LISTED = "qnnpack/torch.stack/static-quint8/ptq/keyword/exact@qnnpack"
+GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
+SELECTED = (CONFORMING, CRASHING, NEIGHBOUR, UNLISTED, LISTED, HALF_LISTED, GONE)
+
+divides_by_zero = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="other processors raise no signal for a division by zero"
+)
+
+LEDGER = "\n".join(
+    (
+        entry("keyword", LISTED, "observed", "lowered", "reference", "numerics"),
+        entry("half", HALF_LISTED, "lowered", "reference", "numerics"),
+        entry("gone", GONE, "numerics"),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
+    return invoke(tmp_path_factory.mktemp("serial"), "--backend", "qnnpack", *cases(*SELECTED), ledger=LEDGER)
+
+
+@pytest.fixture(scope="module")
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
+    folder = tmp_path_factory.mktemp("distributed")
+    return invoke(folder, "--backend", "qnnpack", "-n", "2", *cases(*SELECTED), ledger=LEDGER)
+
+
+def test_details_are_saved_beside_the_rows_with_and_without_workers(
+    serial: Invocation, distributed: Invocation
+) -> None:
+    for invocation in (serial, distributed):
+        (details,) = diagnostics.read(invocation.results, read_all(invocation.results))
+        deviating = {row.id for row in invocation.file.rows if row.failed}
+        assert deviating
+        assert deviating <= set(details)
+        for run_id in deviating:
+            assert "model" in details[run_id].sections
+            assert "DEVIATES" in details[run_id].reproduction
+        assert all(not details[run_id].reproduction for run_id in set(details) - deviating)
+
+
+def test_junit_xml_names_runs_and_their_verdicts(tmp_path: Path) -> None:
+    invocation = invoke(
+        tmp_path / "one", "--backend", "qnnpack", "--junit-xml", str(tmp_path / "junit.xml"), *cases(LISTED)
+    )
+    tests = ElementTree.parse(tmp_path / "junit.xml").findall(".//testcase")
+    properties = {test.get("name"): {p.get("name"): p.get("value") for p in test.iter("property")} for test in tests}
+    assert properties[f"test_run[{LISTED}]"]["verdict"] == invocation.rows[LISTED].verdict == "deviates"
+    assert set((properties[f"test_run[{LISTED}]"]["failed"] or "").split(", ")) == invocation.rows[LISTED].failed
+
+
+def test_every_run_has_its_row_between_header_and_footer(serial: Invocation) -> None:
+    assert [row.id for row in serial.file.rows] == sorted(SELECTED)
+    assert serial.file.header["backends"] == ["qnnpack"]
+    assert serial.file.header["engines"] == {"qnnpack": "available"}
+    assert serial.file.header["selection"] == list(SELECTED)
+    assert serial.file.footer["rows"] == len(SELECTED)
+    assert not serial.results.with_name("rows.jsonl.partial").exists()
+
+
+def test_a_conforming_run_passes(serial: Invocation) -> None:
+    row = serial.rows[CONFORMING]
+    assert f"PASSED {SUITE}::test_run[{CONFORMING}]" in serial.output
+    assert (row.verdict, row.known, row.detail) == ("conforms", None, "")
+    assert row.kernels == ("quantized.hardswish",)
+    assert row.seconds > 0
+
+
+def test_an_unlisted_deviation_fails_with_check_numbers_and_command(serial: Invocation) -> None:
+    row = serial.rows[UNLISTED]
+    assert (row.verdict, row.known) == ("deviates", None)
+    assert row.failed == {"numerics"}
+    assert f"{UNLISTED}: numerics: {row.mismatched} of 32 codes differ" in serial.output
+    assert f"(not in the ledger: numerics). Reproduce: python -m conformance repro '{UNLISTED}'" in serial.output
+    assert serial.status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_listed_deviation_is_expected_with_its_reason(serial: Invocation) -> None:
+    assert f"XFAIL {SUITE}::test_run[{LISTED}] - keyword: the reason of keyword" in serial.output
+    assert (serial.rows[LISTED].verdict, serial.rows[LISTED].known) == ("deviates", "keyword")
+
+
+def test_a_listed_run_that_deviates_in_another_check_too_fails(serial: Invocation) -> None:
+    assert f"FAILED {SUITE}::test_run[{HALF_LISTED}]" in serial.output
+    assert "(not in the ledger: observed)" in serial.output
+
+
+def test_a_listed_run_that_conforms_fails(serial: Invocation) -> None:
+    assert f"{GONE}: no longer deviates in numerics: remove it from gone (known.toml#3)" in serial.output
+    assert serial.rows[GONE].verdict == "conforms"
+
+
+@divides_by_zero
+def test_a_crash_costs_one_row(serial: Invocation) -> None:
+    assert serial.rows[CRASHING].verdict == "crashes"
+    assert "SIGFPE" in serial.rows[CRASHING].detail
+    assert serial.rows[NEIGHBOUR].verdict == "conforms"
+
+
+def test_the_summary_counts_verdicts_and_names_new_deviations(serial: Invocation) -> None:
+    verdicts = [row.verdict for row in serial.rows.values()]
+    counted = ", ".join(f"{verdicts.count(v)} {v}" for v in ("conforms", "deviates", "crashes") if v in verdicts)
+    assert f"qnnpack: 7 runs: {counted}; " in serial.output
+    assert "qnnpack: 5 claims: 1 conforms, 3 deviates, 1 crashes" in serial.output
+    assert f"new: {UNLISTED}\n     python -m conformance repro '{UNLISTED}'" in serial.output
+    assert f"new: {LISTED}" not in serial.output
+
+
+def test_rows_of_several_workers_equal_those_of_one_process_except_seconds(
+    serial: Invocation, distributed: Invocation
+) -> None:
+    def timeless(invocation: Invocation) -> list[dict[str, object]]:
+        return [{**row.to_json(), "seconds": 0} for row in invocation.file.rows]
+
+    assert timeless(distributed) == timeless(serial)
+    assert distributed.file.header == serial.file.header
+    timings = ("seconds", "torch_seconds")
+    assert {k: v for k, v in distributed.file.footer.items() if k not in timings} == {
+        k: v for k, v in serial.file.footer.items() if k not in timings
+    }
+    assert distributed.status == serial.status
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_rows_are_the_same_in_another_order(serial: Invocation, tmp_path: Path, workers: str) -> None:
+    shuffled = ("--random-order", "--random-order-seed=7", "--random-order-bucket=global", "-n", workers)
+    again = invoke(tmp_path, "--backend", "qnnpack", *shuffled, *cases(*SELECTED), ledger=LEDGER)
+    assert [replace(row, seconds=0.0) for row in again.file.rows] == [
+        replace(row, seconds=0.0) for row in serial.file.rows
+    ]
+    assert again.status == serial.status
+
+
+def test_the_summary_has_the_shares_of_equal_tied_and_wrong_elements(serial: Invocation) -> None:
+    rows = [row for row in serial.rows.values() if row.known is None and row.total]
+    total, wrong = sum(row.total or 0 for row in rows), sum(row.mismatched or 0 for row in rows)
+    line = next(line for line in serial.output.splitlines() if line.startswith("qnnpack exact: "))
+    assert line.startswith(f"qnnpack exact: {total} elements compared outside the ledger: ")
+    assert line.endswith(f"0.000% within a tolerance, {100 * wrong / total:.3f}% wrong")
+    assert wrong
+
+
+@pytest.fixture
+def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """The rows file and process of an invocation that has written its first rows and has more to write."""
+    results = tmp_path / "rows.jsonl"
+    (tmp_path / "known").mkdir()
+    arguments = command(results, tmp_path / "known", ["--backend", "qnnpack", "--case", "qnnpack/nn.Conv2d/*"])
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    partial = tmp_path / "rows.jsonl.partial"
+    try:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if partial.exists() and len(partial.read_text().splitlines()) > 1:
+                break
+            time.sleep(0.01)
+        yield results, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_killed_invocation_leaves_a_partial_file(halfway: tuple[Path, subprocess.Popen[bytes]]) -> None:
+    results, process = halfway
+    process.kill()
+    process.wait()
+    assert not results.exists()
+    lines = results.with_name("rows.jsonl.partial").read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["header", *["row"] * (len(lines) - 1)]
+    assert len(lines) > 1
+
+
+def test_a_config_that_computes_at_import_starts_no_threads_that_forked_children_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "computing.py").write_text(
+        "import torch\nfrom conformance.configs.qnnpack import get_qnnpack_backend_config\n"
+        "torch.quantize_per_tensor(torch.rand(10**6), 0.1, 0, torch.quint8)\n"
+        "def config():\n    return get_qnnpack_backend_config().set_name('computing')\n"
+    )
+    name = "computing/nn.Hardswish/static-quint8/ptq/large/laws@qnnpack"
+    options = ("--backend-config", "computing:config", "--engine", "qnnpack", *cases(name))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # as many as other machines have cores
+    done = invoke(tmp_path, *options, suite="conformance/test_laws.py")
+    assert done.results.exists(), done.output
+    assert {row.verdict for row in done.rows.values()} == {"conforms"}, done.output

@@ -1,0 +1,173 @@
+"""Selecting: what options select, wrong usage, third-party configs, other engines and limits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from invoking import NATIVE, Invocation, cases, entry, invoke, side_by_side
+
+GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
+
+
+def test_a_selection_runs_the_selected_cases_and_skips_nothing(tmp_path: Path) -> None:
+    """Searches, comparisons of configs and ledger entries are left out, not reported as skipped."""
+    claim = "fbgemm/nn.ReLU/static-quint8/ptq/"
+    selected = cases(f"{claim}default/exact@x86", f"{claim}*/laws@x86")
+    done = invoke(tmp_path, "--backend", "fbgemm", *selected, suite="conformance")
+    assert sorted(row.profile for row in done.file.rows) == ["exact", "laws"]
+    assert done.output.rstrip().rpartition("\n")[2].startswith("=")
+    assert "2 passed in" in done.output
+    assert done.status == 0
+
+
+MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
+REFUSED = {
+    "misspelled": (["--backend", "fbgem"], "", "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, "),
+    "run id": (
+        ["--backend", "qnnpack", *cases(GONE.replace("default", "defalt"))],
+        "",
+        f"did you mean {GONE} or ",
+    ),
+    "backend": (["--backend", "nope"], "", "unknown backend 'nope': choose from qnnpack, fbgemm, onednn, executorch"),
+    "engine": (
+        ["--backend", "fbgemm", "--engine", "nope", "--case", "*nn.ReLU/*"],
+        "",
+        "unknown engine 'nope': choose from",
+    ),
+    "glob": (["--backend", "fbgemm", "--case", "fbgemm/nn.Relu/*"], "", "no run matches 'fbgemm/nn.Relu/*'"),
+    "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps': TypeError"),
+    "both": (["--backend", "qnnpack", "--backend-config", NATIVE], "", "exclude each other"),
+    "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1: unknown check 'numeric'"),
+    "isa": (["--isa", "mmx"], "", "--isa 'mmx': choose from avx2"),
+    "results": (["--backend", "qnnpack", *cases(GONE)], "", "name a file that can be written"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Invocation]]:
+    """The folder and the invocation of each wrong use."""
+    folders = {name: tmp_path_factory.mktemp(f"refused-{name}") for name in REFUSED}
+
+    def invocation(name: str) -> Invocation:
+        arguments, ledger, _ = REFUSED[name]
+        # the path runs through a file
+        results = folders[name] / "known" / "known.toml" / "rows.jsonl" if name == "results" else None
+        return invoke(folders[name], *arguments, ledger=ledger, results=results)
+
+    invocations = side_by_side(REFUSED, invocation)
+    return {name: (folders[name], invocations[name]) for name in REFUSED}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_usage_is_one_line_and_leaves_no_file(name: str, refused: dict[str, tuple[Path, Invocation]]) -> None:
+    folder, invocation = refused[name]
+    assert invocation.status == pytest.ExitCode.USAGE_ERROR
+    (error,) = [line for line in invocation.output.splitlines() if line.startswith("ERROR: ")]
+    assert REFUSED[name][2] in error
+    assert "Traceback" not in invocation.output
+    files = {path.name for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert files == {"known.toml"}
+
+
+UNCOVERED = """\
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
+import torch
+
+def config():
+    dtypes = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
+    shared = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+    return BackendConfig("mine").set_backend_pattern_configs([
+        BackendPatternConfig(op).set_observation_type(shared).add_dtype_config(dtypes) for op in (nn.ReLU, nn.Fold)
+    ])
+"""
+
+
+TOLERANT = """
+from conformance.checks import tolerances
+row = tolerances.Tolerance("nn.Linear", "*", "a reason", "a script", steps=1)
+tolerances.TABLE = (row, tolerances.Tolerance("nn.Linear", "fbgemm", "a reason", "a script", steps=1))
+"""
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invocation]:
+    """Invocations with third-party configs, other engines, goldens and limits."""
+    case = "/nn.ReLU/static-quint8/ptq/default/exact@"
+    arguments = {
+        "native": ["--backend-config", NATIVE, "--isa", "avx2", "--golden", "none", *cases(f"native{case}x86")],
+        "goldenless": ["--backend", "fbgemm", "--golden", "none", *cases(f"fbgemm{case}x86")],
+        "tolerant": ["--backend", "executorch", "-p", "tolerant", "-k", "test_run and nn.Linear"],
+        "uncovered": ["--backend-config", "mine:config", *cases("mine/nn.Fold/*", f"mine{case}*")],
+        "absent": ["--backend", "fbgemm", "--engine", "executorch", *cases(f"fbgemm{case}executorch")],
+        "entries": ["--backend", "executorch", "-k", "test_ledger_entry"],
+    }
+    folders = {name: tmp_path_factory.mktemp(name) for name in arguments}
+    (folders["uncovered"] / "mine.py").write_text(UNCOVERED)
+    (folders["tolerant"] / "tolerant.py").write_text(TOLERANT)
+    ledger = entry("matches", "executorch/nn.Conv2d/*", "numerics") + entry(
+        "nothing", "executorch/nn.conv2d/*", "numerics"
+    )
+
+    def invocation(name: str) -> Invocation:
+        return invoke(folders[name], *arguments[name], ledger=ledger if name == "entries" else "")
+
+    invocations: Mapping[str, Invocation] = side_by_side(arguments, invocation)
+    return invocations
+
+
+def test_a_ledger_entry_that_matches_no_run_fails(others: Mapping[str, Invocation]) -> None:
+    invocation = others["entries"]
+    assert "nothing (known.toml#2) matches no run: executorch/nn.conv2d/*" in invocation.output
+    assert "1 failed, 1 passed" in invocation.output
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_third_party_config_is_run_like_a_registered_one(others: Mapping[str, Invocation]) -> None:
+    invocation = others["native"]
+    assert invocation.status == pytest.ExitCode.OK
+    assert [row.verdict for row in invocation.file.rows] == ["conforms"]
+    assert invocation.file.header["backends"] == ["native"]
+
+
+def test_a_run_without_its_golden_fails_and_names_the_command(others: Mapping[str, Invocation]) -> None:
+    invocation = others["goldenless"]
+    (row,) = invocation.file.rows
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+    assert (
+        f"{row.id}: golden nn.ReLU/static-quint8/ptq/default/exact:0..127-shared is missing: run `python -m conformance "
+        "golden update --case '*/nn.ReLU/static-quint8/ptq/default/exact@*'`"
+    ) in invocation.output
+
+
+def test_an_invocation_with_an_unneeded_tolerance_fails(others: Mapping[str, Invocation]) -> None:
+    assert "tolerance for nn.Linear on *: no run needs it any more: remove it" in others["tolerant"].output
+    assert "tolerance for nn.Linear on fbgemm" not in others["tolerant"].output
+    assert others["tolerant"].status == pytest.ExitCode.TESTS_FAILED
+
+
+def test_the_header_has_the_instruction_set_limit(others: Mapping[str, Invocation]) -> None:
+    header = others["native"].file.header
+    assert (header["isa_limit"], header["isa"]) == ("avx2", "avx2")
+
+
+def test_an_operator_missing_from_the_tables_is_named_with_the_folder_to_add_it_to(
+    others: Mapping[str, Invocation],
+) -> None:
+    rows = others["uncovered"].file.rows
+    assert [(row.id, row.verdict) for row in rows] == [
+        ("mine/nn.Fold/static-quint8/ptq/not-covered/exact@x86", "unavailable"),
+        ("mine/nn.ReLU/static-quint8/ptq/default/exact@x86", "conforms"),
+    ]
+    assert "nn.Fold" in rows[0].detail
+    assert "conformance/cases/operators/" in rows[0].detail
+    assert others["uncovered"].status == pytest.ExitCode.OK
+
+
+def test_an_invocation_that_executes_nothing_fails_with_the_reason(others: Mapping[str, Invocation]) -> None:
+    invocation = others["absent"]
+    (row,) = invocation.file.rows
+    assert row.verdict == "unavailable"
+    assert row.detail.startswith("engine executorch: ")
+    assert f"nothing was executed: {row.detail}" in invocation.output
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,161 @@
+"""The wheel, the editable install and the symbolic links: all code is under `conformance`, with its data."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINKS = ("configs", "reports", "golden")
+RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+OFFLINE = ["--no-deps", "--no-index"]
+
+
+def run(*command: str | Path, folder: Path, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+    if packages is not None:
+        environment["PYTHONPATH"] = str(packages)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def succeed(*command: str | Path, folder: Path, packages: Path | None = None) -> str:
+    done = run(*command, folder=folder, packages=packages)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is built: setuptools leaves files in the folder that it builds from."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    ignored = shutil.ignore_patterns("__pycache__", "out", "*.egg-info")
+    for name in ("conformance", *LINKS):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(project: Path) -> Path:
+    built = project / "dist"
+    succeed(*PIP, "wheel", *OFFLINE, "--no-build-isolation", "-w", built, ".", folder=project)
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    succeed(*PIP, "install", *OFFLINE, "--target", folder, wheel, folder=folder)
+    return folder
+
+
+def test_the_wheel_holds_every_module_and_all_data_under_one_name(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert all(name.startswith("conformance/") for name in names)
+    folders = {name: ROOT / name for name in LINKS} | {"": ROOT / "conformance"}
+    expected = {
+        "/".join(filter(None, ("conformance", prefix, path.relative_to(folder).as_posix())))
+        for prefix, folder in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file() and not {"__pycache__", "out"} & {*path.relative_to(folder).parts}
+    }
+    assert names == expected
+
+
+def test_the_source_distribution_holds_the_same_files(project: Path, wheel: Path) -> None:
+    """An archive has no symbolic links: the linked folders are in it as folders of the package."""
+    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    succeed(sys.executable, "-c", build, folder=project)
+    (path,) = (project / "dist").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = [member for member in archive.getmembers() if not member.isdir()]
+    assert all(member.isfile() for member in members)
+    names = {member.name.partition("/")[2] for member in members}
+    expected = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name for name in names if name.startswith("conformance/")} == expected
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+def test_the_installed_command_line_lists_claims(installed: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "conformance", "claims", "--backend", "fbgemm"]
+    assert succeed(*command, folder=tmp_path, packages=installed).startswith("fbgemm: 192 patterns, 225 claims\n")
+
+
+def test_the_installed_suite_runs_a_case_with_pytest(installed: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--pyargs", "conformance", "-p", "conformance.plugin", "-q"]
+    output = succeed(*command, "--case", RUN, folder=tmp_path, packages=installed)
+    assert "1 passed" in output
+    assert "x86: 1 runs: 1 conforms; 0 in the ledger" in output
+    assert [*(tmp_path / "reports" / "out").glob("*-selection.jsonl")]
+
+
+def test_the_installed_goldens_are_checked(installed: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "conformance", "golden", "check", "--case", RUN]
+    assert succeed(*command, folder=tmp_path, packages=installed) == "1 goldens recomputed: all as stored\n"
+
+
+WHERE = """
+import importlib.util, conformance.configs.registry, conformance.reports.html
+print(conformance.configs.registry.__file__)
+print([name for name in ("configs", "reports", "golden") if importlib.util.find_spec(name)])
+"""
+
+
+def test_nothing_installed_is_importable_at_the_top(installed: Path, tmp_path: Path) -> None:
+    output = succeed(sys.executable, "-c", WHERE, folder=tmp_path, packages=installed)
+    assert output.splitlines() == [str(installed / "conformance" / "configs" / "registry.py"), "[]"]
+
+
+def test_an_editable_install_imports_from_the_checkout(project: Path, tmp_path: Path) -> None:
+    packages, empty = tmp_path / "packages", tmp_path / "empty"
+    empty.mkdir()
+    options = [*OFFLINE, "--no-build-isolation", "--target", str(packages)]
+    succeed(*PIP, "install", *options, "-e", ".", folder=project)
+    code = f"import site; site.addsitedir({str(packages)!r})\n{WHERE}"
+    output = succeed(sys.executable, "-c", code, folder=empty)
+    assert output.splitlines() == [str(project / "conformance" / "configs" / "registry.py"), "[]"]
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_are_relative_to_the_checkout(name: str) -> None:
+    assert (ROOT / "conformance" / name).readlink() == Path("..", name)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_checkout_without_symbolic_links_is_refused_with_the_fix(name: str, tmp_path: Path) -> None:
+    package = tmp_path / "conformance"
+    package.mkdir()
+    shutil.copy(ROOT / "conformance" / "__init__.py", package)
+    (package / name).write_text(f"../{name}")
+    done = run(sys.executable, "-c", "import conformance", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().rpartition("\n")[2] == (
+        f"ImportError: conformance/{name} has to be a symbolic link to ../{name}, but is a file: run `git config "
+        "core.symlinks true && git checkout -- conformance/configs conformance/reports conformance/golden`"
+    )
+
+
+def test_dependencies_and_groups_agree() -> None:
+    """A group of tox cannot include the project's dependencies: both lists are written out."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, groups = document["project"], document["dependency-groups"]
+    dependencies = [name for name in project["dependencies"] if not name.startswith("torch")]
+    extras = {
+        name: [requirement for requirement in requirements if not requirement.startswith("torch")]
+        for name, requirements in project["optional-dependencies"].items()
+    }
+    written = {
+        name: [requirement for requirement in group if isinstance(requirement, str)] for name, group in groups.items()
+    }
+    assert written["run"] == dependencies
+    assert {name: written[name] for name in extras} == extras
+    assert [name for name in written["test"] if name.startswith("setuptools")] == ["setuptools>=77,<90"]
