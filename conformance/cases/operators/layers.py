@@ -8,7 +8,7 @@ from .weighted import SPATIAL, wrapped
 CHANNELS = 4
 
 
-def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
+def _batch_norm_table() -> Iterator[tuple[str, list[Variant]]]:
     for rank in (2, 3):
         shape: Shape = (2, CHANNELS, *SPATIAL[rank])
         norm = Variant("default", "self.op(x)", operands(shape), f"nn.BatchNorm{rank}d(4)", core=True, output=shape)
@@ -27,6 +27,9 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
         yield f"nn.BatchNorm{rank}d", plain
         fused = f"nni.BNReLU{rank}d"
         yield fused, [wrapped(v, fused) for v in plain if v.core]
+
+
+def _layer_norm_table() -> Iterator[tuple[str, list[Variant]]]:
     layer = Variant("default", "self.op(x)", operands((3, 5, 16)), "nn.LayerNorm(16)", core=True, output=(3, 5, 16))
     yield (
         "nn.LayerNorm",
@@ -69,6 +72,9 @@ def _normalization_table() -> Iterator[tuple[str, list[Variant]]]:
             *data_variants(group),
         ],
     )
+
+
+def _instance_norm_table() -> Iterator[tuple[str, list[Variant]]]:
     for rank, few in ((1, (8,)), (2, (4, 2)), (3, (2, 2, 2))):
         instance = Variant(
             "default", "self.op(x)", operands((2, 4, *SPATIAL[rank])), f"nn.InstanceNorm{rank}d(4)", core=True
@@ -240,4 +246,6 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "F.embedding", [functional, *batch_variants(functional, 0, 1)]
 
 
-LAYERS = dict([*_normalization_table(), *_recurrent_table(), *_embedding_table()])
+LAYERS = dict(
+    [*_batch_norm_table(), *_layer_norm_table(), *_instance_norm_table(), *_recurrent_table(), *_embedding_table()]
+)
