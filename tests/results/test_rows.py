@@ -8,6 +8,7 @@ import pytest
 from invocation import DIES, HEADER, ROWS, full_row, row, write, wrong
 
 from conformance.errors import UsageError
+from conformance.results.findings import detail_of
 from conformance.results.profiles import CHECKS, PROFILES
 from conformance.results.rows import Row, Writer, contradiction, counts, read
 
