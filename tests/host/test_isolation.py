@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -197,11 +198,18 @@ def test_the_output_of_a_child_is_not_printed(capfd: pytest.CaptureFixture[str])
 
 
 def test_no_child_and_no_file_descriptor_is_left() -> None:
-    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    run_isolated([1, segfault, 2, hang, fail], work, seconds=0.5)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
-    assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
+    def left(_: object) -> tuple[bool, int]:
+        """Whether a child is left, and how many file descriptors, in a process that has no children of other tests."""
+        descriptors = Path("/proc/self/fd")
+        before = len([*descriptors.glob("*")])
+        run_isolated([1, segfault, 2, hang, fail], work, seconds=0.5)
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False, len([*descriptors.glob("*")]) - before
+        return True, len([*descriptors.glob("*")]) - before
+
+    assert run_isolated([None], left) == [Done((False, 0))]
 
 
 def test_the_last_line_of_output_is_cut_to_200_characters() -> None:

@@ -129,7 +129,7 @@ class ValuesDiffer(Finding, kind="values-differ"):
 
 @dataclass(frozen=True)
 class CodesVary(Finding, kind="codes-vary"):
-    """Codes of the engine's output differ from the golden's and from run to run, so the finding has no counts and elements."""
+    """Codes of the engine's output differ from the golden's and from run to run; no count or element is kept."""
 
     output: int
 
