@@ -330,7 +330,8 @@ CLAIMS = [*STAGES, *STRUCTURE, *REFERENCE, *VIOLATIONS, *KERNELS, *OUTPUTS, *STA
 @pytest.fixture(scope="module")
 def ended() -> dict[int, tuple[Ending, Ending]]:
     """How the script of each claim ends with an honest torch and with one that lies, by the claim's number."""
-    texts = [script(find(claim.run), row_of(find(claim.run), claim.finding), None) for claim in CLAIMS]
+    runs = {run_id: find(run_id) for run_id in {claim.run for claim in CLAIMS}}
+    texts = [script(runs[claim.run], row_of(runs[claim.run], claim.finding), None) for claim in CLAIMS]
     pairs = [pair for claim, text in zip(CLAIMS, texts, strict=True) for pair in (("", text), (claim.lie, text))]
     results = endings(pairs)
     return {number: (results[2 * number], results[2 * number + 1]) for number in range(len(CLAIMS))}
