@@ -65,8 +65,8 @@ def _known(report: Report) -> Iterator[str]:
 def annotations(report: Report) -> Iterator[str]:
     """Yield workflow commands that annotate a run of GitHub Actions with the new deviations."""
     for result in report.new[:ANNOTATIONS]:
-        where = report.labels[result.column.environment]
-        message = f"{result.message} ({where}). Reproduce: {repro_command(result.row.id)}"
+        label = report.labels[result.column.environment]
+        message = f"{result.message} ({label}). Reproduce: {repro_command(result.row.id)}"
         yield f"::error title={_property(result.row.id)}::{_data(message)}"
     if len(report.new) > ANNOTATIONS:
         yield f"::notice::and {len(report.new) - ANNOTATIONS} more: the job summary has all"

@@ -66,7 +66,7 @@ def test_each_kind_of_change_is_reported(what: str, tmp_path: Path) -> None:
     found = changed(tmp_path, [before], [after])
     assert kind in [change.kind for change in found.changes]
     assert found.worse is worse
-    assert any(words in change.words for change in found.changes)
+    assert any(words in change.description for change in found.changes)
 
 
 def test_new_and_gone_claims_are_reported_unless_they_were_not_selected(tmp_path: Path) -> None:
