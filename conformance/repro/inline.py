@@ -247,7 +247,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         new = wanted & set(definitions)
         while new:
             used |= new
-            inner = {name for one in new for name in free(definitions[one])}
+            inner = {name for definition in new for name in free(definitions[definition])}
             statements |= {imports[name] for name in inner if name in imports}
             new = (inner & set(definitions)) - used
         defined = [*(definitions[name] for name in definitions if name in used), *defined]

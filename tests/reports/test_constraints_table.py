@@ -62,8 +62,8 @@ def test_the_table_says_for_each_kind_of_operator_what_is_enforced() -> None:
 
 
 def test_a_config_that_is_not_registered_has_lines_of_its_own() -> None:
-    other = replace(row("F.linear", "weight.quant_min_lower_bound"), backend="lone")
-    assert [*constraints_report.table([row("F.linear", "weight.quant_min_lower_bound"), other], [])][3:] == [
+    unregistered = replace(row("F.linear", "weight.quant_min_lower_bound"), backend="lone")
+    assert [*constraints_report.table([row("F.linear", "weight.quant_min_lower_bound"), unregistered], [])][3:] == [
         "| `quant_min_lower_bound` | weight | function (lone) | lone 1 | enforced | yes | yes |"
     ]
 
