@@ -36,7 +36,7 @@ MARK = "conformance-report"
 FAILURES = (*CHECKS, "crashes")
 FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict", "failed", "known", "flags")
 """Columns of the map's data, all numbers."""
-NEW, DIFFERS, SEEN = 1, 2, 4
+NEW, DIFFERS, DIAGNOSED = 1, 2, 4
 """Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
 PAGES = {
     "index": "Map",
@@ -211,7 +211,7 @@ def _data(report: Report, folder: Path) -> None:
             IN_ORDER.index(row.verdict),
             sum(1 << FAILURES.index(check) for check in row.failed),
             entries(result.expectation.entries[0].id) if result.expectation.entries else -1,
-            NEW * result.new + DIFFERS * (case(row) in differs) + SEEN * has_details,
+            NEW * result.new + DIFFERS * (case(row) in differs) + DIAGNOSED * has_details,
         )
         for numbers, value in zip(runs.values(), values, strict=True):
             numbers.append(value)
