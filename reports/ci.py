@@ -17,8 +17,8 @@ ANNOTATIONS = 10
 """Number of errors that GitHub shows for one step."""
 
 
-def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
-    """A job summary in markdown of at most `most` bytes: totals, new deviations, then known ones."""
+def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
+    """A job summary in markdown of at most `max_bytes` bytes: totals, new deviations, then known ones."""
     new = report.new
     lines = ["# Conformance", "", *tallies(report), ""]
     lines += (
@@ -29,9 +29,9 @@ def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
     lines += [*_reproducible(report, new), ""]
     lines += _known(report)
     note = "\n… and {} lines more: the rows files have everything.\n"
-    if sum(len(line.encode()) + 1 for line in lines) <= most:
+    if sum(len(line.encode()) + 1 for line in lines) <= max_bytes:
         return "\n".join(lines) + "\n"
-    kept, left = first(lines, most - len(note.encode()) - len(str(len(lines))))
+    kept, left = first(lines, max_bytes - len(note.encode()) - len(str(len(lines))))
     return "\n".join(kept) + "\n" + note.format(left)
 
 

@@ -14,7 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def with_packages(command: Command) -> Command:
-    """Turn a missing package into a UsageError that says how to install it."""
+    """Wrap a command so that a missing package raises a UsageError that says how to install it."""
 
     def run(arguments: argparse.Namespace) -> int:
         try:

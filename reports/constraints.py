@@ -28,7 +28,7 @@ def kind(row: Row) -> str:
 
 
 def constraint_of(row: Row) -> Constraint:
-    """The constraint that a row tests; without a side if only another version of the suite knows it."""
+    """The constraint that a row tests. It has no side if this version of the suite does not have the constraint."""
     return CONSTRAINTS.get(row.variant, Constraint("", row.variant.replace("`", "'")))
 
 
@@ -68,7 +68,7 @@ def _fails_in_training_only(row: Row) -> bool:
 
 
 def _passes_on(row: Row) -> bool:
-    """Whether a QConfig that prepare mishandles leads to a violation in the converted model."""
+    """Whether a QConfig that prepare treats wrongly causes a violation in the converted model."""
     return any(
         isinstance(finding, ViolatingQConfigUsed | SatisfyingQConfigWarned) and finding.consequence is not None
         for finding in row.findings
@@ -76,7 +76,7 @@ def _passes_on(row: Row) -> bool:
 
 
 def converted(rows: Sequence[Row], entries: Sequence[Entry]) -> str:
-    """Whether the field holds in converted models: with QConfigs that satisfy it, and with those that prepare lets pass."""
+    """Whether converted models satisfy the field, with QConfigs that satisfy it and those that prepare accepts."""
     failing = [row for row in rows if "constraints" in row.failed]
     if failing:
         return f"{_some(len(failing), len(rows))}: {listed(failing, 'constraints', entries)}"

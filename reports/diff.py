@@ -1,4 +1,4 @@
-"""Changes from one rows file to another: in verdicts, kernels, output codes, and the set of claims."""
+"""Changes from one rows file to another: verdicts, failed checks, kernels, output codes, and the sets of claims and runs."""
 
 import fnmatch
 import json

@@ -193,12 +193,12 @@ def _where(report: Report, entry_runs: EntryRuns) -> str:
     return f"{count(len(entry_runs.results), 'run')} ({'; '.join(parts)})"
 
 
-def first(lines: Sequence[str], most: int) -> tuple[list[str], int]:
-    """The first lines that fit into `most` bytes of UTF-8, and the number of lines that do not."""
+def first(lines: Sequence[str], max_bytes: int) -> tuple[list[str], int]:
+    """The first lines that fit into `max_bytes` bytes of UTF-8, and the number of lines that do not."""
     taken = size = 0
     for line in lines:
         size += len(line.encode()) + 1
-        if size > most:
+        if size > max_bytes:
             break
         taken += 1
     return list(lines[:taken]), len(lines) - taken

@@ -125,13 +125,13 @@ def load(folder: Path, glob: str = "*") -> list[Series]:
         raise UsageError(
             f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
         )
-    where = ", ".join(PLATFORM)
+    platform = ", ".join(PLATFORM)
     with duckdb.connect() as database:
         try:
             rows = database.execute(
-                f"SELECT case_name, {where}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
+                f"SELECT case_name, {platform}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
                 f"FROM read_parquet({_quoted(folder / '*.parquet')}) WHERE case_name GLOB ? "
-                f"ORDER BY case_name, {where}, finished",
+                f"ORDER BY case_name, {platform}, finished",
                 [glob],
             ).fetchall()
         except duckdb.Error as error:

@@ -126,7 +126,7 @@ def visible(value: Any) -> Any:
 
 
 def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
-    """Verdict, start and width, in percent, of each part of a bar."""
+    """The parts of a bar: the verdict of each, and its start and width in percent."""
     total, start, parts = sum(counts.values()) or 1, 0.0, []
     for verdict, count in counts.items():
         if count:
@@ -185,7 +185,7 @@ def differing(results: Iterable[Result]) -> set[str]:
 
 
 def case(row: Row) -> str:
-    """The id of a run without backend and engine, so that backends compare."""
+    """The id of a run without backend and engine, which is equal for the same case of several backends."""
     return row.id.rpartition("@")[0].partition("/")[2]
 
 

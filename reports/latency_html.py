@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .history import ChangePoint, Series
 
 FASTEST = 8.0
-"""The speed-up at which bars end."""
+"""The speed-up, or its reciprocal, at which bars end."""
 
 
 def write(

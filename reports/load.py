@@ -134,15 +134,15 @@ def parts_of(paths: Sequence[Path]) -> list[Part]:
     for path in paths:
         files = read_all(path)
         for file, details in zip(files, diagnostics.read(path, files), strict=True):
-            where = environment(path, file.header)
+            recorded_in = environment(path, file.header)
             for row in file.rows:
-                if (earlier := seen.get((row.id, where))) is not None:
+                if (earlier := seen.get((row.id, recorded_in))) is not None:
                     raise UsageError(
                         f"{path}: duplicate: {row.id} is in {earlier} too, from the same environment "
-                        f"({where.platform}, torch {where.torch}): give one of them"
+                        f"({recorded_in.platform}, torch {recorded_in.torch}): give one of them"
                     )
-                seen[row.id, where] = path
-            parts.append(Part(path, file, where, details))
+                seen[row.id, recorded_in] = path
+            parts.append(Part(path, file, recorded_in, details))
     return parts
 
 

@@ -139,6 +139,7 @@ def offsets(*steps: int, **changes: Any) -> Offsets:
 
 
 def details_of(row: Row, *outputs: Offsets, text: str = "graph():\n    return x") -> Details:
+    """Diagnostics of a row, with two sections of this text, and a reproduction if the row fails."""
     return Details(row.id, {"model": text, "lowered model": text}, outputs, "print('DEVIATES')\n" if row.failed else "")
 
 
