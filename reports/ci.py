@@ -17,8 +17,8 @@ ANNOTATIONS = 10
 """Number of errors that GitHub shows for one step."""
 
 
-def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
-    """A job summary in markdown of at most `most` bytes: totals, new deviations, then known ones."""
+def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
+    """A job summary in markdown of at most `max_bytes` bytes: totals, new deviations, then known ones."""
     new = report.new
     lines = ["# Conformance", "", *tallies(report), ""]
     lines += (
@@ -29,9 +29,9 @@ def summary(report: Report, most: int = SUMMARY_BYTES) -> str:
     lines += [*_reproducible(report, new), ""]
     lines += _known(report)
     note = "\n… and {} lines more: the rows files have everything.\n"
-    if sum(len(line.encode()) + 1 for line in lines) <= most:
+    if sum(len(line.encode()) + 1 for line in lines) <= max_bytes:
         return "\n".join(lines) + "\n"
-    kept, left = first(lines, most - len(note.encode()) - len(str(len(lines))))
+    kept, left = first(lines, max_bytes - len(note.encode()) - len(str(len(lines))))
     return "\n".join(kept) + "\n" + note.format(left)
 
 
@@ -65,8 +65,8 @@ def _known(report: Report) -> Iterator[str]:
 def annotations(report: Report) -> Iterator[str]:
     """Yield workflow commands that annotate a run of GitHub Actions with the new deviations."""
     for result in report.new[:ANNOTATIONS]:
-        where = report.labels[result.column.environment]
-        message = f"{result.message} ({where}). Reproduce: {repro_command(result.row.id)}"
+        label = report.labels[result.column.environment]
+        message = f"{result.message} ({label}). Reproduce: {repro_command(result.row.id)}"
         yield f"::error title={_property(result.row.id)}::{_data(message)}"
     if len(report.new) > ANNOTATIONS:
         yield f"::notice::and {len(report.new) - ANNOTATIONS} more: the job summary has all"

@@ -14,7 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def with_packages(command: Command) -> Command:
-    """Turn a missing package into a UsageError that says how to install it."""
+    """Wrap a command so that a missing package raises a UsageError that says how to install it."""
 
     def run(arguments: argparse.Namespace) -> int:
         try:
@@ -33,9 +33,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     actions = bench.add_subparsers(title="actions", required=True, metavar="ACTION")
 
     def action(name: str, command: Command, text: str) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-        one.set_defaults(command=with_packages(command))
-        return one
+        parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        parser.set_defaults(command=with_packages(command))
+        return parser
 
     compare = action("compare", compare_command, "compare latencies; exit status 1 if any case is slower")
     compare.add_argument(
@@ -60,15 +60,17 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     history.add_argument("case", metavar="CASE", help="a case, or a glob")
     history.add_argument("-o", dest="out", metavar="DIR", help="also plot it as a page of HTML in this folder")
     alerts = action("alerts", alerts_command, "print recent lasting changes as markdown; the exit status is 0")
-    for one in (store, history, alerts):
-        one.add_argument("--history", dest="folder", metavar="DIR", required=True, help="folder of the history")
+    for parser in (store, history, alerts):
+        parser.add_argument("--history", dest="folder", metavar="DIR", required=True, help="folder of the history")
     text = "write timings as pytest-benchmark's JSON"
     export = action("export", export_command, text)
     export.add_argument("timings", metavar="TIMINGS", help="a file of timings")
-    take = action("import", import_command, "write the timings that a JSON file of pytest-benchmark was exported from")
-    take.add_argument("json", metavar="JSON", help="a file written by --benchmark-json or `bench export`")
-    for one in (export, take):
-        one.add_argument("-o", dest="out", metavar="FILE", required=True, help="output file")
+    restore = action(
+        "import", import_command, "write the timings that a JSON file of pytest-benchmark was exported from"
+    )
+    restore.add_argument("json", metavar="JSON", help="a file written by --benchmark-json or `bench export`")
+    for parser in (export, restore):
+        parser.add_argument("-o", dest="out", metavar="FILE", required=True, help="output file")
 
 
 def compare_command(arguments: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def kind(row: Row) -> str:
 
 
 def constraint_of(row: Row) -> Constraint:
-    """The constraint that a row tests; without a side if only another version of the suite knows it."""
+    """The constraint that a row tests. It has no side if this version of the suite does not have the constraint."""
     return CONSTRAINTS.get(row.variant, Constraint("", row.variant.replace("`", "'")))
 
 
@@ -68,7 +68,7 @@ def _fails_in_training_only(row: Row) -> bool:
 
 
 def _passes_on(row: Row) -> bool:
-    """Whether a QConfig that prepare mishandles leads to a violation in the converted model."""
+    """Whether a QConfig that prepare treats wrongly causes a violation in the converted model."""
     return any(
         isinstance(finding, ViolatingQConfigUsed | SatisfyingQConfigWarned) and finding.consequence is not None
         for finding in row.findings
@@ -76,7 +76,7 @@ def _passes_on(row: Row) -> bool:
 
 
 def converted(rows: Sequence[Row], entries: Sequence[Entry]) -> str:
-    """Whether the field holds in converted models: with QConfigs that satisfy it, and with those that prepare lets pass."""
+    """Whether converted models satisfy the field, with QConfigs that satisfy it and those that prepare accepts."""
     failing = [row for row in rows if "constraints" in row.failed]
     if failing:
         return f"{_some(len(failing), len(rows))}: {listed(failing, 'constraints', entries)}"
@@ -135,8 +135,9 @@ def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """A ledger entry that rows show, with the number of runs, their claims, and the row of the smallest counterexample."""
+class ShownEntry:
+    """A ledger entry that rows show: the number of runs and their claims, the row with the shortest detail, and the sentence
+    of that row about the entry's check."""
 
     entry: Entry
     row: Row
@@ -146,12 +147,12 @@ class Gap:
 
 
 def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
-    """The row whose detail is shortest, and of those the first."""
+    """The row with the fewest failed checks beyond those of the entry, then with the shortest detail."""
     return min(rows, key=lambda row: (len(row.failed - entry.check), len(row.detail), row.id))
 
 
-def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Gap]:
-    """A gap for each ledger entry that rows show. A row without findings (schema 1) is quoted with its whole detail."""
+def shown_entries(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[ShownEntry]:
+    """Yield the ledger entries that rows show. A row without findings (schema 1) is quoted with its whole detail."""
     for entry in entries:
         shown = [
             row for row in rows if row.profile == "constraints" and entry.matches(row.id) if entry.check <= row.failed
@@ -161,18 +162,18 @@ def gaps(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Gap]:
         row = _smallest(shown, entry)
         check = min(entry.check)
         detail = text_of(finding for finding in row.findings if finding.check == check) or row.detail
-        yield Gap(entry, row, detail, len(shown), claims(shown))
+        yield ShownEntry(entry, row, detail, len(shown), claims(shown))
 
 
-def paragraph(gap: Gap) -> Iterator[str]:
-    """The lines of a section about a gap."""
-    yield f"### {code(gap.entry.id)}"
+def paragraph(shown: ShownEntry) -> Iterator[str]:
+    """Yield the lines of the section about an entry."""
+    yield f"### {code(shown.entry.id)}"
     yield ""
-    yield f"{gap.entry.reason} Upstream: {gap.entry.upstream}. {gap.runs} runs: {escaped(gap.claims)}."
+    yield f"{shown.entry.reason} Upstream: {shown.entry.upstream}. {shown.runs} runs: {escaped(shown.claims)}."
     yield ""
-    yield f"> {escaped(gap.detail)}"
+    yield f"> {escaped(shown.detail)}"
     yield ""
-    yield code(repro_command(gap.row.id))
+    yield code(repro_command(shown.row.id))
     yield ""
 
 
@@ -204,5 +205,5 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], command: str) -> Ite
     yield ""
     yield "## Gaps"
     yield ""
-    for gap in gaps(rows, entries):
-        yield from paragraph(gap)
+    for shown in shown_entries(rows, entries):
+        yield from paragraph(shown)

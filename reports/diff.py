@@ -1,4 +1,4 @@
-"""Changes from one rows file to another: in verdicts, kernels, output codes, and the set of claims."""
+"""Changes from one rows file to another: verdicts, failed checks, kernels, output codes, and the sets of claims and runs."""
 
 import fnmatch
 import json
@@ -50,7 +50,8 @@ class Change:
     after: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
+        """The values before and after, or the one that exists."""
         return f"{self.before} → {self.after}" if self.before and self.after else self.before or self.after
 
 
@@ -84,22 +85,22 @@ def compare(before: Path, after: Path) -> Difference:
     compared = 0
     for pair in pairs:
         old_parts, new_parts = (
-            [part for part in parts if part.environment == where] for parts, where in zip((old, new), pair, strict=True)
+            [part for part in parts if part.environment == environment]
+            for parts, environment in zip((old, new), pair, strict=True)
         )
         pair_changes, common = _compared(old_parts, new_parts, _pair_label(names, pair))
         changes += pair_changes
         compared += common
-    lone = [where for where in names if not any(where in pair for pair in pairs)]
     order = [*KINDS]
     changes.sort(key=lambda change: (not change.worse, order.index(change.kind), change.id, change.where))
     paired = tuple(_pair_label(names, pair) for pair in pairs)
-    unpaired = tuple(names[where] for where in lone)
+    unpaired = tuple(name for environment, name in names.items() if not any(environment in pair for pair in pairs))
     return Difference(str(before), str(after), paired, unpaired, compared, tuple(changes))
 
 
 def _pair_label(names: Mapping[Environment, str], pair: tuple[Environment, Environment]) -> str:
-    one, other = pair
-    return names[one] if one == other else f"{names[one]} → {names[other]}"
+    before, after = pair
+    return names[before] if before == after else f"{names[before]} → {names[after]}"
 
 
 def _paired(
@@ -107,12 +108,12 @@ def _paired(
 ) -> list[tuple[Environment, Environment]]:
     best: list[tuple[Environment, Environment]] = []
     for names in PAIRINGS:
-        one, other = ({}, {})  # type: ignore[var-annotated]
-        for environments, by_key in ((set(old), one), (set(new), other)):
-            for where in environments:
-                by_key.setdefault(tuple(getattr(where, name) for name in names), []).append(where)
-        if all(len(group) == 1 for group in (*one.values(), *other.values())):
-            pairs = [(one[key][0], other[key][0]) for key in one if key in other]
+        old_groups, new_groups = ({}, {})  # type: ignore[var-annotated]
+        for environments, by_key in ((set(old), old_groups), (set(new), new_groups)):
+            for environment in environments:
+                by_key.setdefault(tuple(getattr(environment, name) for name in names), []).append(environment)
+        if all(len(group) == 1 for group in (*old_groups.values(), *new_groups.values())):
+            pairs = [(old_groups[key][0], new_groups[key][0]) for key in old_groups if key in new_groups]
             best = max(best, pairs, key=len)
     if not best:
         raise UsageError(
@@ -123,7 +124,7 @@ def _paired(
 
 
 def _selects(parts: Sequence[Part], row: Row) -> bool:
-    """Whether any of these invocations would have recorded a row for this run. Some runs have to be selected by name."""
+    """Whether any of these invocations selected this run. Some runs have to be selected by name."""
     for part in parts:
         header = part.file.header
         globs = header.get("selection") or ["*"]
@@ -132,7 +133,7 @@ def _selects(parts: Sequence[Part], row: Row) -> bool:
             and row.engine in header.get("engines", ())
             and any(fnmatch.fnmatchcase(row.id, glob) for glob in globs)
             and row.id not in header.get("not_asked_for", ())
-            and any(row.profile == other.profile for other in part.file.rows)
+            and any(row.profile == recorded.profile for recorded in part.file.rows)
         ):
             return True
     return False
@@ -142,49 +143,54 @@ def _claim(row: Row) -> str:
     return f"{row.claim}@{row.engine}"
 
 
-def _compared(was: Sequence[Part], now: Sequence[Part], where: str) -> tuple[list[Change], int]:
-    """The changes between the invocations of two environments, and how many runs both have."""
+def _compared(old_parts: Sequence[Part], new_parts: Sequence[Part], where: str) -> tuple[list[Change], int]:
+    """The changes between the invocations of two environments, and the number of their common runs."""
     old, new = (
-        {row.id: (row, part.details.get(row.id)) for part in parts for row in part.file.rows} for parts in (was, now)
+        {row.id: (row, part.details.get(row.id)) for part in parts for row in part.file.rows}
+        for parts in (old_parts, new_parts)
     )
     changes: list[Change] = []
-    for mine, theirs, others, went in ((old, new, now, True), (new, old, was, False)):
-        lone = [row for run_id, (row, _) in mine.items() if run_id not in theirs and _selects(others, row)]
-        kept = {_claim(row) for row, _ in theirs.values()}
+    for rows, other_rows, other_parts, gone in ((old, new, new_parts, True), (new, old, old_parts, False)):
+        unmatched = [
+            row for run_id, (row, _) in rows.items() if run_id not in other_rows and _selects(other_parts, row)
+        ]
+        other_claims = {_claim(row) for row, _ in other_rows.values()}
         verdicts: dict[tuple[str, str], Counter[str]] = {}
-        for row in lone:
-            what = ("run", row.id) if _claim(row) in kept else ("claim", _claim(row))
-            verdicts.setdefault(what, Counter())[row.verdict] += 1
+        for row in unmatched:
+            key = ("run", row.id) if _claim(row) in other_claims else ("claim", _claim(row))
+            verdicts.setdefault(key, Counter())[row.verdict] += 1
         for (unit, name), counter in verdicts.items():
-            said = ", ".join(f"{number} {verdict}" for verdict, number in counter.items())
-            kind, sides = (f"gone {unit}", (said, "")) if went else (f"new {unit}", ("", said))
-            changes.append(Change(kind, name, where, went, *sides))
+            verdict_counts = ", ".join(f"{number} {verdict}" for verdict, number in counter.items())
+            kind, sides = (f"gone {unit}", (verdict_counts, "")) if gone else (f"new {unit}", ("", verdict_counts))
+            changes.append(Change(kind, name, where, gone, *sides))
     both = [run_id for run_id in old if run_id in new]
     for run_id in both:
         changes += _changed(*old[run_id], *new[run_id], where)
     return changes, len(both)
 
 
-def _changed(one: Row, seen: Details | None, other: Row, then: Details | None, where: str) -> Iterator[Change]:
+def _changed(
+    before: Row, before_details: Details | None, after: Row, after_details: Details | None, where: str
+) -> Iterator[Change]:
     """Yield the changes of one run."""
-    if one.verdict != other.verdict:
-        worse = IN_ORDER.index(other.verdict) > IN_ORDER.index(one.verdict)
-        yield Change("verdict", one.id, where, worse, _outcome(one), _outcome(other))
-        if not (one.verdict.executed and other.verdict.executed):
+    if before.verdict != after.verdict:
+        worse = IN_ORDER.index(after.verdict) > IN_ORDER.index(before.verdict)
+        yield Change("verdict", before.id, where, worse, _outcome(before), _outcome(after))
+        if not (before.verdict.executed and after.verdict.executed):
             return
-    elif one.failed != other.failed:
-        yield Change("checks", one.id, where, bool(other.failed - one.failed), _outcome(one), _outcome(other))
-    if one.kernels != other.kernels and Verdict.CRASHES not in (one.verdict, other.verdict):
-        yield Change("kernels", one.id, where, False, _listed(one.kernels), _listed(other.kernels))
-    if one.total is not None and other.total is not None:
-        moved = _moved(seen, then)
-        figures = [_figures(row) for row in (one, other)]
+    elif before.failed != after.failed:
+        yield Change("checks", before.id, where, bool(after.failed - before.failed), _outcome(before), _outcome(after))
+    if before.kernels != after.kernels and Verdict.CRASHES not in (before.verdict, after.verdict):
+        yield Change("kernels", before.id, where, False, _listed(before.kernels), _listed(after.kernels))
+    if before.total is not None and after.total is not None:
+        moved = _moved(before_details, after_details)
+        figures = [_figures(row) for row in (before, after)]
         if moved or figures[0] != figures[1]:
-            further = (other.mismatched or 0) > (one.mismatched or 0) or (
-                bool(other.mismatched) and (other.steps_max or 0) > (one.steps_max or 0)
+            worse = (after.mismatched or 0) > (before.mismatched or 0) or (
+                bool(after.mismatched) and (after.steps_max or 0) > (before.steps_max or 0)
             )
-            after = f"{figures[1]}; {moved}" if moved else figures[1]
-            yield Change("integers", one.id, where, further, figures[0], after)
+            figures_after = f"{figures[1]}; {moved}" if moved else figures[1]
+            yield Change("integers", before.id, where, worse, figures[0], figures_after)
 
 
 def _outcome(row: Row) -> str:
@@ -202,30 +208,33 @@ def _figures(row: Row) -> str:
     return f"{', '.join(parts) or 'all equal'} of {row.total}{furthest}"
 
 
-def _moved(seen: Details | None, then: Details | None) -> str:
-    """How many output codes moved and how far, by the offsets to a common golden; empty if none moved or none are kept."""
-    if seen is None or then is None:
+def _moved(before: Details | None, after: Details | None) -> str:
+    """The number of output codes that moved and their greatest distance, computed from the offsets to a common golden.
+
+    Empty if no code moved or no offsets are stored.
+    """
+    if before is None or after is None:
         return ""
-    said = []
-    for one, other in zip(seen.outputs, then.outputs, strict=False):
-        if one.unit != "steps" or other.unit != "steps" or (one.codes and one.codes == other.codes):
+    parts = []
+    for old, new in zip(before.outputs, after.outputs, strict=False):
+        if old.unit != "steps" or new.unit != "steps" or (old.codes and old.codes == new.codes):
             continue
-        if one.golden != other.golden:
-            said.append("the golden is another one")
+        if old.golden != new.golden:
+            parts.append("the golden is another one")
             continue
-        distances = [*_distances(one, other)]
+        distances = [*_distances(old, new)]
         if distances:
-            least = "" if one.complete and other.complete else "at least "
-            said.append(f"{least}{len(distances)} moved, by up to {max(distances):g} steps")
-    return "; ".join(said)
+            least = "" if old.complete and new.complete else "at least "
+            parts.append(f"{least}{len(distances)} moved, by up to {max(distances):g} steps")
+    return "; ".join(parts)
 
 
-def _distances(one: Offsets, other: Offsets) -> Iterator[float]:
-    was, now = (dict(zip(of.positions, of.offsets, strict=True)) for of in (one, other))
-    for position in was.keys() | now.keys():
-        # an offset that one side does not keep need not be zero
-        if (position in was or one.complete) and (position in now or other.complete):
-            distance = abs(was.get(position, 0) - now.get(position, 0))
+def _distances(before: Offsets, after: Offsets) -> Iterator[float]:
+    old, new = (dict(zip(offsets.positions, offsets.offsets, strict=True)) for offsets in (before, after))
+    for position in old.keys() | new.keys():
+        # an offset that is not stored need not be zero
+        if (position in old or before.complete) and (position in new or after.complete):
+            distance = abs(old.get(position, 0) - new.get(position, 0))
             if distance:
                 yield distance
 
@@ -234,12 +243,12 @@ def text(difference: Difference) -> Iterator[str]:
     """Yield lines for a terminal."""
     for pair in difference.pairs:
         yield f"compared: {plain(pair)}"
-    for where in difference.unpaired:
-        yield f"not compared: {plain(where)}"
+    for label in difference.unpaired:
+        yield f"not compared: {plain(label)}"
     yield _totals(difference)
     for change in difference.changes:
         mark = "worse" if change.worse else "     "
-        yield f"{mark}  {change.kind}: {plain(change.id)} [{plain(change.where)}]: {plain(change.words)}"
+        yield f"{mark}  {change.kind}: {plain(change.id)} [{plain(change.where)}]: {plain(change.description)}"
 
 
 def markdown(difference: Difference) -> Iterator[str]:
@@ -248,8 +257,8 @@ def markdown(difference: Difference) -> Iterator[str]:
     yield ""
     for pair in difference.pairs:
         yield f"- compared: {escaped(pair)}"
-    for where in difference.unpaired:
-        yield f"- not compared: {escaped(where)}"
+    for label in difference.unpaired:
+        yield f"- not compared: {escaped(label)}"
     yield ""
     yield _totals(difference)
     yield ""
@@ -262,7 +271,7 @@ def markdown(difference: Difference) -> Iterator[str]:
         for change in changes:
             mark = "**worse** " if change.worse else ""
             where = f" ({escaped(change.where)})" if len(difference.pairs) > 1 else ""
-            yield f"- {mark}{code(change.id)}{where}: {escaped(change.words)}"
+            yield f"- {mark}{code(change.id)}{where}: {escaped(change.description)}"
         yield ""
 
 

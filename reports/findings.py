@@ -113,8 +113,8 @@ def document(report: Report) -> Iterator[str]:
     yield from tallies(report)
     yield ""
     yield from _new(report)
-    every = areas(report)
-    for area in every:
+    all_areas = areas(report)
+    for area in all_areas:
         if not area.runs:
             continue
         yield f"## {area.title}"
@@ -122,7 +122,9 @@ def document(report: Report) -> Iterator[str]:
         for cause in area.causes:
             if cause.runs:
                 yield from _cause(report, cause)
-    unseen = [shown.entry.id for area in every for cause in area.causes for shown in cause.entries if not shown.results]
+    unseen = [
+        shown.entry.id for area in all_areas for cause in area.causes for shown in cause.entries if not shown.results
+    ]
     if unseen:
         yield "## In the ledger, not in these rows"
         yield ""
@@ -154,8 +156,8 @@ def _new(report: Report) -> Iterator[str]:
 def new_runs(report: Report, results: Iterable[Result]) -> Iterator[str]:
     """Yield a list of runs that the ledger does not expect, each with its environment and message."""
     for result in results:
-        where = report.labels[result.column.environment]
-        yield f"- {code(result.row.id)} ({escaped(where)}): {escaped(result.message)}"
+        label = report.labels[result.column.environment]
+        yield f"- {code(result.row.id)} ({escaped(label)}): {escaped(result.message)}"
 
 
 def _cause(report: Report, cause: Cause) -> Iterator[str]:
@@ -191,12 +193,12 @@ def _where(report: Report, entry_runs: EntryRuns) -> str:
     return f"{count(len(entry_runs.results), 'run')} ({'; '.join(parts)})"
 
 
-def first(lines: Sequence[str], most: int) -> tuple[list[str], int]:
-    """The first lines that fit into `most` bytes of UTF-8, and the number of lines that do not."""
+def first(lines: Sequence[str], max_bytes: int) -> tuple[list[str], int]:
+    """The first lines that fit into `max_bytes` bytes of UTF-8, and the number of lines that do not."""
     taken = size = 0
     for line in lines:
         size += len(line.encode()) + 1
-        if size > most:
+        if size > max_bytes:
             break
         taken += 1
     return list(lines[:taken]), len(lines) - taken

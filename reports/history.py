@@ -93,16 +93,16 @@ class ChangePoint:
 def _values(case: str, passes: Sequence[Timing], file: TimingsFile) -> list[Any]:
     ratios = [math.exp(timing.new.log_ratio) for timing in passes]
     head, counts = file.header, passes[0].counts
-    where = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
+    environment = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
     figures = [statistics.median(ratios), min(ratios), max(ratios), *case_seconds(passes)]
-    return [case, file.finished, *where, *figures, counts.weight_bytes, " ".join(counts.kernels)]
+    return [case, file.finished, *environment, *figures, counts.weight_bytes, " ".join(counts.kernels)]
 
 
 def store(file: TimingsFile, folder: Path) -> Path:
     """Add a file of timings to a history and return the path of its Parquet file. Raises UsageError if that exists."""
     head = file.header
-    words = [file.finished, head["git"] or "no-revision", head["arch"], head["isa"], head["torch"], head["form"]]
-    path = folder / ("-".join(re.sub(r"[^\w.+]", "", word) for word in words) + ".parquet")
+    name_parts = [file.finished, head["git"] or "no-revision", head["arch"], head["isa"], head["torch"], head["form"]]
+    path = folder / ("-".join(re.sub(r"[^\w.+]", "", part) for part in name_parts) + ".parquet")
     if path.exists():
         raise UsageError(f"{path}: {file.path} is in this history already")
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,13 +125,13 @@ def load(folder: Path, glob: str = "*") -> list[Series]:
         raise UsageError(
             f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
         )
-    where = ", ".join(PLATFORM)
+    platform = ", ".join(PLATFORM)
     with duckdb.connect() as database:
         try:
             rows = database.execute(
-                f"SELECT case_name, {where}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
+                f"SELECT case_name, {platform}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
                 f"FROM read_parquet({_quoted(folder / '*.parquet')}) WHERE case_name GLOB ? "
-                f"ORDER BY case_name, {where}, finished",
+                f"ORDER BY case_name, {platform}, finished",
                 [glob],
             ).fetchall()
         except duckdb.Error as error:
@@ -171,8 +171,8 @@ def commits(before: str, after: str, repository: Path) -> list[str]:
 def change_lines(point: ChangePoint, repository: Path) -> Iterator[str]:
     """Yield lines with the size and time of a change, and the versions and commits that were new at that time."""
     old, new = point.before, point.after
-    way = "slower" if point.change > 0 else "faster"
-    yield f"{point.change:+.1%} {way} since {new.finished}: {plain(point.series.case)} ({plain(point.series.platform)})"
+    direction = "slower" if point.change > 0 else "faster"
+    yield f"{point.change:+.1%} {direction} since {new.finished}: {plain(point.series.case)} ({plain(point.series.platform)})"
     if old.torch != new.torch:
         yield f"    torch {plain(old.torch)} → {plain(new.torch)}"
     if old.revision != new.revision:
@@ -180,20 +180,20 @@ def change_lines(point: ChangePoint, repository: Path) -> Iterator[str]:
     yield from (f"    {plain(line)}" for line in commits(old.revision, new.revision, repository))
 
 
-def lines(every: Iterable[Series], points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
+def lines(all_series: Iterable[Series], points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
     """Yield the lines of each series, one for each night, with changes after the first night that has them."""
-    for series in every:
+    for series in all_series:
         yield f"{plain(series.case)} ({plain(series.platform)})"
-        at = {point.index: point for point in points if point.series is series}
+        point_at = {point.index: point for point in points if point.series is series}
         for number, night in enumerate(series.nights):
             yield f"  {night.finished}  {night.ratio:8.3f} ({night.low:.3f} to {night.high:.3f})  {plain(night.revision)}"
-            if number in at:
-                yield from (f"    {line}" for line in change_lines(at[number], repository))
+            if number in point_at:
+                yield from (f"    {line}" for line in change_lines(point_at[number], repository))
 
 
-def alerts(every: Iterable[Series]) -> list[ChangePoint]:
+def alerts(all_series: Iterable[Series]) -> list[ChangePoint]:
     """Changes within the window before the last night that have lasted for several nights, the greatest first."""
-    points = [point for series in every for point in change_points(series)]
+    points = [point for series in all_series for point in change_points(series)]
     recent = [point for point in points if SUSTAINED <= len(point.series.nights) - point.index < WINDOW]
     return sorted(recent, key=lambda point: -abs(point.change))
 

@@ -36,7 +36,7 @@ MARK = "conformance-report"
 FAILURES = (*CHECKS, "crashes")
 FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict", "failed", "known", "flags")
 """Columns of the map's data, all numbers."""
-NEW, DIFFERS, SEEN = 1, 2, 4
+NEW, DIFFERS, DIAGNOSED = 1, 2, 4
 """Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
 PAGES = {
     "index": "Map",
@@ -126,7 +126,7 @@ def visible(value: Any) -> Any:
 
 
 def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
-    """Verdict, start and width, in percent, of each part of a bar."""
+    """The parts of a bar: the verdict of each, and its start and width in percent."""
     total, start, parts = sum(counts.values()) or 1, 0.0, []
     for verdict, count in counts.items():
         if count:
@@ -142,7 +142,7 @@ def _constraints(report: Report) -> dict[str, Any]:
         "documented": DOCUMENTED,
         "head": constraints.HEAD,
         "cells": [*constraints.cells(rows, report.entries)],
-        "gaps": [*constraints.gaps(rows, report.entries)],
+        "shown_entries": [*constraints.shown_entries(rows, report.entries)],
     }
 
 
@@ -152,8 +152,8 @@ def goldens() -> list[tuple[str, int, int, int]]:
     manifest = json.loads((GOLDEN / "MANIFEST.json").read_text(encoding="utf-8"))["goldens"]
     for name, entry in manifest.items():
         pattern_counts = counts.setdefault(name.partition("/")[0], [0, 0, 0])
-        for at, number in enumerate((1, entry["elements"], entry["ties"])):
-            pattern_counts[at] += number
+        for index, number in enumerate((1, entry["elements"], entry["ties"])):
+            pattern_counts[index] += number
     return [(name, *numbers) for name, numbers in sorted(counts.items())]  # type: ignore[misc]
 
 
@@ -185,7 +185,7 @@ def differing(results: Iterable[Result]) -> set[str]:
 
 
 def case(row: Row) -> str:
-    """The id of a run without backend and engine, so that backends compare."""
+    """The id of a run without backend and engine, which is equal for the same case of several backends."""
     return row.id.rpartition("@")[0].partition("/")[2]
 
 
@@ -200,7 +200,7 @@ def _data(report: Report, folder: Path) -> None:
     for number, result in enumerate(progress(report.results, "runs")):
         row = result.row
         pattern = patterns(row.pattern)
-        seen = result.details is not None
+        has_details = result.details is not None
         values = (
             columns(result.column),
             pattern,
@@ -211,10 +211,10 @@ def _data(report: Report, folder: Path) -> None:
             IN_ORDER.index(row.verdict),
             sum(1 << FAILURES.index(check) for check in row.failed),
             entries(result.expectation.entries[0].id) if result.expectation.entries else -1,
-            NEW * result.new + DIFFERS * (case(row) in differs) + SEEN * seen,
+            NEW * result.new + DIFFERS * (case(row) in differs) + DIAGNOSED * has_details,
         )
-        for kept, value in zip(runs.values(), values, strict=True):
-            kept.append(value)
+        for numbers, value in zip(runs.values(), values, strict=True):
+            numbers.append(value)
         chunks.setdefault(pattern, []).append(_run(number, result))
     reasons = {entry.id: entry.reason for entry in report.entries}
     families = sorted({family(pattern) for pattern in patterns})
@@ -240,8 +240,8 @@ def _data(report: Report, folder: Path) -> None:
         "runs": runs,
     }
     _script(folder / "index.js", "index", index)
-    for pattern, found in chunks.items():
-        text = json.dumps(visible(found), separators=(",", ":"))
+    for pattern, pattern_runs in chunks.items():
+        text = json.dumps(visible(pattern_runs), separators=(",", ":"))
         packed = gzip.compress(text.encode(), 6, mtime=0)
         _script(folder / f"{pattern}.js", "chunk", pattern, base64.b64encode(packed).decode())
 

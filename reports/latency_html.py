@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .history import ChangePoint, Series
 
 FASTEST = 8.0
-"""The speed-up at which bars end."""
+"""The speed-up, or its reciprocal, at which bars end."""
 
 
 def write(
@@ -93,7 +93,7 @@ def _data(
     for point in points:
         marks.setdefault((point.series.case, point.series.platform), []).append(point.index)
     return {
-        "changes": [[one.case, one.change, one.low, one.high, VERDICTS.index(one.verdict)] for one in changed],
+        "changes": [[case.case, case.change, case.low, case.high, VERDICTS.index(case.verdict)] for case in changed],
         "verdicts": VERDICTS,
         "margin": regression.margin if regression else None,
         "history": [

@@ -62,18 +62,18 @@ def environment(path: Path, header: Mapping[str, Any]) -> Environment:
 def labels(environments: Iterable[Environment]) -> dict[Environment, str]:
     """A label for each environment, with only the fields that distinguish it from the others."""
     distinct = list(dict.fromkeys(environments))
-    words = {where: [where.platform] for where in distinct}
+    label_parts = {environment: [environment.platform] for environment in distinct}
     for name in DISTINCT:
-        if len(set(map(tuple, words.values()))) == len(distinct) and name != "torch":
+        if len(set(map(tuple, label_parts.values()))) == len(distinct) and name != "torch":
             break
-        if len({getattr(where, name) for where in distinct}) > 1:
-            for where, parts in words.items():
-                value = getattr(where, name)
-                parts.append(f"torch {value.partition('+')[0]}" if name == "torch" else value)
-    joined = {where: ", ".join(parts) for where, parts in words.items()}
+        if len({getattr(environment, name) for environment in distinct}) > 1:
+            for environment, texts in label_parts.items():
+                value = getattr(environment, name)
+                texts.append(f"torch {value.partition('+')[0]}" if name == "torch" else value)
+    joined = {environment: ", ".join(texts) for environment, texts in label_parts.items()}
     if len(set(joined.values())) == len(distinct):
         return joined
-    return {where: f"{joined[where]} ({number})" for number, where in enumerate(distinct, 1)}
+    return {environment: f"{joined[environment]} ({number})" for number, environment in enumerate(distinct, 1)}
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,15 @@ def parts_of(paths: Sequence[Path]) -> list[Part]:
     for path in paths:
         files = read_all(path)
         for file, details in zip(files, diagnostics.read(path, files), strict=True):
-            where = environment(path, file.header)
+            recorded_in = environment(path, file.header)
             for row in file.rows:
-                if (other := seen.get((row.id, where))) is not None:
+                if (earlier := seen.get((row.id, recorded_in))) is not None:
                     raise UsageError(
-                        f"{path}: duplicate: {row.id} is in {other} too, from the same environment "
-                        f"({where.platform}, torch {where.torch}): give one of them"
+                        f"{path}: duplicate: {row.id} is in {earlier} too, from the same environment "
+                        f"({recorded_in.platform}, torch {recorded_in.torch}): give one of them"
                     )
-                seen[row.id, where] = path
-            parts.append(Part(path, file, where, details))
+                seen[row.id, recorded_in] = path
+            parts.append(Part(path, file, recorded_in, details))
     return parts
 
 
@@ -170,13 +170,13 @@ class Report:
         by_column: dict[Column, list[Result]] = {}
         for ledger in self.ledgers:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
-            about = entries_by_run(ledger, {row.id for part in parts for row in part.file.rows})
+            entries_of_run = entries_by_run(ledger, {row.id for part in parts for row in part.file.rows})
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
-                    expectation = judge(row, about.get(row.id, ()), part.environment.host)
+                    expectation = judge(row, entries_of_run.get(row.id, ()), part.environment.host)
                     result = Result(row, column, expectation, part.details.get(row.id))
                     by_column.setdefault(column, []).append(result)
         return [

@@ -50,6 +50,15 @@ class Changed:
     verdict: str
     counts: tuple[str, ...]
 
+    @property
+    def listed(self) -> bool:
+        """Whether reports list the case: it is slower or faster, or its counts changed."""
+        return self.verdict in ("slower", "faster") or bool(self.counts)
+
+    @property
+    def interval(self) -> str:
+        return f"{_percent(self.low)} to {_percent(self.high)}"
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -71,7 +80,7 @@ class Regression:
 
 
 Observed = tuple[list[float] | None, list[float]]
-"""Observations before and after, one for each pass; for paired builds, None and the observations of their ratio."""
+"""The observations of the passes before and after; for paired builds, None and the observations of the builds' ratio."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +133,9 @@ def compare(
     observed_cases = []
     for case in common:
         observed = _apart(old[case], new[case])
-        was, now = (math.exp(statistics.mean(ratios or ())) for ratios in observed)
-        observed_cases.append(Case(case, observed, was, now, _counted(old[case][0], new[case][0])))
-    gone, came = (tuple(sorted(one.keys() - other.keys())) for one, other in ((old, new), (new, old)))
+        old_ratio, new_ratio = (math.exp(statistics.mean(ratios or ())) for ratios in observed)
+        observed_cases.append(Case(case, observed, old_ratio, new_ratio, _counted(old[case][0], new[case][0])))
+    gone, came = tuple(sorted(old.keys() - new.keys())), tuple(sorted(new.keys() - old.keys()))
     cases = _judged(observed_cases, margin, rate)
     return Regression(str(before.path), str(after.path), False, margin, rate, cases, gone, came)
 
@@ -177,29 +186,29 @@ def _interval(old: list[float] | None, new: list[float]) -> tuple[float, float]:
         result = stats.bootstrap((new,), np.mean, confidence_level=CONFIDENCE, method="percentile", rng=0)
     else:
 
-        def difference(one: Any, other: Any, axis: int = -1) -> Any:
-            return np.mean(other, axis=axis) - np.mean(one, axis=axis)
+        def difference(before: Any, after: Any, axis: int = -1) -> Any:
+            return np.mean(after, axis=axis) - np.mean(before, axis=axis)
 
         result = stats.bootstrap((old, new), difference, confidence_level=CONFIDENCE, method="percentile", rng=0)
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def _builds(passes: Sequence[Timing]) -> tuple[float, float]:
-    """The ratios of the lowered to the float model's latency of the other build and of this one."""
+    """The geometric means, over passes, of the latency ratios of the lowered to the float model: other build, this build."""
     base, new = ([getattr(timing, name).log_ratio for timing in passes] for name in ("base", "new"))
     return math.exp(statistics.mean(base)), math.exp(statistics.mean(new))
 
 
 def _judged(cases: Sequence[Case], margin: float, rate: float) -> tuple[Changed, ...]:
-    """The comparison of all cases, sorted by change, the greatest slowdown first."""
+    """Compare all cases. The result is sorted by change, the greatest slowdown first."""
     bound = math.log1p(margin)
-    other, same = [], []
+    p_changed, p_same = [], []
     for case in cases:
-        more, less = _test(*case.observed, bound, "greater"), _test(*case.observed, -bound, "less")
-        other.append(min(1.0, 2 * min(more, less)))
-        same.append(max(_test(*case.observed, bound, "less"), _test(*case.observed, -bound, "greater")))
+        p_greater, p_less = _test(*case.observed, bound, "greater"), _test(*case.observed, -bound, "less")
+        p_changed.append(min(1.0, 2 * min(p_greater, p_less)))
+        p_same.append(max(_test(*case.observed, bound, "less"), _test(*case.observed, -bound, "greater")))
     judged = []
-    for case, changed, unchanged in zip(cases, _adjusted(other), _adjusted(same), strict=True):
+    for case, changed, unchanged in zip(cases, _adjusted(p_changed), _adjusted(p_same), strict=True):
         old, new = case.observed
         change = statistics.mean(new) - (statistics.mean(old) if old else 0.0)
         verdict = "inconclusive"
@@ -224,7 +233,7 @@ def counted(regression: Regression) -> dict[str, int]:
 
 
 def explanation(regression: Regression) -> str:
-    """The explanation of the figures, in sentences."""
+    """Sentences that explain the figures."""
     latencies = (
         "one build to the other's latency" if regression.paired else "the quantized to the float model's latency"
     )
@@ -240,15 +249,13 @@ def _percent(share: float) -> str:
 
 
 def as_text(regression: Regression) -> Iterator[str]:
-    """Yield lines for a terminal: the names of both sides, the number of verdicts, and each case that is slower, faster, or
-    whose counts changed."""
+    """Yield lines for a terminal: the names of both sides, the number of cases by verdict, and the listed cases."""
     yield f"{plain(regression.before)} → {plain(regression.after)}"
     yield ", ".join(f"{count} {verdict}" for verdict, count in counted(regression).items())
     yield explanation(regression)
     for case in regression.cases:
-        if case.verdict in ("slower", "faster") or case.counts:
-            interval = f"{_percent(case.low)} to {_percent(case.high)}"
-            yield f"{case.verdict:12} {_percent(case.change):>7} ({interval}) {plain(case.case)}"
+        if case.listed:
+            yield f"{case.verdict:12} {_percent(case.change):>7} ({case.interval}) {plain(case.case)}"
             yield from (f"{'':12} {plain(text)}" for text in case.counts)
     for name, cases in (("gone", regression.gone), ("came", regression.came)):
         yield from (f"{name:12} {plain(case)}" for case in cases)
@@ -263,16 +270,15 @@ def as_markdown(regression: Regression) -> Iterator[str]:
         + ". "
         + explanation(regression)
     )
-    shown = [case for case in regression.cases if case.verdict in ("slower", "faster") or case.counts]
+    shown = [case for case in regression.cases if case.listed]
     if shown:
         yield ""
         yield "| verdict | change | interval | case | before | after | counts |"
         yield "| --- | ---: | --- | --- | ---: | ---: | --- |"
     for case in shown:
         counts = "; ".join(code(text) for text in case.counts)
-        interval = f"{_percent(case.low)} to {_percent(case.high)}"
         yield (
-            f"| {case.verdict} | {_percent(case.change)} | {interval} | {code(case.case)} | "
+            f"| {case.verdict} | {_percent(case.change)} | {case.interval} | {code(case.case)} | "
             f"{case.before:.3g} | {case.after:.3g} | {counts} |"
         )
     for name, cases in (("No longer timed", regression.gone), ("Newly timed", regression.came)):
@@ -286,7 +292,7 @@ def as_json(regression: Regression) -> str:
 
 
 FORMATS: Mapping[str, Any] = {
-    "text": lambda one: "\n".join(as_text(one)),
-    "markdown": lambda one: "\n".join(as_markdown(one)),
+    "text": lambda regression: "\n".join(as_text(regression)),
+    "markdown": lambda regression: "\n".join(as_markdown(regression)),
     "json": as_json,
 }

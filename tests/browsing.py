@@ -1,7 +1,7 @@
 """A browser for the tests of pages.
 
-Chromium, or Chrome, is the system's own (`apt-get install chromium`). Without playwright these tests are skipped, for
-`tox -e page` has it; without a browser they fail.
+The browser is the system's Chromium or Chrome (`apt-get install chromium`). Without playwright, which `tox -e page` installs,
+these tests are skipped; without a browser they fail.
 """
 
 import shutil
@@ -28,27 +28,32 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that must neither say anything on the console nor ask for anything that is not on disk."""
+    """A page that must not write to the console, raise an error, or request anything but files and data URLs."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    made, said = context.new_page(), []
-    made.on("console", lambda message: said.append(message.text))
-    made.on("pageerror", lambda error: said.append(str(error)))
-    made.on(
-        "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else 0
+    tab, messages = context.new_page(), []
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
+    tab.on(
+        "request", lambda request: messages.append(request.url) if not request.url.startswith(("file:", "data:")) else 0
     )
-    yield made
+    yield tab
     context.close()
-    assert said == []
+    assert messages == []
 
 
 def serious(page: Any) -> list[tuple[str, str]]:
-    """What axe finds that keeps people out, with where."""
-    found = axe.Axe().run(page).response["violations"]
-    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")]
+    """The serious and critical violations that axe finds: their ids, each with the HTML of its first node."""
+    violations = axe.Axe().run(page).response["violations"]
+    return [
+        (violation["id"], violation["nodes"][0]["html"][:200])
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+    ]
 
 
 def opened(page: Any, address: str, part: str = "") -> Any:
+    """The page after it has loaded an address, with its fragment `part`, and rendered."""
     page.goto("about:blank")
     page.goto(address + part)
     page.wait_for_selector("html[data-rendered]")

@@ -35,7 +35,6 @@ HOSTILE = (
 )
 """A text that tries to inject a script, a terminal command, a workflow command, markdown, and a template expression."""
 
-
 LEDGER = """
 [[deviation]]
 id = "linear-is-off"
@@ -48,7 +47,7 @@ upstream = "pytorch/pytorch#1"
 
 
 def wrong(check: str, message: str = "it is wrong") -> Finding:
-    """A finding of a check with a message of one's choice."""
+    """A finding of a check with this message."""
     return Raises(check, "execute", "RuntimeError", message)
 
 
@@ -61,13 +60,13 @@ def row(
     verdict: str = "",
     **changes: Any,
 ) -> Row:
-    """A row that conforms, or deviates in some checks, or has another verdict, with consistent fields."""
+    """A row with consistent fields. It conforms, or deviates in the checks that it `fails`, unless a verdict is set."""
     fails = set(fails)
     verdict = verdict or ("deviates" if fails else "conforms")
     findings = tuple(wrong(check, message) for check in CHECKS if check in fails)
     if verdict == "crashes":
         findings = (Crashes("crashes", "killed by SIGSEGV"),)
-    made = Row(
+    result = Row(
         id="",
         backend="fbgemm",
         pattern=name,
@@ -87,11 +86,11 @@ def row(
         ties=1,
         tolerated=0,
     )
-    made = replace(made, **changes)
-    if not made.verdict.judged:
-        made = replace(made, checks={}, total=None, kernels=())
-    case = (made.backend, made.pattern, made.dtype_config, made.flow, made.variant, made.profile)
-    return replace(made, id=f"{'/'.join(case)}@{made.engine}")
+    result = replace(result, **changes)
+    if not result.verdict.judged:
+        result = replace(result, checks={}, total=None, kernels=())
+    case = (result.backend, result.pattern, result.dtype_config, result.flow, result.variant, result.profile)
+    return replace(result, id=f"{'/'.join(case)}@{result.engine}")
 
 
 def full_row() -> Row:
@@ -122,38 +121,42 @@ CONFORMS, WRONG, DIES = row("nn.ReLU"), row("nn.Linear", fails=["numerics"]), ro
 
 
 def offsets(*steps: int, **changes: Any) -> Offsets:
-    """Errors of the first elements, in steps."""
-    where = [number for number, step in enumerate(steps) if step]
-    made = Offsets(
+    """The offsets of an output of 8 elements whose first elements are off by these steps."""
+    positions = [number for number, step in enumerate(steps) if step]
+    result = Offsets(
         "quint8 (8,) scale 0.5 zero point 3",
         "steps",
         8,
-        len(where),
-        tuple(where),
-        tuple(steps[number] for number in where),
+        len(positions),
+        tuple(positions),
+        tuple(steps[number] for number in positions),
         (),
         tuple((step, steps.count(step)) for step in sorted({*steps} - {0})),
         "0" * 16,
         f"{hash(steps) & 0xFFFFFFFF:016x}",
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
-def seen(of: Row, *outputs: Offsets, text: str = "graph():\n    return x") -> Details:
-    return Details(of.id, {"model": text, "lowered model": text}, outputs, "print('DEVIATES')\n" if of.failed else "")
+def details_of(row: Row, *outputs: Offsets, text: str = "graph():\n    return x") -> Details:
+    """Diagnostics of a row, with two sections of this text, and a reproduction if the row fails."""
+    return Details(row.id, {"model": text, "lowered model": text}, outputs, "print('DEVIATES')\n" if row.failed else "")
 
 
 def write(
-    path: Path, of: Iterable[Row], header: Mapping[str, Any] | None = None, found: Iterable[Details] | None = None
+    path: Path,
+    content: Iterable[Row],
+    header: Mapping[str, Any] | None = None,
+    details: Iterable[Details] | None = None,
 ) -> Path:
-    """Write a rows file, and diagnostics beside it if there are any."""
+    """Write a rows file, and its diagnostics file unless `details` is None."""
     writer = rows.Writer(path, {**HEADER, **(header or {})})
-    for one in of:
-        writer.add(one)
+    for row in content:
+        writer.add(row)
     digest = writer.finish({"seconds": 1.5, "torch_seconds": 1.0})
-    if found is not None:
+    if details is not None:
         beside = diagnostics.Writer()
-        for one_seen in found:
-            beside.add(one_seen.id, one_seen.line)
+        for run_details in details:
+            beside.add(run_details.id, run_details.line)
         beside.finish(path, digest)
     return path

@@ -28,20 +28,23 @@ from conformance.results.ledger import Entry, load
 from conformance.results.rows import Row, read
 
 TIMEOUT = 120.0
-"""Seconds for one script. An honest one takes a few, most of them for the import of torch."""
+"""Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
 
 FIGURES = str.maketrans("", "", "0123456789.-")
-"""Deletes figures, in which details of the same kind differ."""
+"""A translation that deletes figures, because details of the same kind differ in them."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The checks that a row fails and those that its script showed, None if the script did not end as scripts do."""
+    """The checks that a row fails, and those that its script showed: None if its exit status contradicts its output.
+
+    `output` is the exit status with the last line of output, or says that the script timed out.
+    """
 
     id: str
     failed: frozenset[str]
     showed: frozenset[str] | None
-    said: str
+    output: str
 
     @property
     def agrees(self) -> bool:
@@ -59,7 +62,7 @@ def kinds(row: Row, entries: Iterable[Entry], distinct: str) -> set[tuple[object
 def picked(
     rows: Iterable[Row], entries: Iterable[Entry], distinct: str, seen: set[tuple[object, ...]]
 ) -> Iterator[Row]:
-    """The first row of every kind of deviation that is not among those seen."""
+    """Yield the first row of every kind of deviation that is not in `seen`, and add its kinds to `seen`."""
     for row in rows:
         if row.failed and (new := kinds(row, entries, distinct) - seen):
             seen |= new
@@ -67,8 +70,10 @@ def picked(
 
 
 def scripts(rows: Sequence[Row], entries: Mapping[str, Entry], isa: str | None) -> dict[str, str]:
-    """The script of every row, by run id. Raises UsageError for a row whose run the registered backends do not
-    have, and for one without findings."""
+    """The script of every row, by run id.
+
+    Raises UsageError for a row without findings, and for one whose run no registered backend has.
+    """
     engines = {(row.backend, row.engine) for row in rows}
     known = {run.id: run for name, engine in sorted(engines) for run in runs(backend(name), [engine])}
     if missing := [row.id for row in rows if row.id not in known]:
@@ -77,9 +82,9 @@ def scripts(rows: Sequence[Row], entries: Mapping[str, Entry], isa: str | None) 
 
 
 def reproduce(row: Row, path: Path, python: str) -> Reproduction:
-    """Run one script, alone with its interpreter's own packages."""
+    """Run one script in an isolated interpreter."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [python, "-I", str(path)],
             capture_output=True,
             text=True,
@@ -89,28 +94,31 @@ def reproduce(row: Row, path: Path, python: str) -> Reproduction:
         )
     except subprocess.TimeoutExpired:
         return Reproduction(row.id, row.failed, None, f"no end after {TIMEOUT:.0f} s")
-    showed = frozenset(re.findall(r"^DEVIATES (\w+):", done.stdout, re.M))
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    # a crash announces itself, and only counts if the process then dies by a signal
-    possible = done.returncode < 0 if "crashes" in showed else done.returncode == int(bool(showed))
+    showed = frozenset(re.findall(r"^DEVIATES (\w+):", process.stdout, re.M))
+    output = (process.stderr.strip() or process.stdout.strip()).splitlines()
+    # a script prints a crash before it happens, so the crash counts only if a signal then kills the process
+    possible = process.returncode < 0 if "crashes" in showed else process.returncode == int(bool(showed))
     return Reproduction(
-        row.id, row.failed, showed if possible else None, f"exit status {done.returncode}: {said[-1] if said else ''}"
+        row.id,
+        row.failed,
+        showed if possible else None,
+        f"exit status {process.returncode}: {output[-1] if output else ''}",
     )
 
 
 def reproduced(
     rows: Sequence[Row], texts: Mapping[str, str], folder: Path, stem: str, python: str
 ) -> Iterator[Reproduction]:
-    """Write the scripts, run them side by side, and yield what they showed, in order."""
+    """Write the scripts, run them in parallel, and yield their reproductions in the order of the rows."""
     paths = [folder / f"{stem}-{number}.py" for number in range(len(rows))]
     for row, path in zip(rows, paths, strict=True):
         path.write_text(texts[row.id], encoding="utf-8")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        done = pool.map(lambda row, path: reproduce(row, path, python), rows, paths)
-        yield from progress(done, stem, len(rows))
+        reproductions = pool.map(lambda row, path: reproduce(row, path, python), rows, paths)
+        yield from progress(reproductions, stem, len(rows))
 
 
-def words(checks: frozenset[str] | None) -> str:
+def outcome(checks: frozenset[str] | None) -> str:
     return "no end" if checks is None else ", ".join(sorted(checks)) or "conforms"
 
 
@@ -133,14 +141,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             file = read(path)
             rows = [*picked(file.rows, entries.values(), arguments.distinct, seen)]
             texts = scripts(rows, entries, file.header.get("isa_limit"))
-            for one in reproduced(rows, texts, folder, path.stem, arguments.python):
+            for reproduction in reproduced(rows, texts, folder, path.stem, arguments.python):
                 total += 1
-                if not one.agrees:
+                if not reproduction.agrees:
                     wrong += 1
                     print(
-                        f"{one.id}\n    row: {words(one.failed)}; script: {words(one.showed)}; {one.said}", flush=True
+                        f"{reproduction.id}\n    row: {outcome(reproduction.failed)}; "
+                        f"script: {outcome(reproduction.showed)}; {reproduction.output}",
+                        flush=True,
                     )
-    shown = sum(what[0] == "entry" for what in seen)
+    shown = sum(kind[0] == "entry" for kind in seen)
     print(f"{total} reproductions of {shown} of {len(entries)} ledger entries, {wrong} differ from their rows")
     return int(bool(wrong))
 

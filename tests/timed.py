@@ -1,4 +1,4 @@
-"""Timings for tests."""
+"""Files of timings with invented latencies, for tests of readers and reports."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def timing(
     counts: Counts = COUNTS,
     threads: str = "1",
 ) -> Timing:
-    """A pass whose rounds have a ratio to float, and that of another build if there is one."""
+    """A pass whose latencies have this ratio to float; `base` is the ratio of another build, if there is one."""
     return Timing(
         f"fbgemm/{name}/static-quint8/ptq/bert_projection_16/bench@x86",
         threads,
@@ -50,8 +50,9 @@ def timing(
 
 
 def rounds(ratio: float) -> Builds:
+    """Eight rounds, in seconds, of a float model and of a lowered model whose latency is `ratio` times as long."""
     floating = tuple(FLOAT_SECONDS * (1 + 0.01 * math.sin(number)) for number in range(8))
-    return Builds(tuple(ratio * one for one in floating), floating)
+    return Builds(tuple(ratio * seconds for seconds in floating), floating)
 
 
 def write(
@@ -64,12 +65,12 @@ def write(
     writer = Writer(path, header)
     for timing in timings:
         writer.add(timing)
-    for one in not_timed:
-        writer.add(one)
+    for case in not_timed:
+        writer.add(case)
     writer.finish(finished)
     return path
 
 
-def passes(name: str, ratios: Sequence[float], **others: Any) -> list[Timing]:
-    """A pass for each ratio."""
-    return [timing(number, name, ratio, **others) for number, ratio in enumerate(ratios)]
+def passes(name: str, ratios: Sequence[float], **options: Any) -> list[Timing]:
+    """One pass of a case for each ratio."""
+    return [timing(number, name, ratio, **options) for number, ratio in enumerate(ratios)]

@@ -1,4 +1,4 @@
-"""Source text that scripts share, and which definitions and imports a text needs."""
+"""Source text that scripts share, and the definitions and imports that a script needs."""
 
 import ast
 import builtins
@@ -51,10 +51,10 @@ IMPORTS = {
     "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
     "tree_leaves": "from torch.utils._pytree import tree_leaves",
 }
-"""Statements that bind the names that scripts use. torch's own configs equal the registered ones, as tests/ shows."""
+"""Import statements by the names that scripts use. The backend configs are torch's, which equal the registered ones."""
 
 COMPLETES = "import torch.ao.quantization.quantize_fx"
-"""Has to come before the rest of torch.ao, whose modules import each other in a circle."""
+"""Precedes every other import of torch.ao, whose modules import each other in a circle."""
 
 TRACE = '''\
 class Trace(TorchDispatchMode):
@@ -185,12 +185,12 @@ TEMPLATES = {
     "scales": SCALES,
     "zero_points": ZERO_POINTS,
 }
-"""Definitions that exist in scripts only, in their order."""
+"""Definitions that exist in scripts only, in the order in which scripts have them."""
 
 
-@lru_cache(256)  # nearly all texts are definitions, the same ones for every script
+@lru_cache(256)  # nearly all texts are definitions, which every script shares
 def free(text: str) -> frozenset[str]:
-    """Names that a text refers to and does not bind itself."""
+    """The names that a text loads but does not bind, without builtins."""
     nodes = [*ast.walk(ast.parse(text))]
     loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -202,7 +202,7 @@ def free(text: str) -> frozenset[str]:
 
 
 def _imported(node: ast.stmt) -> dict[str, str]:
-    """The statement that binds each name which an import binds."""
+    """The names that an import binds, each with a statement that imports it alone."""
     if isinstance(node, ast.Import):
         return {a.asname or a.name: f"import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in node.names}
     if isinstance(node, ast.ImportFrom) and not node.level:
@@ -220,7 +220,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 @cache
 def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
-    """The definitions of a module by name, in its order, and the statements that import its other names."""
+    """The definitions of a module by name, in source order, and its imports: a statement for each imported name."""
     text = inspect.getsource(module)
     lines = text.splitlines()
     definitions: dict[str, str] = {}
@@ -234,7 +234,7 @@ def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def needs(body: str) -> tuple[list[str], list[str]]:
-    """Import statements and definitions that a script's body needs, what those need included."""
+    """The import statements and definitions that a script's body needs, directly or through other definitions."""
     wanted, statements = set(free(body)), set()
     defined: list[str] = []
     for name in reversed(TEMPLATES):
@@ -247,7 +247,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         new = wanted & set(definitions)
         while new:
             used |= new
-            inner = {name for one in new for name in free(definitions[one])}
+            inner = {name for definition in new for name in free(definitions[definition])}
             statements |= {imports[name] for name in inner if name in imports}
             new = (inner & set(definitions)) - used
         defined = [*(definitions[name] for name in definitions if name in used), *defined]
@@ -256,7 +256,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
 
 
 def merged(statements: Iterable[str]) -> str:
-    """Import statements, those from one module as one, and first the one that completes torch.ao."""
+    """The text of import statements: `import` statements, then COMPLETES, then one `from` statement for each module."""
     whole = [statement for statement in statements if statement.startswith("import ")]
     parts: dict[str, list[str]] = {}
     for statement in statements:

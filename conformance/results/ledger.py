@@ -34,7 +34,7 @@ VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 @dataclass(frozen=True)
 class Host:
-    """Properties of a host that the conditions of an entry are about."""
+    """Properties of a host that conditions of entries refer to."""
 
     torch: str
     arch: str
@@ -144,11 +144,11 @@ def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
         if not isinstance(listed, list) or not all(isinstance(values, dict) for values in listed):
             raise UsageError(f"{path}: deviation is not a list of tables: entries begin with [[deviation]]")
         entries += [_entry(f"{path.name}#{number}", values) for number, values in enumerate(listed, 1)]
-    seen: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for entry in entries:
-        if entry.id in seen:
-            raise UsageError(f"{entry.source}: id {entry.id!r} is taken by {seen[entry.id]}")
-        seen[entry.id] = entry.source
+        if entry.id in sources:
+            raise UsageError(f"{entry.source}: id {entry.id!r} is taken by {sources[entry.id]}")
+        sources[entry.id] = entry.source
     return tuple(entries)
 
 
@@ -210,21 +210,21 @@ class Expectation:
 
 
 def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
-    """Compare a row with the entries that cover it. An unlisted deviation and a listed one that is gone are not expected."""
-    about = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
+    """Compare a row with the entries that cover it. Neither an unlisted deviation nor a missing listed one is expected."""
+    covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
-    listed = frozenset(name for entry in about for name in entry.check)
+    listed = frozenset(name for entry in covering for name in entry.check)
     if row.failed == listed:
-        return Expectation(True, about)
+        return Expectation(True, covering)
     unlisted, gone = sorted(row.failed - listed), sorted(listed - row.failed)
     parts = []
     if unlisted:
         parts.append(f"{row.detail} (not in the ledger: {', '.join(unlisted)})")
     if gone:
-        sources = ", ".join(f"{entry.id} ({entry.source})" for entry in about if entry.check & set(gone))
+        sources = ", ".join(f"{entry.id} ({entry.source})" for entry in covering if entry.check & set(gone))
         parts.append(f"no longer deviates in {', '.join(gone)}: remove it from {sources}")
-    return Expectation(False, about, "; ".join(parts))
+    return Expectation(False, covering, "; ".join(parts))
 
 
 def entries_by_run(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:
@@ -246,38 +246,38 @@ def useless(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> dict[st
     ids, applying = list(ids), [entry for entry in entries if entry.applies(host)]
     reached = {text: _glob(text).reached(ids) for entry in applying for text in entry.match}
     matched = {
-        entry.id: [run_id for run_id in dict.fromkeys(_all(reached, entry)) if entry.matches(run_id)]
+        entry.id: [run_id for run_id in dict.fromkeys(_reached_by_entry(reached, entry)) if entry.matches(run_id)]
         for entry in applying
     }
-    about = defaultdict(list)
+    entries_of_run = defaultdict(list)
     for entry in applying:
         for run_id in matched[entry.id]:
-            about[run_id].append(entry)
-    faults = {entry.id: _useless(entry, reached, set(matched[entry.id]), about) for entry in applying}
+            entries_of_run[run_id].append(entry)
+    faults = {entry.id: _useless(entry, reached, set(matched[entry.id]), entries_of_run) for entry in applying}
     return {name: fault for name, fault in faults.items() if fault}
 
 
-def _all(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
+def _reached_by_entry(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
     return [run_id for glob in entry.match for run_id in reached[glob]]
 
 
 def _useless(
-    entry: Entry, reached: Mapping[str, list[str]], matched: set[str], about: Mapping[str, list[Entry]]
+    entry: Entry, reached: Mapping[str, list[str]], matched: set[str], entries_of_run: Mapping[str, list[Entry]]
 ) -> str:
     if idle := [glob for glob in entry.match if matched.isdisjoint(reached[glob])]:
         return f"matches no run: {', '.join(idle)}"
-    if idle := [glob for glob in entry.exclude if not any(map(_glob(glob).matches, _all(reached, entry)))]:
+    if idle := [glob for glob in entry.exclude if not any(map(_glob(glob).matches, _reached_by_entry(reached, entry)))]:
         return f"excepts no run: {', '.join(idle)}"
-    others = {run_id: _others(entry, about[run_id]) for run_id in matched}
-    if all(entry.check <= frozenset().union(*(other.check for other in more)) for more in others.values()):
-        names = dict.fromkeys(other.id for more in others.values() for other in more)
+    other_entries = {run_id: _more_general(entry, entries_of_run[run_id]) for run_id in matched}
+    if all(entry.check <= frozenset().union(*(other.check for other in others)) for others in other_entries.values()):
+        names = dict.fromkeys(other.id for others in other_entries.values() for other in others)
         return f"says nothing that {', '.join(names)} does not say"
     return ""
 
 
-def _others(entry: Entry, about: Iterable[Entry]) -> list[Entry]:
-    """The other entries about a run that apply on every host where this one does."""
-    return [other for other in about if other is not entry and other.when.items() <= entry.when.items()]
+def _more_general(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
+    """The other entries, of those that cover a run, that apply on every host where this one does."""
+    return [other for other in entries if other is not entry and other.when.items() <= entry.when.items()]
 
 
 def backends_of(entry: Entry) -> frozenset[str]:

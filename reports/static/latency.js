@@ -1,5 +1,5 @@
 "use strict";
-// Charts of the page about latency: every change with its interval, and the history of one case.
+// Charts of the latency page: the change of every case with its interval, and the history of one case.
 
 const latency = (() => {
   const style = getComputedStyle(document.documentElement);
@@ -7,19 +7,19 @@ const latency = (() => {
   const percent = (value) => `${value >= 0 ? "+" : ""}${(100 * value).toFixed(1)}%`;
   const axis = (label, values) => ({ label, values, stroke: color("--front"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") }, labelSize: 20, size: 60 });
   const size = (figure) => ({ width: Math.max(260, figure.clientWidth), height: 320 });
-  let shown = null, again = () => {};
+  let historyChart = null, redraw = () => {};
 
-  // A chart in its figure, with what it says as text beside it: where the pointer is, one point's own.
-  function chart(figure, said, options, values, tell) {
+  // A chart in a figure, with a text below: the chart's summary, or the description of the point under the pointer.
+  function chart(figure, summary, options, values, describe) {
     const text = document.createElement("p");
     text.className = "hint";
-    text.textContent = said;
+    text.textContent = summary;
     const place = document.createElement("div");
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", said);
+    place.setAttribute("aria-label", summary);
     figure.append(place, text);
     const plot = new uPlot({ ...size(figure), ...options, legend: { show: false },
-      hooks: { setCursor: [(one) => { text.textContent = one.cursor.idx === null ? said : tell(one.cursor.idx); }] } }, values, place);
+      hooks: { setCursor: [({ cursor }) => { text.textContent = cursor.idx === null ? summary : describe(cursor.idx); }] } }, values, place);
     return { plot, remove: () => { plot.destroy(); place.remove(); text.remove(); } };
   }
 
@@ -28,51 +28,54 @@ const latency = (() => {
     if (!figure || !data.changes.length) return null;
     const list = data.changes;
     const beyond = list.filter(([, , , , verdict]) => ["slower", "faster"].includes(data.verdicts[verdict])).length;
-    const tell = (at) => `${list[at][0]}: ${percent(list[at][1])} (${percent(list[at][2])} to ${percent(list[at][3])}), ${data.verdicts[list[at][4]]}`;
-    const values = [list.map((_, at) => at), list.map((one) => one[3]), list.map((one) => one[2]), list.map((one) => one[1])];
+    const describe = (index) => {
+      const [name, change, low, high, verdict] = list[index];
+      return `${name}: ${percent(change)} (${percent(low)} to ${percent(high)}), ${data.verdicts[verdict]}`;
+    };
+    const values = [list.map((_, index) => index), list.map(([, , , high]) => high), list.map(([, , low]) => low), list.map(([, change]) => change)];
     return chart(figure, `${list.length} cases, ${beyond} of them slower or faster.`, {
       scales: { x: { time: false } },
       axes: [axis("cases in order of their change", () => []), axis("change", (_, ticks) => ticks.map(percent))],
       series: [{}, { stroke: color("--bar-unavailable"), points: { show: false } }, { stroke: color("--bar-unavailable"), points: { show: false } },
         { stroke: color("--link"), width: 2, points: { show: true, size: 4, fill: color("--link") } }],
       bands: [{ series: [1, 2], fill: color("--unavailable") }],
-    }, values, tell);
+    }, values, describe);
   }
 
   function past(series) {
     const figure = document.getElementById("history-plot");
     const nights = series.nights;
-    const at = nights.map(([finished]) => Date.parse(`${finished.replace(" ", "T")}Z`) / 1000);
-    const tell = (index) => {
+    const times = nights.map(([finished]) => Date.parse(`${finished.replace(" ", "T")}Z`) / 1000);
+    const describe = (index) => {
       const [finished, revision, torch, ratio, low, high] = nights[index];
       return `${finished}: ${ratio.toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)}), revision ${revision}, torch ${torch}`;
     };
-    const said = `${nights.length} nights, ${series.points.length} changes that last${series.points.length ? `: ${series.points.map((index) => nights[index][0]).join(", ")}` : ""}.`;
-    return chart(figure, said, {
+    const summary = `${nights.length} nights, ${series.points.length} changes that last${series.points.length ? `: ${series.points.map((index) => nights[index][0]).join(", ")}` : ""}.`;
+    return chart(figure, summary, {
       axes: [axis("night"), axis("quantized by float")],
       series: [{}, { stroke: color("--bar-unavailable"), points: { show: false } }, { stroke: color("--bar-unavailable"), points: { show: false } },
         { stroke: color("--link"), width: 2, points: { show: true, size: 5, fill: color("--link") } },
         { stroke: color("--bar-crashes"), paths: () => null, points: { show: true, size: 12, fill: color("--bar-crashes") } }],
       bands: [{ series: [1, 2], fill: color("--unavailable") }],
-    }, [at, nights.map((one) => one[5]), nights.map((one) => one[4]), nights.map((one) => one[3]),
-      nights.map((one, index) => (series.points.includes(index) ? one[3] : null))], tell);
+    }, [times, nights.map((night) => night[5]), nights.map((night) => night[4]), nights.map((night) => night[3]),
+      nights.map((night, index) => (series.points.includes(index) ? night[3] : null))], describe);
   }
 
   function show(data) {
     const select = document.getElementById("case");
-    let first = null;
-    again = () => {
-      for (const one of [first, shown]) one?.remove();
-      first = changes(data);
-      shown = select ? past(data.history[Number(select.value)]) : null;
+    let changesChart = null;
+    redraw = () => {
+      for (const drawn of [changesChart, historyChart]) drawn?.remove();
+      changesChart = changes(data);
+      historyChart = select ? past(data.history[Number(select.value)]) : null;
     };
-    again();
-    select?.addEventListener("change", () => { shown.remove(); shown = past(data.history[Number(select.value)]); });
+    redraw();
+    select?.addEventListener("change", () => { historyChart.remove(); historyChart = past(data.history[Number(select.value)]); });
     document.documentElement.dataset.rendered = "true";
   }
 
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; again(); } });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => again());
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
   return { show };
 })();

@@ -1,7 +1,7 @@
 "use strict";
-// The conformance map, its filters, and what there is to see of a run. All text goes in as text, never as markup.
+// The conformance map, its filters, and the details of a run. Text is inserted as text nodes, never as markup.
 
-const NEW = 1, DIFFERS = 2, SEEN = 4;
+const NEW = 1, DIFFERS = 2, DIAGNOSED = 4;
 const FIRST_ROWS = 40;
 const WORST_FIRST = ["crashes", "deviates", "conforms", "unavailable"];
 
@@ -66,59 +66,59 @@ const conformance = (() => {
     const texts = wanted.words.length ? searched() : null;
     let total = 0;
     for (let run = 0; run < count; run++) {
-      const holds =
+      const matches =
         (wanted.dtype < 0 || runs.dtype[run] === wanted.dtype) &&
         (wanted.family < 0 || data.patterns[runs.pattern[run]].family === wanted.family) &&
         (wanted.check === 0 || (runs.failed[run] & wanted.check) !== 0) &&
         (wanted.verdict < 0 || runs.verdict[run] === wanted.verdict) &&
         (runs.flags[run] & wanted.flags) === wanted.flags &&
         (texts === null || wanted.words.every((word) => texts[run].includes(word)));
-      matching[run] = holds ? 1 : 0;
+      matching[run] = matches ? 1 : 0;
       total += matching[run];
     }
     return total;
   }
 
   function tally() {
-    // of every pattern and column: runs, those that fail, those that crash, those not executed, those that are new
+    // for every pattern and column, the numbers of runs, failing runs, crashing runs, unavailable runs, and new runs
     const width = data.columns.length;
     const [deviates, crashes, unavailable] = ["deviates", "crashes", "unavailable"].map((name) => data.verdicts.indexOf(name));
     const { pattern, column, verdict, flags } = runs;
     pivot.fill(0);
     for (let run = 0; run < count; run++) {
       if (!matching[run]) continue;
-      const at = 5 * (pattern[run] * width + column[run]);
-      pivot[at]++;
-      if (verdict[run] === deviates || verdict[run] === crashes) pivot[at + 1]++;
-      if (verdict[run] === crashes) pivot[at + 2]++;
-      if (verdict[run] === unavailable) pivot[at + 3]++;
-      if (flags[run] & NEW) pivot[at + 4]++;
+      const start = 5 * (pattern[run] * width + column[run]);
+      pivot[start]++;
+      if (verdict[run] === deviates || verdict[run] === crashes) pivot[start + 1]++;
+      if (verdict[run] === crashes) pivot[start + 2]++;
+      if (verdict[run] === unavailable) pivot[start + 3]++;
+      if (flags[run] & NEW) pivot[start + 4]++;
     }
   }
 
   // Map
 
   function cell(pattern, column) {
-    const at = 5 * (pattern * data.columns.length + column);
-    const [total, failing, crashing, unavailable, fresh] = pivot.subarray(at, at + 5);
+    const start = 5 * (pattern * data.columns.length + column);
+    const [total, failing, crashing, unavailable, fresh] = pivot.subarray(start, start + 5);
     const field = make("td", { role: "gridcell" });
     if (!total) return field;
     const verdict = crashing ? "crashes" : failing ? "deviates" : unavailable === total ? "unavailable" : "conforms";
     const counts = failing ? `${failing}/${total}` : `${total}`;
-    const said = { crashes: `${failing} of ${total} runs deviate or crash`, deviates: `${failing} of ${total} runs deviate`,
+    const description = { crashes: `${failing} of ${total} runs deviate or crash`, deviates: `${failing} of ${total} runs deviate`,
       conforms: `${total} runs conform`, unavailable: `${total} runs were not executed` }[verdict];
     const button = make("button", { type: "button", className: `cell ${fresh ? "new" : verdict}`, tabIndex: -1,
       textContent: `${data.symbols[verdict]} ${counts}${fresh ? " new" : ""}` });
-    button.setAttribute("aria-label", `${data.patterns[pattern].name}, ${columnName(column)}: ${said}${fresh ? `, ${fresh} that the ledger does not expect` : ""}`);
+    button.setAttribute("aria-label", `${data.patterns[pattern].name}, ${columnName(column)}: ${description}${fresh ? `, ${fresh} that the ledger does not expect` : ""}`);
     button.dataset.pattern = pattern;
     button.dataset.column = column;
     field.append(button);
     return field;
   }
 
-  function line(pattern, shown) {
+  function line(pattern, columns) {
     const row = make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, make("code", { textContent: data.patterns[pattern].name })));
-    for (const column of shown) row.append(cell(pattern, column));
+    for (const column of columns) row.append(cell(pattern, column));
     return row;
   }
 
@@ -167,12 +167,12 @@ const conformance = (() => {
     if (!button || !(event.key in MOVES)) return;
     const [down, right] = MOVES[event.key];
     let field = button.parentElement, next = null;
-    const at = field.cellIndex;
+    const position = field.cellIndex;
     while (field && !next) {
       if (right) field = right > 0 ? field.nextElementSibling : field.previousElementSibling;
       else {
         const row = down > 0 ? field.parentElement.nextElementSibling : field.parentElement.previousElementSibling;
-        field = row && row.cells[at];
+        field = row && row.cells[position];
       }
       next = field && field.querySelector("button.cell");
     }
@@ -183,7 +183,7 @@ const conformance = (() => {
     next.focus();
   }
 
-  // What there is to see of a run
+  // Details of a run
 
   function load(pattern, then) {
     if (chunks.has(pattern)) return then(chunks.get(pattern));
@@ -198,10 +198,10 @@ const conformance = (() => {
   }
 
   async function chunk(pattern, packed) {
-    const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const list = JSON.parse(await new Response(stream).text());
-    chunks.set(pattern, new Map(list.map((one) => [one.number, one])));
+    chunks.set(pattern, new Map(list.map((details) => [details.number, details])));
     for (const then of waiting.get(pattern) || []) then(chunks.get(pattern));
     waiting.delete(pattern);
   }
@@ -240,59 +240,59 @@ const conformance = (() => {
 
   function openRun(run, back = null) {
     show(id(run), make("p", { textContent: "Loading …" }));
-    load(runs.pattern[run], (found) => show(id(run), ...parts(run, found.get(run), back)));
+    load(runs.pattern[run], (chunk) => show(id(run), ...parts(run, chunk.get(run), back)));
     const hash = new URLSearchParams({ run: id(run), on: data.columns[runs.column[run]].platform });
     history.replaceState(null, "", `#${hash}`);
   }
 
   function copyable(text, label) {
-    const said = make("span", { role: "status" });
+    const status = make("span", { role: "status" });
     const button = make("button", { type: "button", className: "copy", textContent: label });
     const block = make("pre", { tabIndex: 0 }, make("code", { textContent: text }));
     button.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(text);
-        said.textContent = "Copied.";
+        status.textContent = "Copied.";
       } catch {
         const range = document.createRange();
         range.selectNodeContents(block);
         getSelection().removeAllRanges();
         getSelection().addRange(range);
-        said.textContent = document.execCommand("copy") ? "Copied." : "Selected: copy it with the keyboard.";
+        status.textContent = document.execCommand("copy") ? "Copied." : "Selected: copy it with the keyboard.";
       }
     });
-    return [make("div", { className: "buttons" }, button, said), block];
+    return [make("div", { className: "buttons" }, button, status), block];
   }
 
-  function* parts(run, seen, back) {
-    const entry = (one) =>
-      make("p", {}, make("strong", { textContent: one.reason }), " ", make("code", { textContent: one.id }), " · ",
-        one.link ? make("a", { href: one.link, rel: "noreferrer", textContent: one.upstream }) : "unreported upstream");
+  function* parts(run, details, back) {
+    const paragraph = (entry) =>
+      make("p", {}, make("strong", { textContent: entry.reason }), " ", make("code", { textContent: entry.id }), " · ",
+        entry.link ? make("a", { href: entry.link, rel: "noreferrer", textContent: entry.upstream }) : "unreported upstream");
     if (back) {
       const button = make("button", { type: "button", textContent: "← All runs of the cell" });
       button.addEventListener("click", back);
       yield make("p", {}, button);
     }
     yield make("p", {}, badge(run), ` ${columnName(runs.column[run])}`);
-    if (seen.message) yield make("p", {}, make("span", { className: "tag new", textContent: "new" }), ` ${seen.message}`);
-    for (const one of seen.entries) yield entry(one);
-    if (seen.detail) yield make("blockquote", { textContent: seen.detail });
-    if (Object.keys(seen.checks).length) {
+    if (details.message) yield make("p", {}, make("span", { className: "tag new", textContent: "new" }), ` ${details.message}`);
+    for (const entry of details.entries) yield paragraph(entry);
+    if (details.detail) yield make("blockquote", { textContent: details.detail });
+    if (Object.keys(details.checks).length) {
       yield make("h3", { textContent: "Checks" });
       const look = { pass: "conforms", fail: "deviates", skip: "unavailable" };
       const sign = { pass: "✓", fail: "✗", skip: "–" };
-      yield make("ul", { className: "outcomes" }, ...Object.entries(seen.checks).map(([name, result]) =>
+      yield make("ul", { className: "outcomes" }, ...Object.entries(details.checks).map(([name, result]) =>
         make("li", { className: look[result], textContent: `${sign[result]} ${name}: ${result}` })));
     }
-    const figures = Object.entries(seen.numbers).filter(([, value]) => value !== null);
+    const figures = Object.entries(details.numbers).filter(([, value]) => value !== null);
     yield make("h3", { textContent: "Figures" });
     yield make("dl", { className: "terms" }, ...figures.flatMap(([name, value]) =>
       [make("dt", { textContent: name }), make("dd", { textContent: typeof value === "number" && !Number.isInteger(value) ? value.toFixed(3) : value })]));
     yield make("h3", { textContent: "Kernels" });
-    yield make("p", {}, ...(seen.kernels.length ? seen.kernels.flatMap((name, at) => [at ? ", " : "", make("code", { textContent: name })]) : ["No quantized kernel ran."]));
-    if (seen.outputs.length) {
+    yield make("p", {}, ...(details.kernels.length ? details.kernels.flatMap((name, index) => [index ? ", " : "", make("code", { textContent: name })]) : ["No quantized kernel ran."]));
+    if (details.outputs.length) {
       yield make("h3", { textContent: "Error against the golden" });
-      for (const [number, output] of seen.outputs.entries()) yield* errors(number, output);
+      for (const [number, output] of details.outputs.entries()) yield* errors(number, output);
     }
     const others = [];
     for (let other = 0; other < count; other++) {
@@ -307,28 +307,28 @@ const conformance = (() => {
         return make("li", {}, button);
       }));
     }
-    for (const [name, text] of Object.entries(seen.sections || {})) {
+    for (const [name, text] of Object.entries(details.sections || {})) {
       yield make("details", {}, make("summary", { textContent: name }), make("pre", { tabIndex: 0 }, make("code", { textContent: text })));
     }
     yield make("h3", { textContent: "Reproduction" });
     const command = `python -m conformance repro '${id(run).replaceAll("'", "'\\''")}'`;
-    if (seen.reproduction) yield* copyable(seen.reproduction, "Copy the script");
+    if (details.reproduction) yield* copyable(details.reproduction, "Copy the script");
     yield* copyable(command, "Copy the command");
-    if (seen.sections === null) yield make("p", { className: "quiet", textContent: "Graphs, qparams and errors by position were not recorded: there was no file of details beside the rows, or the run conforms to a property." });
+    if (details.sections === null) yield make("p", { className: "quiet", textContent: "Graphs, qparams and errors by position were not recorded: there was no file of details beside the rows, or the run conforms to a property." });
   }
 
   function* errors(number, output) {
     const unit = output.unit === "steps" ? "quantization steps" : "output values";
     const low = Math.min(0, ...output.offsets), high = Math.max(0, ...output.offsets);
     const kept = output.positions.length;
-    let said = `Output ${number}: ${output.output}. `;
-    if (output.unit === "no match") said += "Its shape is not the golden's, so that nothing can be compared.";
-    else if (!output.differing) said += `All ${output.total} elements are the golden's.`;
+    let description = `Output ${number}: ${output.output}. `;
+    if (output.unit === "no match") description += "Its shape is not the golden's, so that nothing can be compared.";
+    else if (!output.differing) description += `All ${output.total} elements are the golden's.`;
     else {
-      said += `${output.differing} of ${output.total} elements are off, by ${low} to ${high} ${unit}; ${output.ties.length} of those shown are ties, where either of two codes is right.`;
-      if (kept < output.differing) said += ` The plot has the ${kept} that are off furthest; the histogram has all.`;
+      description += `${output.differing} of ${output.total} elements are off, by ${low} to ${high} ${unit}; ${output.ties.length} of those shown are ties, where either of two codes is right.`;
+      if (kept < output.differing) description += ` The plot has the ${kept} that are off furthest; the histogram has all.`;
     }
-    const caption = make("figcaption", { textContent: said });
+    const caption = make("figcaption", { textContent: description });
     if (!kept) return yield make("figure", {}, caption);
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
@@ -339,15 +339,15 @@ const conformance = (() => {
     queueMicrotask(() => requestAnimationFrame(() => {
       if (!places.isConnected) return;
       const size = { width: Math.max(260, places.clientWidth), height: 240 };
-      const points = (fill, stroke, at) => ({ paths: () => null, points: { show: true, size: at, fill, stroke, width: 1.5 } });
+      const points = (fill, stroke, size) => ({ paths: () => null, points: { show: true, size, fill, stroke, width: 1.5 } });
       plots.push(new uPlot({
         ...size, title: `Error by position`, scales: { x: { time: false, range: [0, Math.max(1, output.total - 1)] } },
         axes: [axis("flat index of the element"), axis(unit)],
         series: [{ label: "position" },
           { label: "error", stroke: color("--bar-crashes"), ...points(color("--bar-crashes"), color("--bar-crashes"), 6) },
           { label: "tie", stroke: color("--quiet"), ...points(color("--back"), color("--quiet"), 7) }],
-      }, [output.positions, output.offsets.map((value, at) => (tied.has(output.positions[at]) ? null : value)),
-        output.offsets.map((value, at) => (tied.has(output.positions[at]) ? value : null))], places));
+      }, [output.positions, output.offsets.map((value, index) => (tied.has(output.positions[index]) ? null : value)),
+        output.offsets.map((value, index) => (tied.has(output.positions[index]) ? value : null))], places));
       const histogram = output.histogram;
       plots.push(new uPlot({
         ...size, title: "Histogram of errors", scales: { x: { time: false, range: (_, from, to) => [from - 1, to + 1] }, y: { range: (_, from, to) => [0, to * 1.05] } },
@@ -356,10 +356,10 @@ const conformance = (() => {
       }, [histogram.map(([value]) => value), histogram.map(([, total]) => total)], bars));
       for (const [canvas, name] of [[places, "Error by position"], [bars, "Histogram of errors"]]) {
         canvas.setAttribute("role", "img");
-        canvas.setAttribute("aria-label", `${name} of output ${number}: ${said}`);
+        canvas.setAttribute("aria-label", `${name} of output ${number}: ${description}`);
       }
     }));
-    const worst = output.positions.map((position, at) => [position, output.offsets[at]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 10);
+    const worst = output.positions.map((position, index) => [position, output.offsets[index]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 10);
     yield make("details", {}, make("summary", { textContent: `The ${worst.length} elements of output ${number} that are off furthest` }),
       make("table", { className: "lines" }, make("thead", {}, make("tr", {}, make("th", { scope: "col", textContent: "flat index" }), make("th", { scope: "col", textContent: `error in ${unit}` }))),
         make("tbody", {}, ...worst.map(([position, value]) => make("tr", {}, make("td", { textContent: position }), make("td", { textContent: value }))))));
@@ -390,27 +390,27 @@ const conformance = (() => {
     if (values.size && !values.has("run")) document.getElementById("map-title").scrollIntoView();
     if (values.has("run")) {
       const same = [...runs.column.keys()].filter((run) => id(run) === values.get("run"));
-      const there = same.find((run) => data.columns[runs.column[run]].platform === values.get("on"));
-      const found = there ?? same.find((run) => runs.flags[run] & SEEN) ?? same[0] ?? -1;
-      if (found >= 0) openRun(found);
+      const onPlatform = same.find((run) => data.columns[runs.column[run]].platform === values.get("on"));
+      const run = onPlatform ?? same.find((run) => runs.flags[run] & DIAGNOSED) ?? same[0] ?? -1;
+      if (run >= 0) openRun(run);
       else show(values.get("run"), make("p", { textContent: "There is no such run in this report." }));
     }
   }
 
-  function index(given) {
-    data = given;
+  function index(report) {
+    data = report;
     runs = Object.fromEntries(Object.entries(data.runs).map(([name, values]) => [name, Int32Array.from(values)]));
     count = runs.column.length;
     matching = new Uint8Array(count);
     pivot = new Uint32Array(5 * data.patterns.length * data.columns.length);
     data.order = [...data.patterns.keys()].sort((a, b) => {
-      const one = data.patterns[a], other = data.patterns[b];
-      return data.families[one.family].localeCompare(data.families[other.family]) || one.name.localeCompare(other.name);
+      const first = data.patterns[a], second = data.patterns[b];
+      return data.families[first.family].localeCompare(data.families[second.family]) || first.name.localeCompare(second.name);
     });
-    const options = (name, list, values) => form.elements[name].append(...list.map((text, at) => make("option", { value: values ? values[at] : at, textContent: text })));
+    const options = (name, list, values) => form.elements[name].append(...list.map((text, index) => make("option", { value: values ? values[index] : index, textContent: text })));
     const sorted = [...data.dtypes.keys()].sort((a, b) => data.dtypes[a].localeCompare(data.dtypes[b]));
     options("family", data.families);
-    options("dtype", sorted.map((at) => data.dtypes[at]), sorted);
+    options("dtype", sorted.map((index) => data.dtypes[index]), sorted);
     options("check", data.failures, data.failures);
     options("verdict", data.verdicts, data.verdicts);
     let typing = 0;
@@ -435,7 +435,7 @@ const conformance = (() => {
     });
     addEventListener("hashchange", restore);
     restore();
-    setTimeout(searched, 50);  // before somebody types
+    setTimeout(searched, 50);  // prepares the search texts before the first input
   }
 
   return { index, chunk };

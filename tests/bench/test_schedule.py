@@ -28,7 +28,7 @@ def case(pattern: str = "nn.Linear", threads: str = "1") -> tuple[Any, str, str]
 
 
 class FakeWorker:
-    """A worker that answers as the test says, and records its requests."""
+    """A worker that records its requests, and answers them as `answers` does, or else with fixed values."""
 
     started: list["FakeWorker"]
     answers: Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -71,25 +71,25 @@ def bench(tmp_path: Path, **options: Any) -> Bench:
     return Bench(Writer(tmp_path / "timings.jsonl", HEADER), python="this", **options)
 
 
-def time_all(benchmarks: Bench, every: Sequence[Item]) -> list[Timing | NotTimed]:
-    timings = [benchmarks.timing(item) for item in every]
-    benchmarks.close(every)
+def time_all(benchmarks: Bench, scheduled: Sequence[Item]) -> list[Timing | NotTimed]:
+    timings = [benchmarks.timing(item) for item in scheduled]
+    benchmarks.close(scheduled)
     return timings
 
 
 def test_each_pass_has_every_case_in_its_own_order() -> None:
     cases = [case(pattern) for pattern in ("nn.Linear", "nn.ReLU", "nn.Conv2d", "torch.add", "nn.ELU", "F.relu")]
-    every = [*items(cases, 3)]
-    passes = [[item.case for item in every if item.number == number] for number in range(3)]
-    assert [item.number for item in every] == sorted(item.number for item in every)
+    scheduled = [*items(cases, 3)]
+    passes = [[item.case for item in scheduled if item.number == number] for number in range(3)]
+    assert [item.number for item in scheduled] == sorted(item.number for item in scheduled)
     assert {frozenset(order) for order in passes} == {frozenset(f"{run.id}#1" for run, *_ in cases)}
     assert len({tuple(order) for order in passes}) == 3
-    assert [*items(cases, 3)] == every
+    assert [*items(cases, 3)] == scheduled
 
 
 def test_each_pass_has_its_own_process_and_the_first_pass_judges(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    every = [*items([case(), case("nn.ReLU")], 3)]
-    timings = time_all(bench(tmp_path), every)
+    scheduled = [*items([case(), case("nn.ReLU")], 3)]
+    timings = time_all(bench(tmp_path), scheduled)
     assert len(workers.started) == 3
     assert all(worker.ended for worker in workers.started)
     judged = [[request["judged"] for request in worker.asked if request["do"] == "open"] for worker in workers.started]
@@ -99,8 +99,8 @@ def test_each_pass_has_its_own_process_and_the_first_pass_judges(tmp_path: Path,
 
 
 def test_a_process_has_one_number_of_threads(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    every = [*items([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")], 2)]
-    time_all(bench(tmp_path), every)
+    scheduled = [*items([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")], 2)]
+    time_all(bench(tmp_path), scheduled)
     assert sorted(worker.threads for worker in workers.started) == ["1", "1", "all", "all"]
     assert [len([request for request in worker.asked if request["do"] == "open"]) for worker in workers.started] == [
         2
@@ -118,8 +118,8 @@ def test_two_interpreters_take_turns_and_each_is_first_equally_often(tmp_path: P
 
 def test_a_run_that_deviates_is_not_timed_in_any_pass(tmp_path: Path, workers: type[FakeWorker]) -> None:
     workers.answers = staticmethod(lambda request: {"reason": "does not conform: numerics"})
-    every = [*items([case()], 3)]
-    timings = time_all(bench(tmp_path), every)
+    scheduled = [*items([case()], 3)]
+    timings = time_all(bench(tmp_path), scheduled)
     assert {type(timing) for timing in timings} == {NotTimed}
     assert len(ASKED) == 1
     file = read(tmp_path / "timings.jsonl")
@@ -132,9 +132,10 @@ def test_the_death_of_a_worker_loses_one_case(tmp_path: Path, workers: type[Fake
             raise Died("killed by SIGSEGV")
 
     workers.answers = staticmethod(dies)
-    every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 1)]
+    scheduled = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 1)]
     timings = {
-        item.run.claim.pattern: timing for item, timing in zip(every, time_all(bench(tmp_path), every), strict=True)
+        item.run.claim.pattern: timing
+        for item, timing in zip(scheduled, time_all(bench(tmp_path), scheduled), strict=True)
     }
     assert isinstance(timings["nn.ReLU"], NotTimed)
     assert timings["nn.ReLU"].reason == "crashes: killed by SIGSEGV"
@@ -144,25 +145,25 @@ def test_the_death_of_a_worker_loses_one_case(tmp_path: Path, workers: type[Fake
 def test_an_interrupted_invocation_is_continued_without_timing_an_item_twice(
     tmp_path: Path, workers: type[FakeWorker]
 ) -> None:
-    every = [*items([case(), case("nn.ReLU")], 2)]
+    scheduled = [*items([case(), case("nn.ReLU")], 2)]
     first = bench(tmp_path)
-    first.timing(every[0])
-    first.close(every)
+    first.timing(scheduled[0])
+    first.close(scheduled)
     assert not (tmp_path / "timings.jsonl").exists()
-    assert any("3 of 4 passes are left" in line for line in first.summary(every))
+    assert any("3 of 4 passes are left" in line for line in first.summary(scheduled))
     ASKED.clear()
     again = bench(tmp_path)
-    assert "of which 1 passes are done" in again.estimate(every)
-    time_all(again, every)
+    assert "of which 1 passes are done" in again.estimate(scheduled)
+    time_all(again, scheduled)
     opened = [request["id"] for _, request in ASKED if request["do"] == "open"]
-    assert sorted(opened) == sorted(item.run.id for item in every[1:])
+    assert sorted(opened) == sorted(item.run.id for item in scheduled[1:])
     assert len(read(tmp_path / "timings.jsonl").timings) == 4
 
 
 def test_the_estimate_is_based_on_a_sample(tmp_path: Path, workers: type[FakeWorker]) -> None:
     times = iter([0.0, 300.0, 300.0, 360.0])
-    every = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
-    estimate = bench(tmp_path).estimate(every, clock=lambda: next(times))
+    scheduled = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
+    estimate = bench(tmp_path).estimate(scheduled, clock=lambda: next(times))
     # the first pass is in the sample; the two later items of the sample took 30 seconds each, and 18 are left
     assert estimate == "latency: 3 cases, 24 passes over one: about 9 minutes"
 
@@ -173,10 +174,10 @@ def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -
             {"reason": "does not conform: numerics: 3 of 9"} if "nn.ReLU/" in request.get("id", "") else None
         )
     )
-    every = [*items([case(), case("nn.ReLU")], 1)]
+    scheduled = [*items([case(), case("nn.ReLU")], 1)]
     benchmarks = bench(tmp_path)
-    time_all(benchmarks, every)
-    assert [*benchmarks.summary(every)] == [
+    time_all(benchmarks, scheduled)
+    assert [*benchmarks.summary(scheduled)] == [
         "1 cases timed, 1 not:",
         "     1 does not conform: numerics",
         f"timings: {tmp_path / 'timings.jsonl'}",

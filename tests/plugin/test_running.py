@@ -205,6 +205,6 @@ def test_a_config_that_computes_at_import_starts_no_threads_that_forked_children
     name = "computing/nn.Hardswish/static-quint8/ptq/large/laws@qnnpack"
     options = ("--backend-config", "computing:config", "--engine", "qnnpack", *cases(name))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # as many as other machines have cores
-    done = invoke(tmp_path, *options, suite="conformance/test_laws.py")
-    assert done.results.exists(), done.output
-    assert {row.verdict for row in done.rows.values()} == {"conforms"}, done.output
+    invocation = invoke(tmp_path, *options, suite="conformance/test_laws.py")
+    assert invocation.results.exists(), invocation.output
+    assert {row.verdict for row in invocation.rows.values()} == {"conforms"}, invocation.output

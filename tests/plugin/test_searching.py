@@ -19,22 +19,22 @@ def config():
 def test_a_new_deviation_fails_and_its_reproduction_is_printed_and_saved(tmp_path: Path) -> None:
     (tmp_path / "joins.py").write_text(JOINS)
     options = ("--backend-config", "joins:config", "--engine", "fbgemm", "--found", str(tmp_path / "found"))
-    done = invoke(tmp_path, *options, suite="conformance/test_operators.py")
-    assert done.status == pytest.ExitCode.TESTS_FAILED
-    assert "joins/joining@fbgemm: 1 new among " in done.output
-    assert 'deviates("lowered"' in done.output
+    invocation = invoke(tmp_path, *options, suite="conformance/test_operators.py")
+    assert invocation.status == pytest.ExitCode.TESTS_FAILED
+    assert "joins/joining@fbgemm: 1 new among " in invocation.output
+    assert 'deviates("lowered"' in invocation.output
     (script,) = (tmp_path / "found").glob("joins-torch.cat-static-quint8-fbgemm-*.py")
-    assert script.read_text().strip() in done.output
+    assert script.read_text().strip() in invocation.output
 
 
 def test_a_deviation_that_the_ledger_covers_is_not_new(tmp_path: Path) -> None:
     (tmp_path / "joins.py").write_text(JOINS)
     known = entry("everything", "joins/*", "lowered", "observed", "reference", "numerics", "stable")
     options = ("--backend-config", "joins:config", "--engine", "fbgemm", "--found", str(tmp_path / "found"))
-    done = invoke(tmp_path, *options, ledger=known, suite="conformance/test_operators.py")
-    assert done.status == 0
-    assert "1 passed" in done.output
-    assert "100 drawn cases tried in 1 searches: 0 new" in done.output
+    invocation = invoke(tmp_path, *options, ledger=known, suite="conformance/test_operators.py")
+    assert invocation.status == 0
+    assert "1 passed" in invocation.output
+    assert "100 drawn cases tried in 1 searches: 0 new" in invocation.output
     assert not (tmp_path / "found").exists()
 
 
@@ -45,5 +45,5 @@ def test_the_hypothesis_profile_of_nightly_searches_can_be_loaded(tmp_path: Path
         "    print('settings:', settings().max_examples, settings().derandomize)\n"
     )
     options = ("--hypothesis-profile", "nightly", "-p", "conformance.plugin", "-c", str(ROOT / "pyproject.toml"))
-    done = invoke(tmp_path, *options, suite=str(suite))
-    assert "settings: 2000 False" in done.output
+    invocation = invoke(tmp_path, *options, suite=str(suite))
+    assert "settings: 2000 False" in invocation.output

@@ -1,4 +1,4 @@
-"""Selecting: what options select, wrong usage, third-party configs, other engines and limits."""
+"""Selection by options, wrong usage, third-party configs, other engines and limits."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ def test_a_selection_runs_the_selected_cases_and_skips_nothing(tmp_path: Path) -
     """Searches, comparisons of configs and ledger entries are left out, not reported as skipped."""
     claim = "fbgemm/nn.ReLU/static-quint8/ptq/"
     selected = cases(f"{claim}default/exact@x86", f"{claim}*/laws@x86")
-    done = invoke(tmp_path, "--backend", "fbgemm", *selected, suite="conformance")
-    assert sorted(row.profile for row in done.file.rows) == ["exact", "laws"]
-    assert done.output.rstrip().rpartition("\n")[2].startswith("=")
-    assert "2 passed in" in done.output
-    assert done.status == 0
+    invocation = invoke(tmp_path, "--backend", "fbgemm", *selected, suite="conformance")
+    assert sorted(row.profile for row in invocation.file.rows) == ["exact", "laws"]
+    assert invocation.output.rstrip().rpartition("\n")[2].startswith("=")
+    assert "2 passed in" in invocation.output
+    assert invocation.status == 0
 
 
 MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
@@ -91,7 +91,7 @@ tolerances.TABLE = (row, tolerances.Tolerance("nn.Linear", "fbgemm", "a reason",
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invocation]:
+def invocations(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invocation]:
     """Invocations with third-party configs, other engines, goldens and limits."""
     case = "/nn.ReLU/static-quint8/ptq/default/exact@"
     arguments = {
@@ -116,22 +116,22 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invocation]
     return invocations
 
 
-def test_a_ledger_entry_that_matches_no_run_fails(others: Mapping[str, Invocation]) -> None:
-    invocation = others["entries"]
+def test_a_ledger_entry_that_matches_no_run_fails(invocations: Mapping[str, Invocation]) -> None:
+    invocation = invocations["entries"]
     assert "nothing (known.toml#2) matches no run: executorch/nn.conv2d/*" in invocation.output
     assert "1 failed, 1 passed" in invocation.output
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_third_party_config_is_run_like_a_registered_one(others: Mapping[str, Invocation]) -> None:
-    invocation = others["native"]
+def test_a_third_party_config_is_run_like_a_registered_one(invocations: Mapping[str, Invocation]) -> None:
+    invocation = invocations["native"]
     assert invocation.status == pytest.ExitCode.OK
     assert [row.verdict for row in invocation.file.rows] == ["conforms"]
     assert invocation.file.header["backends"] == ["native"]
 
 
-def test_a_run_without_its_golden_fails_and_names_the_command(others: Mapping[str, Invocation]) -> None:
-    invocation = others["goldenless"]
+def test_a_run_without_its_golden_fails_and_names_the_command(invocations: Mapping[str, Invocation]) -> None:
+    invocation = invocations["goldenless"]
     (row,) = invocation.file.rows
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
     assert (
@@ -140,32 +140,32 @@ def test_a_run_without_its_golden_fails_and_names_the_command(others: Mapping[st
     ) in invocation.output
 
 
-def test_an_invocation_with_an_unneeded_tolerance_fails(others: Mapping[str, Invocation]) -> None:
-    assert "tolerance for nn.Linear on *: no run needs it any more: remove it" in others["tolerant"].output
-    assert "tolerance for nn.Linear on fbgemm" not in others["tolerant"].output
-    assert others["tolerant"].status == pytest.ExitCode.TESTS_FAILED
+def test_an_invocation_with_an_unneeded_tolerance_fails(invocations: Mapping[str, Invocation]) -> None:
+    assert "tolerance for nn.Linear on *: no run needs it any more: remove it" in invocations["tolerant"].output
+    assert "tolerance for nn.Linear on fbgemm" not in invocations["tolerant"].output
+    assert invocations["tolerant"].status == pytest.ExitCode.TESTS_FAILED
 
 
-def test_the_header_has_the_instruction_set_limit(others: Mapping[str, Invocation]) -> None:
-    header = others["native"].file.header
+def test_the_header_has_the_instruction_set_limit(invocations: Mapping[str, Invocation]) -> None:
+    header = invocations["native"].file.header
     assert (header["isa_limit"], header["isa"]) == ("avx2", "avx2")
 
 
 def test_an_operator_missing_from_the_tables_is_named_with_the_folder_to_add_it_to(
-    others: Mapping[str, Invocation],
+    invocations: Mapping[str, Invocation],
 ) -> None:
-    rows = others["uncovered"].file.rows
+    rows = invocations["uncovered"].file.rows
     assert [(row.id, row.verdict) for row in rows] == [
         ("mine/nn.Fold/static-quint8/ptq/not-covered/exact@x86", "unavailable"),
         ("mine/nn.ReLU/static-quint8/ptq/default/exact@x86", "conforms"),
     ]
     assert "nn.Fold" in rows[0].detail
     assert "conformance/cases/operators/" in rows[0].detail
-    assert others["uncovered"].status == pytest.ExitCode.OK
+    assert invocations["uncovered"].status == pytest.ExitCode.OK
 
 
-def test_an_invocation_that_executes_nothing_fails_with_the_reason(others: Mapping[str, Invocation]) -> None:
-    invocation = others["absent"]
+def test_an_invocation_that_executes_nothing_fails_with_the_reason(invocations: Mapping[str, Invocation]) -> None:
+    invocation = invocations["absent"]
     (row,) = invocation.file.rows
     assert row.verdict == "unavailable"
     assert row.detail.startswith("engine executorch: ")

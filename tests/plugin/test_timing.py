@@ -38,34 +38,34 @@ def test_selected_cases_are_timed_and_saved_by_pytest_benchmark(
         "*/nn.Linear+nn.ReLU/*",
     ]
     os.chdir(ROOT)
-    done = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
-    assert done.ret == 0
+    process = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
+    assert process.ret == 0
     file = read(timings)
     (benchmark, *_) = json.loads(saved.read_text())["benchmarks"]
-    (timing, *_) = [one for one in file.timings if f"{one.case}#0" == benchmark["param"]]
+    (timing, *_) = [saved_timing for saved_timing in file.timings if f"{saved_timing.case}#0" == benchmark["param"]]
     assert benchmark["stats"]["data"] == pytest.approx(list(timing.new.quantized), rel=1e-6)
     assert benchmark["extra_info"]["new"]["floating"] == list(timing.new.floating)
-    assert "latency: " in done.stdout.str()
+    assert "latency: " in process.stdout.str()
 
 
 def test_nothing_is_timed_without_the_option(pytester: pytest.Pytester) -> None:
     os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--backend", "fbgemm")
-    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    process = pytester.run(*BENCH, "--backend", "fbgemm")
+    assert process.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_without_pytest_benchmark_the_error_names_the_environment_that_has_it(pytester: pytest.Pytester) -> None:
     os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
+    process = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
+    assert process.ret == pytest.ExitCode.USAGE_ERROR
+    process.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
 
 
 def test_timing_with_workers_is_refused(pytester: pytest.Pytester) -> None:
     os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
+    process = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
+    assert process.ret == pytest.ExitCode.USAGE_ERROR
+    process.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
 
 
 @needs_pytest_benchmark
@@ -74,6 +74,6 @@ def test_a_glob_that_matches_no_timed_run_is_refused(
 ) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     os.chdir(ROOT)
-    done = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])
+    process = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
+    assert process.ret == pytest.ExitCode.USAGE_ERROR
+    process.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])

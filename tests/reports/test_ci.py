@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from invocation import CONFORMS, DIES, WRONG, row, seen, write
+from invocation import CONFORMS, DIES, WRONG, details_of, row, write
 
 from conformance.__main__ import main
 from conformance.errors import UsageError
@@ -18,7 +18,7 @@ from conformance.results import diagnostics, rows
 
 
 def test_findings_group_entries_by_cause_and_show_the_reproduction(ledger: Path, tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [CONFORMS, WRONG, DIES], found=[seen(WRONG)])
+    path = write(tmp_path / "rows.jsonl", [CONFORMS, WRONG, DIES], details=[details_of(WRONG)])
     text = "\n".join(findings.document(Report([path], [ledger])))
     assert "## New: 1 run that the ledger does not expect" in text
     assert "### The kernel is off." in text
@@ -47,7 +47,7 @@ def test_annotations_name_new_runs_and_count_the_others(ledger: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("of", "message", "color"),
+    ("file_rows", "message", "color"),
     [
         ([CONFORMS], "1 of 1 claims kept", "brightgreen"),
         ([CONFORMS, WRONG], "1 of 2 claims kept", "green"),
@@ -55,27 +55,27 @@ def test_annotations_name_new_runs_and_count_the_others(ledger: Path, tmp_path: 
         ([row(verdict="unavailable")], "nothing executed", "lightgrey"),
     ],
 )
-def test_a_badge_counts_kept_claims(of: Any, message: str, color: str, ledger: Path, tmp_path: Path) -> None:
-    made = ci.badge(Report([write(tmp_path / "rows.jsonl", of)], [ledger]))
-    assert made == {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}
+def test_a_badge_counts_kept_claims(file_rows: Any, message: str, color: str, ledger: Path, tmp_path: Path) -> None:
+    badge = ci.badge(Report([write(tmp_path / "rows.jsonl", file_rows)], [ledger]))
+    assert badge == {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}
 
 
 def test_schemas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for of, schema in (("rows", rows.schema()), ("details", diagnostics.schema())):
-        assert main(["schema", of]) == 0
+    for name, schema in (("rows", rows.schema()), ("details", diagnostics.schema())):
+        assert main(["schema", name]) == 0
         assert json.loads(capsys.readouterr().out) == schema
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_a_folder_with_other_content_is_refused(ledger: Path, tmp_path: Path) -> None:
-    found = Report([write(tmp_path / "rows.jsonl", [CONFORMS])], [ledger])
+    report = Report([write(tmp_path / "rows.jsonl", [CONFORMS])], [ledger])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="not empty, and no report"):
-        html.write(found, tmp_path / "mine")
-    first = html.write(found, tmp_path / "report")
+        html.write(report, tmp_path / "mine")
+    first = html.write(report, tmp_path / "report")
     (tmp_path / "report" / "data" / "99.js").write_text("old")
-    assert html.write(found, tmp_path / "report") == first
+    assert html.write(report, tmp_path / "report") == first
     assert not (tmp_path / "report" / "data" / "99.js").exists()
 
 

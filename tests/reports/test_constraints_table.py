@@ -62,8 +62,8 @@ def test_the_table_says_for_each_kind_of_operator_what_is_enforced() -> None:
 
 
 def test_a_config_that_is_not_registered_has_lines_of_its_own() -> None:
-    other = replace(row("F.linear", "weight.quant_min_lower_bound"), backend="lone")
-    assert [*constraints_report.table([row("F.linear", "weight.quant_min_lower_bound"), other], [])][3:] == [
+    unregistered = replace(row("F.linear", "weight.quant_min_lower_bound"), backend="lone")
+    assert [*constraints_report.table([row("F.linear", "weight.quant_min_lower_bound"), unregistered], [])][3:] == [
         "| `quant_min_lower_bound` | weight | function (lone) | lone 1 | enforced | yes | yes |"
     ]
 
@@ -85,16 +85,16 @@ def test_weights_that_are_fake_quantized_by_an_ignored_qconfig_are_an_exception(
     assert "| no: unlisted |" in line
 
 
-def test_a_gap_quotes_the_findings_of_the_check_that_its_entry_lists() -> None:
+def test_a_shown_entry_is_quoted_with_the_findings_of_its_check() -> None:
     both = row("nn.Linear", "weight.quant_min_lower_bound", USED, ConversionViolates("constraints", BELOW, "QConfig()"))
-    (gap,) = constraints_report.gaps([both], [ENTRY])
-    assert gap.detail == USED.text
+    (shown,) = constraints_report.shown_entries([both], [ENTRY])
+    assert shown.detail == USED.text
 
 
 def test_a_row_without_findings_is_quoted_as_it_is_and_leaves_the_consequence_unknown() -> None:
     old = replace(row("nn.Linear", "weight.quant_min_lower_bound", USED), findings=())
-    (gap,) = constraints_report.gaps([old], [ENTRY])
-    assert gap.detail == old.detail
+    (shown,) = constraints_report.shown_entries([old], [ENTRY])
+    assert shown.detail == old.detail
     (line,) = [*constraints_report.table([old], [ENTRY])][2:]
     assert line.endswith("| no: `gap` | if the QConfig satisfies it, else unknown: rows of schema 1 |")
 

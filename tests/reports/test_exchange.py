@@ -1,4 +1,4 @@
-"""Timings as pytest-benchmark's JSON and back: nothing is lost, and what is of something else is refused."""
+"""Timings survive export to pytest-benchmark's JSON and import from it, and JSON of other benchmarks is refused."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from conformance.errors import UsageError
 from conformance.reports.exchange import imported, save
 
 
-def test_a_package_that_is_missing_is_said_with_where_it_is_had(
+def test_an_error_about_a_missing_package_names_the_environment_that_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "pytest_benchmark.stats", None)
@@ -33,13 +33,17 @@ def saved(tmp_path: Path) -> Path:
     return out
 
 
-def test_there_and_back_is_the_same(saved: Path, tmp_path: Path) -> None:
+def test_import_restores_what_export_wrote(saved: Path, tmp_path: Path) -> None:
     imported(saved, tmp_path / "two.jsonl")
-    one, two = (read(tmp_path / f"{name}.jsonl") for name in ("one", "two"))
-    assert (one.timings, one.header, one.finished) == (two.timings, two.header, two.finished)
+    exported, read_back = (read(tmp_path / f"{name}.jsonl") for name in ("one", "two"))
+    assert (exported.timings, exported.header, exported.finished) == (
+        read_back.timings,
+        read_back.header,
+        read_back.finished,
+    )
 
 
-def test_the_json_has_what_pytest_benchmark_compares(saved: Path) -> None:
+def test_the_json_has_the_fields_that_pytest_benchmark_compares(saved: Path) -> None:
     values = json.loads(saved.read_text())
     (first, second) = values["benchmarks"]
     assert first["stats"]["median"] == pytest.approx(0.001, rel=0.02)
@@ -63,7 +67,9 @@ def changed(path: Path, change: Any) -> None:
         (lambda values: values["benchmarks"][1]["extra_info"].pop("counts"), "no timing of this suite, or damaged"),
     ],
 )
-def test_what_is_of_something_else_is_refused(change: Any, message: str, saved: Path, tmp_path: Path) -> None:
+def test_json_that_is_damaged_or_of_other_benchmarks_is_refused(
+    change: Any, message: str, saved: Path, tmp_path: Path
+) -> None:
     changed(saved, change)
     with pytest.raises(UsageError, match=message) as raised:
         imported(saved, tmp_path / "two.jsonl")
@@ -71,7 +77,7 @@ def test_what_is_of_something_else_is_refused(change: Any, message: str, saved: 
     assert not (tmp_path / "two.jsonl").exists()
 
 
-def test_what_is_no_json_or_missing_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(UsageError, match=r"broken\.json: not what pytest-benchmark saves"):
         imported(tmp_path / "broken.json", tmp_path / "two.jsonl")

@@ -1,4 +1,4 @@
-"""Many nights: stored once each, in order of time, by platform; what lasts is told with the commits, what passes is not."""
+"""Histories of timings: each file is stored once, series are by case and platform, and only lasting changes are alerts."""
 
 import random
 import subprocess
@@ -19,9 +19,9 @@ from conformance.reports.history import SUSTAINED, alerts, as_markdown, change_p
 def night(folder: Path, number: int, ratios: list[float], name: str = "nn.Linear", **header: Any) -> None:
     """Store the timings of one night."""
     path = folder / f"{number}-{header.get('arch', 'x86_64')}.jsonl"
-    made = {**HEADER, "git": f"{number:012x}", **header}
+    fields = {**HEADER, "git": f"{number:012x}", **header}
     finished = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T02:30:00+00:00"
-    store(read(write(path, passes(name, ratios), header=made, finished=finished)), folder / "history")
+    store(read(write(path, passes(name, ratios), header=fields, finished=finished)), folder / "history")
 
 
 def nights(folder: Path, levels: list[float]) -> Path:
@@ -38,18 +38,18 @@ def test_a_series_is_in_order_of_time_with_the_spread_of_its_passes(tmp_path: Pa
     (series,) = load(tmp_path / "history")
     assert series.case == passes("nn.Linear", [1.0])[0].case
     assert series.platform == "x86_64 avx2, A CPU, 2 cores"
-    assert [one.finished for one in series.nights] == ["2026-01-02 02:30", "2026-01-03 02:30"]
-    assert [one.torch for one in series.nights] == ["2.13.0", "2.14.0"]
-    assert [(one.ratio, one.low, one.high) for one in series.nights] == [
+    assert [point.finished for point in series.nights] == ["2026-01-02 02:30", "2026-01-03 02:30"]
+    assert [point.torch for point in series.nights] == ["2.13.0", "2.14.0"]
+    assert [(point.ratio, point.low, point.high) for point in series.nights] == [
         pytest.approx((0.5, 0.4, 0.6)),
         pytest.approx((0.6, 0.5, 0.7)),
     ]
 
 
-def test_platforms_are_apart_and_a_glob_selects(tmp_path: Path) -> None:
+def test_series_are_by_platform_and_selected_by_a_glob(tmp_path: Path) -> None:
     night(tmp_path, 1, [0.4] * 3)
     night(tmp_path, 1, [0.9] * 3, arch="aarch64", isa="aarch64")
-    assert [one.platform.split()[0] for one in load(tmp_path / "history")] == ["aarch64", "x86_64"]
+    assert [series.platform.split()[0] for series in load(tmp_path / "history")] == ["aarch64", "x86_64"]
     assert load(tmp_path / "history", "*nn.Linear*")
     with pytest.raises(UsageError, match=r"no case '\*nn\.GRU\*'"):
         load(tmp_path / "history", "*nn.GRU*")
@@ -62,7 +62,7 @@ def test_a_file_is_stored_once(tmp_path: Path) -> None:
     assert not [*(tmp_path / "history").glob("*.partial")]
 
 
-def test_what_lasts_is_found_where_it_began(tmp_path: Path) -> None:
+def test_a_lasting_change_is_found_at_its_first_night(tmp_path: Path) -> None:
     (series,) = load(nights(tmp_path, [0.5] * 20 + [0.6] * 10))
     (point,) = change_points(series)
     assert point.index == 20
@@ -92,23 +92,23 @@ def test_changes_within_the_margin_are_no_alert(tmp_path: Path) -> None:
 def test_the_commits_between_two_nights_are_named(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(tmp_path), *who, *arguments], capture_output=True, text=True, check=True
         )
-        return done.stdout.strip()
+        return process.stdout.strip()
 
     git("init", "--quiet")
-    made = []
+    revisions = []
     for number in range(3):
         git("commit", "--quiet", "--allow-empty", "-m", f"Change {number}")
-        made.append(git("rev-parse", "--short=12", "HEAD"))
-    found = commits(made[0], f"{made[2]}-dirty", tmp_path)
-    assert [line.partition(" ")[2] for line in found] == ["Change 2", "Change 1"]
-    assert commits("0" * 12, made[2], tmp_path) == []
-    assert commits(made[2], made[2], tmp_path) == []
+        revisions.append(git("rev-parse", "--short=12", "HEAD"))
+    subjects = commits(revisions[0], f"{revisions[2]}-dirty", tmp_path)
+    assert [line.partition(" ")[2] for line in subjects] == ["Change 2", "Change 1"]
+    assert commits("0" * 12, revisions[2], tmp_path) == []
+    assert commits(revisions[2], revisions[2], tmp_path) == []
 
 
-def test_alerts_are_markdown_with_what_was_new(tmp_path: Path) -> None:
+def test_alerts_are_markdown_with_both_revisions(tmp_path: Path) -> None:
     (series,) = load(nights(tmp_path, [0.5] * 20 + [0.6] * 10))
     text = "\n".join(as_markdown(alerts([series]), tmp_path))
     assert text.startswith("## Lasting changes of latency: 1\n")
@@ -116,7 +116,7 @@ def test_alerts_are_markdown_with_what_was_new(tmp_path: Path) -> None:
     assert "\n".join(as_markdown([], tmp_path)) == "## Lasting changes of latency: 0"
 
 
-def test_no_history_and_a_damaged_one_are_said(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no history"):
         load(tmp_path)
     (tmp_path / "one.parquet").write_text("no parquet")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from invocation import HOSTILE, offsets, row, seen, write
+from invocation import HOSTILE, details_of, offsets, row, write
 
 from conformance.__main__ import main
 from conformance.reports import ci, findings, html
@@ -14,10 +14,10 @@ from conformance.reports.load import Report
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A rows file whose every text does what it can."""
+    """A rows file, with diagnostics, whose texts are hostile."""
     name = HOSTILE.replace("/", "╱")
-    one = row(name, variant=name, fails=["numerics"], message=HOSTILE, kernels=(HOSTILE,))
-    two = row("nn.Linear", fails=["numerics"], message=HOSTILE)
+    hostile_row = row(name, variant=name, fails=["numerics"], message=HOSTILE, kernels=(HOSTILE,))
+    linear = row("nn.Linear", fails=["numerics"], message=HOSTILE)
     header = {
         "cpu": HOSTILE,
         "torch": "2.13.0" + HOSTILE,
@@ -25,9 +25,12 @@ def hostile(tmp_path: Path) -> Path:
         "cpu_flags": [HOSTILE],
         "engines": {"fbgemm": HOSTILE},
     }
-    shown = [seen(one, offsets(1, output=HOSTILE), text=HOSTILE), replace(seen(two), reproduction=HOSTILE)]
-    made: Path = write(tmp_path / "rows.jsonl", [one, two], header, shown)
-    return made
+    shown = [
+        details_of(hostile_row, offsets(1, output=HOSTILE), text=HOSTILE),
+        replace(details_of(linear), reproduction=HOSTILE),
+    ]
+    path: Path = write(tmp_path / "rows.jsonl", [hostile_row, linear], header, shown)
+    return path
 
 
 def test_hostile_text_is_inert_on_terminals_and_in_workflow_commands(
@@ -52,8 +55,8 @@ def test_hostile_text_is_inert_on_terminals_and_in_workflow_commands(
 
 
 def test_hostile_text_makes_no_markup_in_markdown(hostile: Path, ledger: Path) -> None:
-    found = Report([hostile], [ledger])
-    for text in ("\n".join(findings.document(found)), ci.summary(found)):
+    report = Report([hostile], [ledger])
+    for text in ("\n".join(findings.document(report)), ci.summary(report)):
         fences = re.sub(r"^(`{3,})\w*\n.*?^\1$", "", text, flags=re.M | re.S)
         outside = re.sub(r"`[^`\n]+`", "", fences)
         assert not re.search(r"<(?!/?(code|details|summary)>)", outside)
@@ -65,8 +68,8 @@ def test_hostile_text_makes_no_markup_in_markdown(hostile: Path, ledger: Path) -
 
 
 def test_hostile_text_is_text_in_html(hostile: Path, ledger: Path, tmp_path: Path) -> None:
-    found = Report([hostile], [ledger])
-    html.write(found, tmp_path / "report")
+    report = Report([hostile], [ledger])
+    html.write(report, tmp_path / "report")
     for page in (tmp_path / "report").glob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert "<script>document" not in text

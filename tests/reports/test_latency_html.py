@@ -1,4 +1,4 @@
-"""The page about latency in a browser, from disk: its charts say what they show, and it is accessible."""
+"""The latency page in a browser, opened from disk: its charts have texts, and it is accessible."""
 
 import dataclasses
 from pathlib import Path
@@ -40,7 +40,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     hostile = HOSTILE.replace("/", "╱")
     old = [*passes("nn.Linear", STEADY), *passes("nn.ReLU", STEADY), *passes(hostile, STEADY)]
     new = [
-        *passes("nn.Linear", [1.2 * one for one in STEADY]),
+        *passes("nn.Linear", [1.2 * ratio for ratio in STEADY]),
         *passes("nn.ReLU", STEADY),
         *passes(hostile, STEADY, counts=counts),
     ]
@@ -50,33 +50,33 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     before = read(write(folder / "before.jsonl", old))
     after = read(write(folder / "after.jsonl", new, not_timed))
     series = load(folder / "history")
-    points = [point for one in series for point in change_points(one)]
+    points = [point for case in series for point in change_points(case)]
     return write_page([after], folder / "out", compare(before, after), series, points).as_uri()
 
 
-def test_it_says_what_changed_and_what_was_not_timed(page: Any, report: str) -> None:
+def test_changes_and_cases_without_timings_are_shown(page: Any, report: str) -> None:
     opened(page, report)
     text = page.inner_text("main")
-    for said in (
+    for sentence in (
         "1 slower",
         "3 cases, 1 of them slower or faster.",
         "+20.0%",
         "30 nights, 1 changes that last: 2026-01-21 02:30.",
     ):
-        assert said in text
+        assert sentence in text
     page.locator("#not-timed + details summary").click()
     assert "does not conform" in page.inner_text("main")
     assert page.locator("canvas").count() == 2
 
 
-def test_the_pointer_tells_of_a_case(page: Any, report: str) -> None:
+def test_the_chart_describes_the_case_under_the_pointer(page: Any, report: str) -> None:
     opened(page, report)
     page.locator("#changes-plot .u-over").hover(position={"x": 3, "y": 100})
     page.wait_for_function("document.querySelector('#changes-plot p').textContent.includes('nn.Linear')")
     assert "slower" in page.inner_text("#changes-plot p")
 
 
-def test_hostile_texts_are_shown_and_do_nothing(page: Any, report: str) -> None:
+def test_hostile_texts_are_shown_and_inert(page: Any, report: str) -> None:
     opened(page, report)
     assert page.locator("main img").count() == 0
     assert "owned" not in page.title()
@@ -103,7 +103,7 @@ def test_a_page_without_history_or_comparison_opens(page: Any, tmp_path: Path) -
     assert "Everything was timed." in page.inner_text("main")
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("")
     with pytest.raises(UsageError, match="not empty, and no report"):
         write_page([], tmp_path)

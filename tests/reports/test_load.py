@@ -15,15 +15,17 @@ from conformance.results.verdicts import Verdict
 
 def test_claims_are_counted_by_backend_engine_and_environment(ledger: Path, tmp_path: Path) -> None:
     x86 = [replace(WRONG, engine="x86", id=WRONG.id.replace("@fbgemm", "@x86"))]
-    one = write(tmp_path / "one.jsonl", [CONFORMS, WRONG, DIES, *x86])
-    other = write(tmp_path / "other.jsonl", [CONFORMS, row("nn.Linear", verdict="unavailable")], {"isa": "avx512_vnni"})
-    found = Report([one, other], [ledger])
-    assert [(c.engine, c.environment.isa, s.verdicts, s.checks, s.new) for c, s in found.tallies.items()] == [
+    avx2 = write(tmp_path / "one.jsonl", [CONFORMS, WRONG, DIES, *x86])
+    avx512 = write(
+        tmp_path / "other.jsonl", [CONFORMS, row("nn.Linear", verdict="unavailable")], {"isa": "avx512_vnni"}
+    )
+    report = Report([avx2, avx512], [ledger])
+    assert [(c.engine, c.environment.isa, s.verdicts, s.checks, s.new) for c, s in report.tallies.items()] == [
         ("fbgemm", "avx2", {"conforms": 1, "deviates": 1, "crashes": 1, "unavailable": 0}, {"numerics": 1}, 1),
         ("fbgemm", "avx512_vnni", {"conforms": 1, "deviates": 0, "crashes": 0, "unavailable": 1}, {}, 0),
         ("x86", "avx2", {"conforms": 0, "deviates": 1, "crashes": 0, "unavailable": 0}, {"numerics": 1}, 1),
     ]
-    assert [*found.labels.values()] == ["x86_64 avx2", "x86_64 avx512_vnni"]
+    assert [*report.labels.values()] == ["x86_64 avx2", "x86_64 avx512_vnni"]
 
 
 def test_a_claim_with_a_deviating_run_is_not_kept(ledger: Path, tmp_path: Path) -> None:
@@ -37,8 +39,8 @@ def test_labels_have_only_the_fields_that_distinguish_environments(tmp_path: Pat
         write(tmp_path / f"{n}.jsonl", [CONFORMS], h)
         for n, h in enumerate([{}, {"torch": "2.14.0+cpu"}, {"cpu": "another"}])
     ]
-    found = Report(paths)
-    assert [*labels(part.environment for part in found.parts).values()] == [
+    report = Report(paths)
+    assert [*labels(part.environment for part in report.parts).values()] == [
         "x86_64 avx2, torch 2.13.0, a CPU",
         "x86_64 avx2, torch 2.14.0, a CPU",
         "x86_64 avx2, torch 2.13.0, another",
@@ -51,14 +53,14 @@ def test_a_patterns_family_is_that_of_its_first_operator() -> None:
 
 
 def test_each_file_is_compared_with_the_ledger_that_its_rows_name(ledger: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "other.toml").write_text(
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "other.toml").write_text(
         LEDGER.replace("linear-is-off", "mine").replace("nn.Linear", "nn.GRU").replace("numerics", "crashes")
     )
-    one = write(tmp_path / "one.jsonl", [replace(WRONG, known="linear-is-off")])
-    two = write(tmp_path / "two.jsonl", [replace(DIES, known="mine"), row("nn.Linear")], {"arch": "aarch64"})
-    assert Report([one, two], [ledger, other]).new == []
+    first = write(tmp_path / "one.jsonl", [replace(WRONG, known="linear-is-off")])
+    second = write(tmp_path / "two.jsonl", [replace(DIES, known="mine"), row("nn.Linear")], {"arch": "aarch64"})
+    assert Report([first, second], [ledger, folder]).new == []
 
 
 BAD: dict[str, tuple[Callable[[str], str], str]] = {
@@ -78,22 +80,22 @@ BAD: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("command", ["report", "findings", "merge", "diff", "ci"])
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("fault", BAD)
 def test_every_command_refuses_a_bad_file_by_name(
-    what: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change, message = BAD[what]
+    change, message = BAD[fault]
     path = write(tmp_path / "bad.jsonl", [CONFORMS])
     path.write_text(change(path.read_text()))
     out = str(tmp_path / "out")
-    given = {
+    arguments = {
         "report": ["report", str(path), "-o", out],
         "findings": ["findings", str(path)],
         "merge": ["merge", str(path), "-o", out],
         "diff": ["diff", str(path), str(path)],
         "ci": ["ci", "summary", str(path)],
     }[command]
-    assert main(given) == 2
-    said = capsys.readouterr().err
-    assert re.search(rf"^conformance: error: {re.escape(str(path))}.*{message}", said)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert re.search(rf"^conformance: error: {re.escape(str(path))}.*{message}", error)
     assert not Path(out).exists()

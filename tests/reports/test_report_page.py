@@ -1,4 +1,4 @@
-"""The report in a browser, from disk: it filters, opens runs, copies, asks for nothing elsewhere, and is accessible."""
+"""The report in a browser, opened from disk: filters, runs, copying, no requests to other hosts, and accessibility."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from browsing import WIDTHS, opened, serious
-from invocation import HOSTILE, LEDGER, offsets, row, seen, write, wrong
+from invocation import HOSTILE, LEDGER, details_of, offsets, row, write, wrong
 
 from conformance.reports.html import PAGES
 from conformance.reports.html import write as write_report
@@ -35,11 +35,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         findings=(wrong("constraints"),),
         detail=detail_of([wrong("constraints")]),
     )
-    of = [row("nn.ReLU"), LINEAR, row("nn.GRU", verdict="crashes"), hostile, constraint]
-    found = [seen(LINEAR, offsets(0, 4, -2, 1)), seen(hostile, offsets(1), text=HOSTILE)]
-    one = write(folder / "one.jsonl", of, found=found)
-    other = write(folder / "other.jsonl", [row("nn.ReLU", fails=["stable"]), row("nn.ELU")], {"arch": "aarch64"})
-    return write_report(Report([one, other], [folder]), folder / "out").as_uri()
+    rows = [row("nn.ReLU"), LINEAR, row("nn.GRU", verdict="crashes"), hostile, constraint]
+    details = [details_of(LINEAR, offsets(0, 4, -2, 1)), details_of(hostile, offsets(1), text=HOSTILE)]
+    x86 = write(folder / "one.jsonl", rows, details=details)
+    arm = write(folder / "other.jsonl", [row("nn.ReLU", fails=["stable"]), row("nn.ELU")], {"arch": "aarch64"})
+    return write_report(Report([x86, arm], [folder]), folder / "out").as_uri()
 
 
 def cells(page: Any) -> list[str]:
@@ -75,20 +75,20 @@ def test_filters_narrow_the_map(choose: Any, kept: list[str], page: Any, report:
         assert "nothing matches" in page.inner_text("#matching")
 
 
-def test_a_run_opens_by_keyboard_and_shows_what_was_seen(page: Any, report: str) -> None:
+def test_a_run_opens_by_keyboard_and_shows_its_diagnostics(page: Any, report: str) -> None:
     opened(page, report, "#q=linear-is-off")
     page.locator("#map button.cell").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#run-body h3")
     text = page.inner_text("#run-body")
-    for said in (
+    for sentence in (
         "The kernel is off.",
         "pytorch/pytorch#1",
         "✗ numerics: fail",
         "3 of 8 elements are off, by -2 to 4",
         "quantized.relu",
     ):
-        assert said in text
+        assert sentence in text
     page.wait_for_selector("#run-body canvas")
     assert page.locator("#run-body canvas").count() == 2
     page.locator("summary", has_text="lowered model").click()
@@ -115,7 +115,7 @@ def test_arrows_move_between_cells(page: Any, report: str) -> None:
     assert page.evaluate(focused) == before
 
 
-def test_hostile_texts_are_shown_and_do_nothing(page: Any, report: str) -> None:
+def test_hostile_texts_are_shown_and_inert(page: Any, report: str) -> None:
     opened(page, report, "#q=example.invalid")
     page.locator("#map button.cell").click()
     page.wait_for_selector("#run-body h3")
@@ -152,15 +152,15 @@ def test_many_rows_stay_responsive(page: Any, tmp_path: Path) -> None:
     each = MANY // len(patterns) // len(environments)
     paths = []
     for number, header in enumerate(environments):
-        of = [
-            row(pattern, variant=f"variant{at}", fails=["numerics"] if (at + number) % 4 == 0 else ())
+        rows = [
+            row(pattern, variant=f"variant{index}", fails=["numerics"] if (index + number) % 4 == 0 else ())
             for pattern in patterns
-            for at in range(each)
+            for index in range(each)
         ]
-        paths.append(write(tmp_path / f"{number}.jsonl", of, header))
-    found = Report(paths, [tmp_path])
-    assert len(found.results) == MANY
-    opened(page, write_report(found, tmp_path / "out").as_uri())
+        paths.append(write(tmp_path / f"{number}.jsonl", rows, header))
+    loaded = Report(paths, [tmp_path])
+    assert len(loaded.results) == MANY
+    opened(page, write_report(loaded, tmp_path / "out").as_uri())
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     took = page.evaluate(
         """async () => {
@@ -177,14 +177,16 @@ def test_many_rows_stay_responsive(page: Any, tmp_path: Path) -> None:
         }"""
     )
     took = took[1:]  # the first one warms up
-    print(f"first paint {paint:.0f} ms, filters {[round(one) for one in took]} ms")
+    print(f"first paint {paint:.0f} ms, filters {[round(milliseconds) for milliseconds in took]} ms")
     assert paint < 2000
     assert sorted(took)[len(took) // 2] < 200
 
 
-def test_the_widest_run_of_errors_says_what_it_leaves_out(page: Any, tmp_path: Path) -> None:
-    of = replace(LINEAR, known=None)
-    path = write(tmp_path / "rows.jsonl", [of], found=[seen(of, offsets(3, 2, differing=2000, total=4000))])
-    opened(page, write_report(Report([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={of.id}")
+def test_a_plot_of_many_errors_says_how_many_it_has(page: Any, tmp_path: Path) -> None:
+    unlisted = replace(LINEAR, known=None)
+    path = write(
+        tmp_path / "rows.jsonl", [unlisted], details=[details_of(unlisted, offsets(3, 2, differing=2000, total=4000))]
+    )
+    opened(page, write_report(Report([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={unlisted.id}")
     page.wait_for_selector("#run-body figure")
     assert "The plot has the 2 that are off furthest; the histogram has all." in page.inner_text("#run-body figcaption")

@@ -204,7 +204,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproducti
 def test_a_script_shows_what_its_run_showed(run_id: str, reproduced: dict[str, Reproduction]) -> None:
     one = reproduced[run_id]
     assert one.failed == REAL[run_id]
-    assert one.showed == REAL[run_id], one.said
+    assert one.showed == REAL[run_id], one.output
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_no_script_reaches_this_project(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text("import conformance")
     one = reproduce(row_of(find(LINEAR)), path, sys.executable)
-    assert re.search("No module named 'conformance'", one.said)
+    assert re.search("No module named 'conformance'", one.output)

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import torch
-from invocation import offsets, row, seen, write
+from invocation import details_of, offsets, row, write
 from torch import nn
 from torch.fx import Graph, GraphModule
 
@@ -21,13 +21,13 @@ from conformance.results.diagnostics import MOST_POSITIONS, NO_MATCH, Offsets, p
 from conformance.results.rows import read_all
 
 ROWS = [row("nn.ReLU"), row("nn.Linear", fails=["numerics"])]
-DETAILS = [seen(ROWS[0]), seen(ROWS[1], offsets(0, 2, -1))]
+DETAILS = [details_of(ROWS[0]), details_of(ROWS[1], offsets(0, 2, -1))]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    made: Path = write(tmp_path / "rows.jsonl", ROWS, found=DETAILS)
-    return made
+    written: Path = write(tmp_path / "rows.jsonl", ROWS, details=DETAILS)
+    return written
 
 
 def lines(path: Path) -> list[str]:
@@ -35,12 +35,12 @@ def lines(path: Path) -> list[str]:
 
 
 def test_diagnostics_are_read_back(path: Path) -> None:
-    assert read(path, read_all(path)) == [{one.id: one for one in DETAILS}]
+    assert read(path, read_all(path)) == [{details.id: details for details in DETAILS}]
 
 
 def test_the_same_details_make_the_same_bytes(path: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.jsonl", ROWS, found=DETAILS[::-1])
-    assert path_beside(path).read_bytes() == path_beside(other).read_bytes()
+    reversed_file = write(tmp_path / "other.jsonl", ROWS, details=DETAILS[::-1])
+    assert path_beside(path).read_bytes() == path_beside(reversed_file).read_bytes()
 
 
 def test_rows_without_details_have_none(tmp_path: Path) -> None:
@@ -125,54 +125,56 @@ class Mute(nn.Identity):
 def test_a_module_that_cannot_describe_itself_is_named() -> None:
     graph = Graph()
     graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
-    seen = graphs(lowered=GraphModule(nn.ModuleDict({"layer": Mute()}), graph))["lowered model"]
-    assert "layer: Mute, which cannot describe itself: RuntimeError: only supports conv2d_unpack right now" in seen
+    text = graphs(lowered=GraphModule(nn.ModuleDict({"layer": Mute()}), graph))["lowered model"]
+    assert "layer: Mute, which cannot describe itself: RuntimeError: only supports conv2d_unpack right now" in text
 
 
 def test_an_output_that_is_quantized_per_channel_is_described() -> None:
-    made = torch.quantize_per_channel(torch.ones(2, 3), torch.tensor([0.5, 1.0]), torch.tensor([0, 1]), 0, torch.qint8)
-    assert described(Output(made.dequantize(), made)) == "qint8 (2, 3) per_channel_affine"
+    per_channel = torch.quantize_per_channel(
+        torch.ones(2, 3), torch.tensor([0.5, 1.0]), torch.tensor([0, 1]), 0, torch.qint8
+    )
+    assert described(Output(per_channel.dequantize(), per_channel)) == "qint8 (2, 3) per_channel_affine"
 
 
-def test_offsets_are_in_steps_and_know_ties() -> None:
-    found = measured(quantized([10, 13, 20, 31]), golden([10, 10, 20, 30], [10, 10, 20, 31]))
-    assert (found.unit, found.total, found.differing) == ("steps", 4, 2)
-    assert (found.positions, found.offsets, found.ties) == ((1, 3), (3, 1), (3,))
-    assert found.histogram == ((1, 1), (3, 1))
-    assert found.complete
+def test_offsets_are_in_steps_and_ties_are_marked() -> None:
+    difference = measured(quantized([10, 13, 20, 31]), golden([10, 10, 20, 30], [10, 10, 20, 31]))
+    assert (difference.unit, difference.total, difference.differing) == ("steps", 4, 2)
+    assert (difference.positions, difference.offsets, difference.ties) == ((1, 3), (3, 1), (3,))
+    assert difference.histogram == ((1, 1), (3, 1))
+    assert difference.complete
 
 
-def test_equal_codes_are_equal_whatever_the_scale() -> None:
+def test_equal_codes_have_no_offsets_at_any_scale() -> None:
     assert measured(quantized([1, 250], 0.0123), golden([1, 250], scale=0.0123)).differing == 0
 
 
-def test_another_grid_is_measured_in_steps_of_the_goldens() -> None:
+def test_codes_of_another_scale_are_measured_in_the_goldens_steps() -> None:
     assert measured(quantized([5], 1.0), golden([3])).offsets == (4,)
 
 
-def test_the_codes_tell_outputs_apart() -> None:
-    one, other = measured(quantized([1, 2]), golden([1, 2])), measured(quantized([1, 3]), golden([1, 2]))
-    assert one.golden == other.golden
-    assert one.codes != other.codes
+def test_hashes_of_codes_distinguish_outputs() -> None:
+    first, second = measured(quantized([1, 2]), golden([1, 2])), measured(quantized([1, 3]), golden([1, 2]))
+    assert first.golden == second.golden
+    assert first.codes != second.codes
 
 
 def test_positions_are_bounded_and_the_furthest_are_kept() -> None:
     steps = [*range(1, 101)] * 50
-    found = measured(quantized(steps), golden([0] * len(steps)))
-    assert len(found.positions) == MOST_POSITIONS < found.differing == 5000
-    assert not found.complete
-    assert min(found.offsets) == 80
-    assert sum(count for _, count in found.histogram) == 5000
+    difference = measured(quantized(steps), golden([0] * len(steps)))
+    assert len(difference.positions) == MOST_POSITIONS < difference.differing == 5000
+    assert not difference.complete
+    assert min(difference.offsets) == 80
+    assert sum(count for _, count in difference.histogram) == 5000
 
 
-def test_float_outputs_are_measured_in_values_and_no_number_is_far_off() -> None:
+def test_float_outputs_are_measured_in_values_and_nan_is_far_off() -> None:
     expected = Expected(torch.zeros(3), torch.zeros(3))
-    found = measured(Output(torch.tensor([0.0, 0.25, float("nan")])), expected)
-    assert (found.unit, found.positions) == ("values", (1, 2))
-    assert found.offsets[1] > 1e38
+    difference = measured(Output(torch.tensor([0.0, 0.25, float("nan")])), expected)
+    assert (difference.unit, difference.positions) == ("values", (1, 2))
+    assert difference.offsets[1] > 1e38
 
 
 def test_another_shape_matches_nothing() -> None:
-    found = measured(quantized([1, 2]), golden([1]))
-    assert (found.unit, found.differing, found.positions) == (NO_MATCH, 1, ())
-    assert isinstance(found, Offsets)
+    difference = measured(quantized([1, 2]), golden([1]))
+    assert (difference.unit, difference.differing, difference.positions) == (NO_MATCH, 1, ())
+    assert isinstance(difference, Offsets)

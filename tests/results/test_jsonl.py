@@ -53,8 +53,8 @@ def test_header_items_and_footer_are_read_back(path: Path) -> None:
 
 
 def test_parts_one_after_the_other_are_read_apart(path: Path, tmp_path: Path) -> None:
-    other = written(tmp_path / "other.jsonl", "a")
-    texts = [written(path, "a").read_text(), other.read_text().removesuffix("\n")]
+    second = written(tmp_path / "other.jsonl", "a")
+    texts = [written(path, "a").read_text(), second.read_text().removesuffix("\n")]
     path.write_text("".join(texts))
     assert [part.items for part in read_text(FORMAT, path)] == [("a",), ("a",)]
     assert all(part.text.endswith("\n") for part in read_text(FORMAT, path))

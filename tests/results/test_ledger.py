@@ -69,8 +69,8 @@ def row(*failed: str, verdict: str | None = None) -> Row:
 
 
 def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
-    (found,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
-    assert found == Entry(
+    (known,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
+    assert known == Entry(
         id="linear-off-by-one",
         match=("fbgemm/nn.Linear/*@x86",),
         exclude=(),
@@ -82,17 +82,17 @@ def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_globs_and_checks_can_be_several(tmp_path: Path) -> None:
-    (found,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
-    assert found.match == ("a/*", "b/*")
-    assert found.check == {"numerics", "crashes"}
-    assert backends_of(found) == {"a", "b"}
+def test_an_entry_can_have_several_globs_and_checks(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
+    assert known.match == ("a/*", "b/*")
+    assert known.check == {"numerics", "crashes"}
+    assert backends_of(known) == {"a", "b"}
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / f"{name}.toml").write_text(document(id=f'"{name}"'), encoding="utf-8")
-    assert [(one.id, one.source) for one in load(tmp_path)] == [("a", "a.toml#1"), ("b", "b.toml#1")]
+    assert [(entry.id, entry.source) for entry in load(tmp_path)] == [("a", "a.toml#1"), ("b", "b.toml#1")]
 
 
 MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
@@ -140,7 +140,7 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
         loaded(tmp_path, "deviation: yes")
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ledger .*nowhere: no such folder"):
         load(tmp_path / "nowhere")
 
@@ -191,7 +191,7 @@ def test_several_entries_cover_one_run_together() -> None:
     entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
     expectation = judge(row("numerics", "stable"), entries, HOST)
     assert expectation.expected
-    assert [one.id for one in expectation.entries] == ["one", "two"]
+    assert [covering.id for covering in expectation.entries] == ["one", "two"]
     assert expectation.known == "one"
 
 
@@ -225,9 +225,9 @@ def test_each_glob_that_matches_no_run_is_named() -> None:
 
 
 def test_each_exception_that_excepts_no_run_is_named() -> None:
-    other = RUN.replace("/default/", "/batch0/")
-    idle = "fbgemm/nn.ReLU/*"  # which is there, and is not what the entry speaks of
-    ids = [RUN, other, RUN.replace("nn.Linear", "nn.ReLU")]
+    batch0 = RUN.replace("/default/", "/batch0/")
+    idle = "fbgemm/nn.ReLU/*"  # matches a run, but none that the entry matches
+    ids = [RUN, batch0, RUN.replace("nn.Linear", "nn.ReLU")]
     assert useless([entry(exclude=("*/batch0/*", idle))], ids, HOST) == {"an-entry": f"excepts no run: {idle}"}
     assert useless([entry(exclude=("*/batch0/*",))], ids, HOST) == {}
 
@@ -242,18 +242,18 @@ def test_two_equal_entries_are_both_useless() -> None:
 
 
 def test_several_entries_together_can_make_one_useless() -> None:
-    one = entry(check=("numerics", "stable"), name="one")
-    others = [entry(name="two"), entry(check="stable", name="three")]
-    assert useless([one, *others], [RUN], HOST)["one"] == "says nothing that two, three does not say"
-    assert useless([one, *others], [RUN], HOST).keys() == {"one", "two", "three"}
+    whole = entry(check=("numerics", "stable"), name="one")
+    parts = [entry(name="two"), entry(check="stable", name="three")]
+    assert useless([whole, *parts], [RUN], HOST)["one"] == "says nothing that two, three does not say"
+    assert useless([whole, *parts], [RUN], HOST).keys() == {"one", "two", "three"}
 
 
 def test_an_entry_with_a_run_or_a_check_of_its_own_is_not_useless() -> None:
     both = [entry(name="one"), entry(check="stable", name="two")]
     assert useless(both, [RUN], HOST) == {}
-    other = RUN.replace("nn.Linear", "nn.ReLU")
-    more = [entry(name="one"), entry(exclude=(other,), name="two"), entry("fbgemm/*", name="three")]
-    assert useless(more, [RUN, other], HOST).keys() == {"one", "two"}
+    relu = RUN.replace("nn.Linear", "nn.ReLU")
+    entries = [entry(name="one"), entry(exclude=(relu,), name="two"), entry("fbgemm/*", name="three")]
+    assert useless(entries, [RUN, relu], HOST).keys() == {"one", "two"}
 
 
 def test_an_entry_for_fewer_hosts_makes_no_other_useless() -> None:
@@ -279,10 +279,10 @@ def test_a_whole_ledger_is_compared_with_all_runs_in_seconds() -> None:
 
 
 def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
-    (found,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
-    assert found.exclude == ("*/batch0/*",)
-    assert found.matches(RUN)
-    assert not found.matches(RUN.replace("/default/", "/batch0/"))
+    (known,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
+    assert known.exclude == ("*/batch0/*",)
+    assert known.matches(RUN)
+    assert not known.matches(RUN.replace("/default/", "/batch0/"))
 
 
 def test_an_entry_whose_exceptions_cover_all_matches_is_useless() -> None:

@@ -4,7 +4,7 @@ from conformance.properties.metamorphic import relations
 from conformance.results.profiles import CHECKS, LAWS, PROFILES, profile_names
 
 
-def test_the_checks_of_laws_are_those_of_its_rows() -> None:
+def test_the_checks_of_the_profile_laws_are_those_of_relations() -> None:
     assert LAWS.checks == relations.CHECKS
 
 

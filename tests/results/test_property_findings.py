@@ -1,4 +1,4 @@
-"""Findings of relations and constraints: their sentences, and their way through JSON."""
+"""Findings of relations and constraints: their sentences, and encoding as JSON and back."""
 
 import json
 
@@ -101,7 +101,7 @@ def test_every_kind_of_relations_and_constraints_has_a_sentence() -> None:
     assert {kind for kind in KINDS.values() if kind.__module__ in modules} == {*map(type, SENTENCES.values())}
 
 
-def test_an_ignored_qconfig_that_trains_weights_is_set_apart_from_the_other_counterexample() -> None:
+def test_an_ignored_qconfig_that_trains_weights_is_separated_from_the_other_counterexample() -> None:
     findings = SatisfyingQConfigIgnored("observed", "Q"), IgnoredQConfigTrainsWeight("observed", "P")
     assert detail_of(findings) == (
         "observed: satisfies every constraint and is ignored: Q"

@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_rows_are_read_back(path: Path) -> None:
     file = read(write(path, ROWS))
-    assert file.rows == tuple(sorted(ROWS, key=lambda one: one.id))
+    assert file.rows == tuple(sorted(ROWS, key=lambda row: row.id))
     assert {key: file.header[key] for key in HEADER} == HEADER
     assert file.footer["rows"] == 3
     assert file.footer["seconds"] == 1.5
@@ -28,9 +28,9 @@ def test_rows_are_read_back(path: Path) -> None:
 
 def test_rows_are_sorted_by_id(path: Path, tmp_path: Path) -> None:
     file = read(write(path, ROWS))
-    assert [one.id for one in file.rows] == sorted(one.id for one in ROWS)
-    other = write(tmp_path / "other.jsonl", ROWS[::-1])
-    assert other.read_bytes() == path.read_bytes()
+    assert [row.id for row in file.rows] == sorted(row.id for row in ROWS)
+    reversed_file = write(tmp_path / "other.jsonl", ROWS[::-1])
+    assert reversed_file.read_bytes() == path.read_bytes()
 
 
 def test_the_file_appears_only_when_it_is_complete(path: Path) -> None:
@@ -52,20 +52,20 @@ def test_an_earlier_file_is_kept_until_the_new_one_is_complete(path: Path) -> No
 
 def test_an_invocation_that_dies_leaves_every_row_in_the_partial_file(path: Path) -> None:
     writer = Writer(path, HEADER)
-    for one in ROWS:
-        writer.add(one)
+    for sample in ROWS:
+        writer.add(sample)
     aside = path.with_name("rows.jsonl.partial")  # the writer is still open, as in a process that is killed
     lines = [json.loads(line) for line in aside.read_text(encoding="utf-8").splitlines()]
     assert [line["kind"] for line in lines] == ["header", "row", "row", "row"]
-    assert [line["id"] for line in lines[1:]] == [one.id for one in ROWS]
+    assert [line["id"] for line in lines[1:]] == [sample.id for sample in ROWS]
     with pytest.raises(UsageError, match=r"rows\.jsonl\.partial: truncated"):
         read(aside)
 
 
 def test_executed_counts_rows_that_are_not_unavailable(path: Path) -> None:
     writer = Writer(path, HEADER)
-    for one in (*ROWS, DIES):
-        writer.add(one)
+    for sample in (*ROWS, DIES):
+        writer.add(sample)
     assert writer.executed == 3
 
 

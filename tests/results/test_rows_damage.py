@@ -22,7 +22,7 @@ def without(index: int) -> Callable[[list[str]], list[str]]:
 
 
 NO = object()
-"""In the place of a value, takes the field out."""
+"""In the place of a value, removes its field."""
 
 
 def kept(values: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def edited(index: int, **changes: Any) -> Callable[[list[str]], list[str]]:
-    """Change fields of one line. Those of the field `checks` are added to what it has, or taken out of it."""
+    """Change fields of one line. A mapping, unless empty, updates the field's items; NO removes a field or an item."""
 
     def edit(lines: list[str]) -> list[str]:
         before = json.loads(lines[index])
@@ -81,8 +81,8 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         "sqnr_db: inf is not a number or null",
     ),
     **{
-        f"an id of another {name}": (edited(1, **{name: other}), "damaged row fbgemm/F.relu/static-quint8/ptq/default/")
-        for name, other in {
+        f"an id of another {name}": (edited(1, **{name: value}), "damaged row fbgemm/F.relu/static-quint8/ptq/default/")
+        for name, value in {
             "backend": "x86",
             "pattern": "nn.ReLU",
             "dtype_config": "static-qint8",
@@ -93,8 +93,8 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         }.items()
     },
     **{
-        f"other {name} counted": (edited(-1, **{name: {other: 9}}), f"the footer counts {{{first}")
-        for name, other, first in (
+        f"other {name} counted": (edited(-1, **{name: {value: 9}}), f"the footer counts {{{first}")
+        for name, value, first in (
             ("verdicts", "conforms", "'conforms': 9"),
             ("checks", "numerics", "'matched': 0, 'observed': 0"),
             ("engines", "fbgemm", "'fbgemm': 9} engines of rows, there are {'fbgemm': {"),

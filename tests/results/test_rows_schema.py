@@ -92,7 +92,9 @@ def test_the_schema_has_the_checks_verdicts_and_findings_of_the_code() -> None:
     assert tuple(definitions["check"]["enum"]) == CHECKS
     assert {*definitions["verdict"]["enum"]} == {*IN_ORDER}
     assert {*KINDS} == {
-        of["properties"]["kind"]["const"] for name, of in definitions.items() if name.startswith("finding-")
+        definition["properties"]["kind"]["const"]
+        for name, definition in definitions.items()
+        if name.startswith("finding-")
     }
 
 

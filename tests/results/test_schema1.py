@@ -62,9 +62,9 @@ def test_every_command_reads_it(
 
 
 def test_files_of_both_schemas_merge(tmp_path: Path) -> None:
-    other = write(tmp_path / "two.jsonl", ROWS, {"arch": "aarch64"})
+    schema2 = write(tmp_path / "two.jsonl", ROWS, {"arch": "aarch64"})
     out = tmp_path / "merged.jsonl"
-    assert main(["merge", str(SAMPLE), str(other), "-o", str(out)]) == 0
-    assert read_all(out) == (*read_all(SAMPLE), *read_all(other))
+    assert main(["merge", str(SAMPLE), str(schema2), "-o", str(out)]) == 0
+    assert read_all(out) == (*read_all(SAMPLE), *read_all(schema2))
     assert [part.header["schema"] for part in read_all(out)] == [1, 2]
     assert HEADER["suite"] == read_all(out)[1].header["suite"]
