@@ -78,8 +78,8 @@ def after(stage: str, change: Callable[[GraphModule], GraphModule | None]) -> Li
     return stage, lie
 
 
-def instead(stage: str, other: Stage) -> Lie:
-    return stage, lambda honest: other
+def instead(stage: str, replacement: Stage) -> Lie:
+    return stage, lambda honest: replacement
 
 
 def call(graph: GraphModule, name: str) -> Node:

@@ -122,9 +122,9 @@ class Campaign:
 
     def next(self, share: float = 1.0) -> Deviation | None:
         """Search for an unlisted deviation and shrink it; `share` scales the number of samples."""
-        found = search(samples(self.family), self.judge, share)
+        counterexample = search(samples(self.family), self.judge, share)
         self._child.close()
-        if found is None:
+        if counterexample is None:
             return None
         assert self.latest is not None  # hypothesis ends with the smallest sample that deviates
         self.reported.add(self.latest.signature)

@@ -61,11 +61,11 @@ def test_a_kernel_that_raises_is_caught_by_lowered() -> None:
 
 
 def test_an_output_that_is_left_quantized_is_caught_by_lowered_alone() -> None:
-    def left(graph: GraphModule) -> None:
+    def return_quantized(graph: GraphModule) -> None:
         (output,) = (node for node in graph.graph.nodes if node.op == "output")
         output.args = (output.args[0].args[0],)  # type: ignore[union-attr]
 
-    outcomes = judged(run(LINEAR), after("lower", left))
+    outcomes = judged(run(LINEAR), after("lower", return_quantized))
     assert failed(outcomes) == {"lowered"}
     assert outcomes["lowered"].detail == "output 0 is left quantized, the float model gives float"
 

@@ -127,7 +127,7 @@ def test_runs_of_one_case_share_the_front_and_others_do_not() -> None:
     def work(_: None) -> list[int]:
         judge = Judge()
         fronts: list[Front] = [judge.evidence(run(name)).front for name in names]
-        return [next(number for number, other in enumerate(fronts) if other is front) for front in fronts]
+        return [next(number for number, earlier in enumerate(fronts) if earlier is front) for front in fronts]
 
     (outcome,) = run_isolated([None], work)
     assert isinstance(outcome, Done), outcome

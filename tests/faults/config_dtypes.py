@@ -8,7 +8,7 @@ from torch.ao.quantization.backend_config import BackendConfig, DTypeConfig
 
 from conformance.configs import dtypes
 
-from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, of, static
+from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, fault, static
 from .fault import Fault
 
 FLOOR = 2.0**-12
@@ -50,18 +50,18 @@ def ulp(value: float, towards: float) -> float:
 
 
 DTYPES = [
-    of(
+    fault(
         "the first dtype config is dropped", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[1:]), SYMMETRIC, DENSE
     ),
-    of(
+    fault(
         "a dynamic dtype config is dropped",
         "parity",
         "fbgemm",
-        with_dtypes(LINEAR, lambda d: [one for one in d if not one.is_dynamic]),
+        with_dtypes(LINEAR, lambda d: [dtypes for dtypes in d if not dtypes.is_dynamic]),
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of("all dtype configs are dropped", "parity", "fbgemm", with_dtypes(LINEAR, lambda d: []), DENSE),
-    of(
+    fault("all dtype configs are dropped", "parity", "fbgemm", with_dtypes(LINEAR, lambda d: []), DENSE),
+    fault(
         "a dtype config too many",
         "parity",
         "fbgemm",
@@ -69,15 +69,17 @@ DTYPES = [
         RELU,
         static("nn.ReLU", dtype="qint8"),
     ),
-    of(
+    fault(
         "a dtype config that no kernel has",
         "golden lowered parity",
         "fbgemm",
         with_dtypes("nn.Conv2d", lambda d: [*d, dtypes.DYNAMIC_QUINT8]),
         "nn.Conv2d/dynamic-quint8/ptq/default/exact",
     ),
-    of("dtype configs are in reverse", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[::-1]), SYMMETRIC, DENSE),
-    of(
+    fault(
+        "dtype configs are in reverse", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[::-1]), SYMMETRIC, DENSE
+    ),
+    fault(
         "a static dtype config is dynamic",
         "golden parity",
         "fbgemm",
@@ -86,7 +88,7 @@ DTYPES = [
         "nn.Linear/dynamic-quint8-2/ptq/default/exact",
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of(
+    fault(
         "a dynamic dtype config is static",
         "golden observed parity",
         "fbgemm",
@@ -94,7 +96,7 @@ DTYPES = [
         "nn.Linear/static-quint8-2/ptq/default/exact",
         DENSE,
     ),
-    of(
+    fault(
         "the input's dtype is another",
         "golden matched observed parity reference",
         "fbgemm",
@@ -102,42 +104,42 @@ DTYPES = [
         DENSE,
         SYMMETRIC,
     ),
-    of(
+    fault(
         "the output's dtype is another",
         "lowered matched numerics observed parity reference",
         "fbgemm",
         with_dtype(LINEAR, 0, "output", dtype=torch.qint8),
         DENSE,
     ),
-    of(
+    fault(
         "the weight's dtype is another",
         "golden lowered parity",
         "fbgemm",
         with_dtype(LINEAR, 0, "weight", dtype=torch.quint8),
         DENSE,
     ),
-    of(
+    fault(
         "the weight has no dtype",
         "golden lowered parity reference",
         "fbgemm",
         with_dtype(LINEAR, 0, "weight", dtype=None),
         DENSE,
     ),
-    of(
+    fault(
         "the bias is quantized",
         "lowered parity reference",
         "fbgemm",
         with_dtypes(LINEAR, lambda d: [DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.qint32), *d[1:]]),
         DENSE,
     ),
-    of(
+    fault(
         "a dynamic layer's output is quantized",
         "lowered matched observed parity reference",
         "fbgemm",
         with_dtype(LINEAR, 1, "output", dtype=torch.quint8),
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of(
+    fault(
         "an embedding has 8 bits for 4",
         "golden parity",
         "fbgemm",
@@ -162,7 +164,7 @@ def bound(
     """Change a bound of qnnpack's first dtype config, which is the symmetric one."""
     runs = globs or (SYMMETRIC, static(LINEAR, "tiny", "qint8"))
     change = with_dtype(pattern, 0, part, **{field: value})
-    return of(name, caught, "qnnpack", change, *runs, survives=survives)
+    return fault(name, caught, "qnnpack", change, *runs, survives=survives)
 
 
 FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
@@ -170,7 +172,7 @@ FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
 
 def fixed(name: str, caught: str, part: str, field: str, value: float | None, survives: str = "") -> Fault:
     """Change the fixed qparams of sigmoid."""
-    return of(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
+    return fault(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
 
 
 BOUNDS = [

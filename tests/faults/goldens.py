@@ -82,9 +82,9 @@ def tensors(run_id: str, ending: str, change: Callable[[Tensor], Tensor | None])
 
     def changed(folder: Path) -> None:
         path = folder / file_of(names()[run_id])
-        made, name = load_file(path), names()[run_id].partition("/")[2] + ending
-        new = change(made.pop(name).clone())
-        save_file(made if new is None else {**made, name: new}, path)
+        tensors, name = load_file(path), names()[run_id].partition("/")[2] + ending
+        new = change(tensors.pop(name).clone())
+        save_file(tensors if new is None else {**tensors, name: new}, path)
 
     return changed
 
@@ -119,21 +119,21 @@ def next_up(x: Tensor) -> Tensor:
 
 
 def exchanged(goldens: dict[str, Any]) -> None:
-    one, other = names()[LINEAR], names()[PER_CHANNEL]
-    goldens[one], goldens[other] = goldens[other], goldens[one]
+    per_tensor, per_channel = names()[LINEAR], names()[PER_CHANNEL]
+    goldens[per_tensor], goldens[per_channel] = goldens[per_channel], goldens[per_tensor]
 
 
 def with_output(**fields: Callable[[Any], Any]) -> Callable[[Golden], Golden]:
-    def change(made: Golden) -> Golden:
-        first, *others = made.outputs
+    def change(golden: Golden) -> Golden:
+        first, *others = golden.outputs
         new = {field: function(getattr(first, field)) for field, function in fields.items()}
-        return replace(made, outputs=(replace(first, **new), *others))
+        return replace(golden, outputs=(replace(first, **new), *others))
 
     return change
 
 
 def with_qparams(name: str, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[[Golden], Golden]:
-    return lambda made: replace(made, qparams={**made.qparams, name: change(*made.qparams[name])})
+    return lambda golden: replace(golden, qparams={**golden.qparams, name: change(*golden.qparams[name])})
 
 
 def flipped_bit(x: Tensor) -> Tensor:
@@ -142,19 +142,19 @@ def flipped_bit(x: Tensor) -> Tensor:
     return x
 
 
-def without_ties(made: Golden) -> Golden:
-    first = made.outputs[0]
-    return replace(made, outputs=(replace(first, low=first.code, high=first.code),))
+def without_ties(golden: Golden) -> Golden:
+    first = golden.outputs[0]
+    return replace(golden, outputs=(replace(first, low=first.code, high=first.code),))
 
 
-def tied_everywhere(made: Golden) -> Golden:
-    first = made.outputs[0]
-    return replace(made, outputs=(replace(first, high=first.low + 1),))
+def tied_everywhere(golden: Golden) -> Golden:
+    first = golden.outputs[0]
+    return replace(golden, outputs=(replace(first, high=first.low + 1),))
 
 
-def with_two_outputs(made: Golden) -> Golden:
-    other = with_output(low=Tensor.clone, high=Tensor.clone)(made)
-    return replace(made, outputs=(*made.outputs, *other.outputs), names=made.names * 2)
+def with_two_outputs(golden: Golden) -> Golden:
+    shifted = with_output(low=Tensor.clone, high=Tensor.clone)(golden)
+    return replace(golden, outputs=(*golden.outputs, *shifted.outputs), names=golden.names * 2)
 
 
 FAULTS = [
@@ -218,14 +218,14 @@ FAULTS = [
         "forged: codes are those of another golden",
         "golden numerics reference",
         LINEAR,
-        lambda made: recomputed()[names()[NORMED]][0],
+        lambda golden: recomputed()[names()[NORMED]][0],
     ),
     forged(
         "forged: low and high are exchanged",
         "golden numerics reference",
         TIED,
-        lambda made: replace(
-            made, outputs=(replace(made.outputs[0], low=made.outputs[0].high, high=made.outputs[0].low),)
+        lambda golden: replace(
+            golden, outputs=(replace(golden.outputs[0], low=golden.outputs[0].high, high=golden.outputs[0].low),)
         ),
     ),
     forged("forged: ties are settled", "golden", TIED, without_ties),

@@ -92,7 +92,7 @@ FAULTS = [
         "golden numerics reference",
         "apply",
         lambda original: (
-            lambda layer, weight, bias, x, *rest, **named: original(layer, weight, None, x, *rest, **named)
+            lambda layer, weight, bias, x, *state, **options: original(layer, weight, None, x, *state, **options)
         ),
         LINEAR,
         TYPICAL,

@@ -24,7 +24,7 @@ SYMMETRIC = case("nn.Linear", dtypes="static-qint8", backend="qnnpack")
 Change = Callable[[GraphModule], object]
 
 
-def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives: str = "") -> Fault:
+def stage(name: str, caught: str, stage_name: str, change: Change, *runs: str, survives: str = "") -> Fault:
     """A fault in the graph that a stage of the pipeline returns or changes."""
 
     def faulty(original: Any) -> Any:
@@ -37,7 +37,7 @@ def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives:
 
         return stage_with_fault
 
-    return code_fault("stages", name, [Replacement(fx, of, faulty)], runs or (LINEAR,), caught, survives)
+    return code_fault("stages", name, [Replacement(fx, stage_name, faulty)], runs or (LINEAR,), caught, survives)
 
 
 def replaced(name: str, caught: str, owner: Any, attribute: str, faulty: Any, *runs: str, survives: str = "") -> Fault:
@@ -78,8 +78,8 @@ def shared(graph: GraphModule) -> None:
 
 
 def exchanged(graph: GraphModule) -> None:
-    one, other = last(graph, INPUT), last(graph, OUTPUT)
-    one.target, other.target = other.target, one.target
+    on_input, on_output = last(graph, INPUT), last(graph, OUTPUT)
+    on_input.target, on_output.target = on_output.target, on_input.target
 
 
 def apart(graph: GraphModule) -> None:
@@ -137,7 +137,7 @@ def refusing(*_: object) -> None:
 
 
 def uncalibrated(original: Any) -> Any:
-    return lambda prepared, given: prepared.eval() and None
+    return lambda prepared, subject: prepared.eval() and None
 
 
 def from_other_data(original: Any) -> Any:
@@ -333,7 +333,9 @@ def _float(prepared: GraphModule) -> GraphModule:
 
 DATA = [
     replaced("executed data are other than before", "accuracy golden", build, "operand", from_other_data),
-    replaced("all data are zero", "golden", build, "grid", lambda original: lambda *given: original(*given) * 0),
+    replaced(
+        "all data are zero", "golden", build, "grid", lambda original: lambda *arguments: original(*arguments) * 0
+    ),
     replaced(
         "data of another generator",
         "golden",
@@ -341,13 +343,13 @@ DATA = [
         "integers",
         lambda original: lambda key, *rest: original(key + "!", *rest),
     ),
-    replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *given: None),
+    replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *arguments: None),
     replaced(
         "the input digest ignores the data",
         "golden",
         store,
         "input_digest",
-        lambda original: lambda given: "0" * 16,
+        lambda original: lambda subject: "0" * 16,
     ),
 ]
 

@@ -16,7 +16,7 @@ from conformance.stopwatch import Stopwatch
 
 def run(name: str) -> Run:
     claims = backend(name.partition("/")[0])
-    return next(one for one in runs(claims, (name.rpartition("@")[2],)) if one.id == name)
+    return next(candidate for candidate in runs(claims, (name.rpartition("@")[2],)) if candidate.id == name)
 
 
 def compared(expected: list[Tensor], got: list[Tensor], steps: Tensor | None) -> object:
@@ -50,8 +50,8 @@ def test_other_shapes_and_numbers_of_outputs_are_differences() -> None:
 def test_a_stage_that_raises_is_a_finding_and_later_checks_are_skipped() -> None:
     batch.warm_up()
 
-    def work(one: Run) -> Row:
-        return relations.row(Stopwatch(), one)
+    def work(subject: Run) -> Row:
+        return relations.row(Stopwatch(), subject)
 
     (outcome,) = run_isolated([run("fbgemm/Tensor.hardsigmoid/static-quint8/ptq/large/laws@fbgemm")], work)
     assert isinstance(outcome, Done), outcome

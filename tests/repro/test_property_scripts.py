@@ -60,7 +60,11 @@ print(json.dumps(outputs))
 
 @cache
 def run(name: str) -> Run:
-    return next(one for one in runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]]) if one.id == name)
+    return next(
+        candidate
+        for candidate in runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]])
+        if candidate.id == name
+    )
 
 
 def source(name: str, *findings: Finding) -> str:
@@ -143,9 +147,9 @@ def test_each_kind_of_finding_about_relations_deviates_where_a_program_breaks_th
 
 def qconfigs(name: str) -> tuple[str, str]:
     """A QConfig that satisfies every constraint, and one whose eps is below the least scale."""
-    one = run(name)
-    assert one.constraint is not None
-    target = Target(one.claim.dtypes, one.constraint.side, one.flow == "qat", 0)
+    subject = run(name)
+    assert subject.constraint is not None
+    target = Target(subject.claim.dtypes, subject.constraint.side, subject.flow == "qat", 0)
     satisfying = target.qconfig(target.spec)
     violating = satisfying.replace("eps=0.000244140625", "eps=1e-07", 1)
     assert violating != satisfying

@@ -208,22 +208,22 @@ REFERENCE = [
 ]
 
 
-def of_output(what: str, field: str, bound: float, change: str) -> Claim:
-    stage = "convert_fx" if what == "engine's output" else "convert_to_reference_fx"
+def of_output(tensor: str, field: str, bound: float, change: str) -> Claim:
+    stage = "convert_fx" if tensor == "engine's output" else "convert_to_reference_fx"
     lie = f"on_output(lambda y: {change}, {stage!r})"
-    return Claim(LINEAR, ConstraintViolated("constraints", what, field, -1, bound), lie)
+    return Claim(LINEAR, ConstraintViolated("constraints", tensor, field, -1, bound), lie)
 
 
 VIOLATIONS = [
     violation
-    for what in ("output", "engine's output")
+    for tensor in ("output", "engine's output")
     for violation in (
-        of_output(what, "scale_min_lower_bound", SCALE, f"codes(y, {SCALE / 2}, 0)"),
-        of_output(what, "scale_max_upper_bound", SCALE, f"codes(y, {SCALE * 2}, 0)"),
-        of_output(what, "scale_exact_match", SCALE, f"codes(y, {SCALE * 2}, 0)"),
-        of_output(what, "zero_point_exact_match", ZERO_POINT, f"codes(y, {SCALE}, {ZERO_POINT + 1})"),
-        of_output(what, "quant_min_lower_bound", 0, f"codes(y - 1000, {SCALE}, 0, torch.qint8)"),
-        of_output(what, "quant_max_upper_bound", 255, f"codes(y + 1000 * {SCALE}, {SCALE}, 0, torch.qint32)"),
+        of_output(tensor, "scale_min_lower_bound", SCALE, f"codes(y, {SCALE / 2}, 0)"),
+        of_output(tensor, "scale_max_upper_bound", SCALE, f"codes(y, {SCALE * 2}, 0)"),
+        of_output(tensor, "scale_exact_match", SCALE, f"codes(y, {SCALE * 2}, 0)"),
+        of_output(tensor, "zero_point_exact_match", ZERO_POINT, f"codes(y, {SCALE}, {ZERO_POINT + 1})"),
+        of_output(tensor, "quant_min_lower_bound", 0, f"codes(y - 1000, {SCALE}, 0, torch.qint8)"),
+        of_output(tensor, "quant_max_upper_bound", 255, f"codes(y + 1000 * {SCALE}, {SCALE}, 0, torch.qint32)"),
     )
 ] + [
     Claim(
