@@ -122,7 +122,7 @@ def run(prelude, text):
 
 pairs = json.load(sys.stdin)
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    exec(compile(pairs[0][1], "script.py", "exec"), {"__name__": "__main__"})  # what torch loads late, forks inherit
+    exec(compile(pairs[0][1], "script.py", "exec"), {"__name__": "__main__"})  # forks inherit modules that torch loads late
 torch.set_grad_enabled(True)
 print(json.dumps([run(*pair) for pair in pairs]))
 """

@@ -70,7 +70,7 @@ def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
 
 
 def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
-    """Yield findings about the dtypes of quantize operators, and about a model that has none where the claim wants some."""
+    """Yield findings about the dtypes of quantize operators, and about a model without the ones that the claim requires."""
     dtypes = run.claim.dtypes
     declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
     quantizers = [

@@ -38,9 +38,9 @@ def guarded(watch: Stopwatch, failed: Callable[[BaseException], object]) -> Iter
         with watch():
             yield
     except MemoryError:
-        # models this small never run out of memory: the heap is damaged, and how the process would end is chance
+        # models this small never run out of memory: the heap is damaged, and the process would end unpredictably
         os.abort()
-    except (Exception, SystemExit) as error:  # whatever torch raises is a finding about torch
+    except (Exception, SystemExit) as error:  # any exception of torch is a finding
         failed(error)
 
 

@@ -49,7 +49,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
 
 
 def _model(variant: Variant) -> Iterator[str]:
-    """What the model contains besides the operator, and how the operator is applied."""
+    """Features of the model around the operator, and of the way in which the operator is applied."""
     if variant.applications > 1:
         yield "called_twice"
     if variant.prelude:
@@ -295,7 +295,7 @@ def sample_features(backend: BackendClaims, sample: Sample) -> frozenset[str]:
 
 
 def similar_variants(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
-    """Names of the fixed variants that have no feature which the sample lacks; `further` are taken for its features too."""
+    """Names of the fixed variants all of whose features the sample has; `further` count as features of the sample."""
     run = run_of(backend, sample)
     present = sample_features(backend, sample) | further
     return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}

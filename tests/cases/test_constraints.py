@@ -1,4 +1,4 @@
-"""Constraints mean what torch documents, to the last ulp."""
+"""Constraints have the meaning that torch documents, to the last ulp."""
 
 from typing import Any
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from conformance.models import fx
-from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
+from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged
+from tests.runs_by_id import run
 
 
 def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> None:

@@ -1,4 +1,4 @@
-"""Runs of a config that holds another entry than the claim's fail `matched` or `observed`."""
+"""Runs of a config with a changed entry for the claim fail `matched` or `observed`."""
 
 import copy
 import dataclasses
@@ -14,11 +14,12 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 from conformance.checks.evidence import Outcome
 from conformance.configs import dtypes
 from conformance.models import fx
-from tests.lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged, run
+from tests.lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged
+from tests.runs_by_id import run
 
 
 def with_entry(name: str, change: Callable[[BackendPatternConfig], BackendPatternConfig]) -> dict[str, Outcome]:
-    """Judge a run whose backend's config holds another entry than the one that the claim is of."""
+    """Judge a run whose backend's config has a changed entry in place of the claim's own."""
     subject = run(name)
     changed = change(copy.copy(subject.claim.entry))
     entries = [changed if entry is subject.claim.entry else entry for entry in subject.backend.config.configs]

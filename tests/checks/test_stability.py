@@ -22,9 +22,9 @@ from tests.lies import (
     failed,
     first_code_one_up,
     judged,
-    run,
     with_codes,
 )
+from tests.runs_by_id import run
 
 
 def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:

@@ -361,7 +361,7 @@ def test_drift_reports(name: str) -> None:
     backend, change, lines = CHANGES[name]
     noticed = drift(change(BACKENDS[backend].factory()), BACKENDS[backend].factory())
     assert len(noticed) == len(lines), noticed
-    # The last digits of what torch computes differ between platforms, so a line may be given up to there.
+    # The last digits of values that torch computes differ between platforms, so an expected line may end before them.
     assert [line[: len(start)] for line, start in zip(noticed, lines, strict=True)] == lines
 
 

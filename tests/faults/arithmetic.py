@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, Requantization, added, at, codes, faulty_kernel, kernel_faults, quantized
+from .fault import Fault, case
+from .kernels import Call, Kernel, Requantization, added, at, codes, kernel_faults, quantized
 
 LINEAR = case("nn.Linear")
 LINEAR_RELU = case("nn.Linear+nn.ReLU")
@@ -102,14 +102,13 @@ def mantissa(bits: int) -> Callable[[Tensor, float], Tensor]:
     return multiplied
 
 
+fault = kernel_faults("arithmetic", LINEAR)
+
+
 def requantized(name: str, caught: str, *runs: str, survives: str = "", **steps: Any) -> Fault:
-    return code_fault(
-        GROUP, name, [faulty_kernel("quantized.linear", Requantization(**steps))], runs or (LINEAR,), caught, survives
-    )
+    return fault(name, caught, "quantized.linear", Requantization(**steps), *runs, survives=survives)
 
 
-GROUP = "arithmetic"
-fault = kernel_faults(GROUP, LINEAR)
 L, R = "quantized.linear", "quantized.linear_relu"
 
 FAULTS = [
@@ -128,7 +127,7 @@ FAULTS = [
     fault("the last channel is one up", "numerics", "quantized.conv2d", added(1, at((slice(None), -1))), CONV),
     fault("the last row of a batch is one up", "numerics", L, added(1, at(-1))),
     fault(
-        "what vector loops leave over is one up",
+        "elements after the last whole vector are one up",
         "numerics",
         "quantized.add",
         added(1, lambda c: at(slice(256, None))(c.flatten()).reshape(c.shape)),
@@ -180,13 +179,13 @@ FAULTS = [
         "codes saturate at 127", "accuracy numerics", FULL, saturated=lambda code, low, high: code.clamp(low, 127)
     ),
     requantized(
-        "codes saturate one below the greatest",
+        "codes saturate one below the highest code",
         "numerics",
         BEYOND,
         saturated=lambda code, low, high: code.clamp(low, high - 1),
     ),
     requantized(
-        "codes saturate one above the least",
+        "codes saturate one above the lowest code",
         "numerics",
         *BATCHES,
         FULL,
@@ -194,7 +193,7 @@ FAULTS = [
     ),
     requantized("codes wrap around", "accuracy numerics", *BATCHES, saturated=lambda code, low, high: code % 256),
     requantized(
-        "codes beyond the range become the least",
+        "codes beyond the range become the lowest code",
         "numerics",
         BEYOND,
         saturated=lambda code, low, high: torch.where(code > high, low, code.clamp(low, high)),
@@ -226,13 +225,13 @@ FAULTS = [
         accumulated=lambda accumulator: torch.floor(accumulator / 256) * 256,
     ),
     fault(
-        "the last input feature is left out",
+        "the last input feature is skipped",
         "accuracy numerics",
         L,
         with_rows(lambda w: w.index_fill(1, torch.tensor(15), 0)),
     ),
     fault(
-        "input features beyond a multiple of 4 are left out",
+        "input features beyond a multiple of 4 are skipped",
         "accuracy numerics",
         L,
         with_rows(lambda w: w.index_fill(1, torch.arange(4, 7), 0)),
@@ -258,7 +257,7 @@ FAULTS = [
     fault("the bias is added twice", "accuracy numerics", L, with_bias(lambda b: b * 2)),
     fault("the bias is subtracted", "accuracy numerics", L, with_bias(lambda b: -b)),
     fault(
-        "every channel has the first one's bias",
+        "every channel has the first channel's bias",
         "accuracy numerics",
         L,
         with_bias(lambda b: b[:1].expand_as(b).contiguous()),
@@ -289,7 +288,12 @@ FAULTS = [
         lambda call: quantized(call.x.int_repr().int().clamp(min=call.x.q_zero_point() - 1), call.x),
         RELU,
     ),
-    fault("ReLU is there where none is", "accuracy numerics", L, lambda call: call.by(torch.ops.quantized.linear_relu)),
+    fault(
+        "a ReLU is added where there is none",
+        "accuracy numerics",
+        L,
+        lambda call: call.by(torch.ops.quantized.linear_relu),
+    ),
     # qparams
     fault("the input's zero point is ignored", "accuracy numerics", L, with_input(zero_point=lambda zero_point: 0)),
     fault("the input's zero point is one off", "numerics", L, with_input(zero_point=lambda zero_point: zero_point + 1)),
@@ -325,13 +329,13 @@ FAULTS = [
         with_output(lambda scale, zero_point: (scale * (1 + 2.0**-52), zero_point), labelled=True),
     ),
     fault(
-        "the output is of a zero point one off",
+        "the output's zero point is labelled one off",
         "numerics",
         L,
         with_output(lambda scale, zero_point: (scale, zero_point + 1), labelled=True),
     ),
     fault(
-        "the output's scale is halved and said to be",
+        "the output's scale is halved and labelled as halved",
         "accuracy numerics",
         L,
         with_output(lambda scale, zero_point: (scale / 2, zero_point), labelled=True),

@@ -71,10 +71,10 @@ def folds_the_negative(is_qat: bool, conv: nn.Module, norm: nn.Module) -> nn.Mod
 QAT = static(LINEAR, flow="qat")
 CONV_ADD = static(SUM)
 FAULTS = [
-    fault("the root module is another", "parity", "fbgemm", changed(LINEAR, root_module=nn.Conv2d), DENSE),
+    fault("the entry has another root module", "parity", "fbgemm", changed(LINEAR, root_module=nn.Conv2d), DENSE),
     fault("the root module is missing", "parity", "fbgemm", changed(LINEAR, root_module=None), DENSE),
     fault(
-        "the root module of a QAT module is another",
+        "a QAT module has another root module",
         "parity",
         "fbgemm",
         changed("nnqat.Linear", root_module=nn.Conv2d),
@@ -82,7 +82,7 @@ FAULTS = [
         QAT,
     ),
     fault(
-        "the reference module is another",
+        "the entry has another reference module",
         "parity",
         "fbgemm",
         changed(LINEAR, reference_quantized_module=nnqr.Conv2d),
@@ -92,15 +92,17 @@ FAULTS = [
         "the reference module is missing", "parity", "fbgemm", changed(LINEAR, reference_quantized_module=None), DENSE
     ),
     fault(
-        "a recurrent reference module is another",
+        "a recurrent layer has another reference module",
         "lowered parity reference",
         "fbgemm",
         changed("nn.LSTM", reference_quantized_module=nnqr.GRU),
         "nn.LSTM/dynamic-float16/ptq/default/exact",
     ),
-    fault("the QAT module is another", "observed parity", "fbgemm", changed(LINEAR, qat_module=nnqat.Conv2d), QAT),
     fault(
-        "the QAT module is the one with ReLU",
+        "the entry has another QAT module", "observed parity", "fbgemm", changed(LINEAR, qat_module=nnqat.Conv2d), QAT
+    ),
+    fault(
+        "the QAT module is the variant with ReLU",
         "observed parity",
         "fbgemm",
         changed("nni.ConvBn2d", qat_module=nniqat.ConvBnReLU2d),
@@ -115,7 +117,7 @@ FAULTS = [
         FUSED,
     ),
     fault(
-        "the fused module is another",
+        "the entry has another fused module",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fused_module=nni.LinearBn1d),
@@ -144,14 +146,14 @@ FAULTS = [
         FUSED,
     ),
     fault(
-        "the fuser method takes its modules in reverse",
+        "the fuser method takes its modules in reverse order",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=takes_arguments_in_reverse),
         FUSED,
     ),
     fault(
-        "the fuser method gives the layer alone",
+        "the fuser method returns the layer alone",
         "accuracy numerics observed parity reference",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=lambda is_qat, linear, relu: linear),
@@ -172,14 +174,14 @@ FAULTS = [
         static("nn.Linear+nn.BatchNorm1d"),
     ),
     fault(
-        "the fuser method turns a sign",
+        "the fuser method flips a sign",
         "accuracy numerics parity reference",
         "fbgemm",
         changed("nn.Conv2d+nn.BatchNorm2d", fuser_method=folds_the_negative),
         static("nn.Conv2d+nn.BatchNorm2d"),
     ),
     fault(
-        "the fuser method takes another addition",
+        "the fuser method expects another addition",
         "observed parity",
         "onednn",
         changed(SUM, fuser_method=ConvAdd(True, True, False, operator.add).fuse),
@@ -194,7 +196,7 @@ FAULTS = [
         CONV_ADD,
     ),
     fault(
-        "no input is extra",
+        "no input is declared as extra",
         "lowered observed parity reference",
         "onednn",
         changed(SUM, _extra_inputs_getter=lambda pattern: []),
@@ -208,28 +210,28 @@ FAULTS = [
         CONV_ADD,
     ),
     fault(
-        "the weight is the argument of another index",
+        "the weight has another argument index",
         "lowered parity reference",
         "fbgemm",
         changed("F.linear", _input_type_to_index={"weight": 2, "bias": 1}),
         static("F.linear"),
     ),
     fault(
-        "the bias is the argument of another index",
+        "the bias has another argument index",
         "observed parity",
         "fbgemm",
         changed("F.conv2d", _input_type_to_index={"weight": 1, "bias": 3}),
         static("F.conv2d"),
     ),
     fault(
-        "no argument is a parameter",
+        "no argument is declared as weight or bias",
         "lowered observed parity reference",
         "fbgemm",
         changed("F.linear", _input_type_to_index={}),
         static("F.linear"),
     ),
     fault(
-        "the pattern is in reverse",
+        "the pattern is in reverse order",
         "parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", pattern=(nn.ReLU, nn.Linear)),
@@ -244,7 +246,7 @@ FAULTS = [
         "nn.ReLU(nn.Conv2d)/static-quint8/ptq/default/exact",
     ),
     fault(
-        "the nested pattern is in reverse",
+        "the nested pattern is in reverse order",
         "parity",
         "fbgemm",
         complex_format("nn.Conv2d+nn.ReLU", (nn.Conv2d, nn.ReLU)),

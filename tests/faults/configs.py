@@ -136,7 +136,7 @@ ENTRIES = [
         static("nn.Linear+nn.BatchNorm1d"),
     ),
     fault(
-        "an entry is there again, with less",
+        "an entry is duplicated with fewer dtype configs",
         "parity",
         "fbgemm",
         added(lambda: families.entry(nn.Linear, (dtypes.STATIC_QUINT8_WEIGHTED,))),
@@ -144,15 +144,13 @@ ENTRIES = [
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
     fault(
-        "an entry is there again, to another observation",
+        "an entry is duplicated with another observation type",
         "golden parity",
         "fbgemm",
         added(lambda: families.entry(nn.ReLU, (dtypes.STATIC_QUINT8,), OWN)),
         RELU,
     ),
-    fault(
-        "an entry too many", "parity", "fbgemm", added(lambda: families.entry(nn.SiLU, (dtypes.STATIC_QUINT8,))), DENSE
-    ),
+    fault("an extra entry", "parity", "fbgemm", added(lambda: families.entry(nn.SiLU, (dtypes.STATIC_QUINT8,))), DENSE),
     fault(
         "two entries are exchanged",
         "parity",
@@ -162,7 +160,7 @@ ENTRIES = [
         static("nnqat.Linear", flow="qat"),
     ),
     fault(
-        "a pattern stands before the longer one",
+        "a pattern precedes a longer one",
         "parity",
         "fbgemm",
         exchanged("nn.Conv2d+nn.BatchNorm2d", "nn.Conv2d+nn.BatchNorm2d+nn.ReLU"),
@@ -223,14 +221,14 @@ OBSERVATIONS = [
         static("torch.add"),
     ),
     fault(
-        "a number has the sum observed",
+        "the sum with a number is observed",
         "golden numerics parity",
         "fbgemm",
         changed("torch.add", _num_tensor_args_to_observation_type={0: OWN, 1: OWN, 2: OWN}),
         static("torch.add", "scalar"),
     ),
     fault(
-        "numbers of tensors do not matter",
+        "observation types ignore the number of tensors",
         "golden numerics parity",
         "fbgemm",
         changed("torch.mul", _num_tensor_args_to_observation_type={}),
@@ -238,7 +236,7 @@ OBSERVATIONS = [
         static("torch.mul"),
     ),
     fault(
-        "numbers of tensors are one off",
+        "observation types by number of tensors are one off",
         "golden numerics parity",
         "fbgemm",
         changed("torch.add", _num_tensor_args_to_observation_type={1: OWN, 2: SHARED, 3: OWN}),

@@ -130,8 +130,8 @@ FAULTS = [
     fault(
         "rows and columns of kernels are exchanged", "accuracy numerics", C, with_weight(lambda w: w.transpose(2, 3))
     ),
-    fault("input channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(1))),
-    fault("output channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(0))),
+    fault("input channels are in reverse order", "accuracy numerics", C, with_weight(lambda w: w.flip(1))),
+    fault("output channels are in reverse order", "accuracy numerics", C, with_weight(lambda w: w.flip(0))),
     fault(
         "one weight is one code off",
         "numerics",
@@ -143,7 +143,7 @@ FAULTS = [
         ),
     ),
     fault("weights have 7 bits", "numerics", C, with_weight(lambda w: w // 2 * 2)),
-    fault("the least weight is one code up", "numerics", C, with_weight(lambda w: w.clamp(min=-126))),
+    fault("the lowest weight is one code up", "numerics", C, with_weight(lambda w: w.clamp(min=-126))),
     fault(
         "mirrored kernels in three dimensions",
         "accuracy numerics",
@@ -180,7 +180,7 @@ FAULTS = [
         conv("depthwise"),
     ),
     fault(
-        "scales of channels are in reverse",
+        "scales of channels are in reverse order",
         "accuracy numerics",
         C,
         with_scales(lambda s: s.flip(0)),
@@ -244,7 +244,7 @@ FAULTS = [
         conv("dilation"),
     ),
     fault("padding is code 0", "accuracy numerics", C, padded(lambda x: 0, 1, 1, 1, 1)),
-    fault("padding stands on one side", "accuracy numerics", C, padded(zero_point_of, 2, 0, 2, 0)),
+    fault("padding is on one side only", "accuracy numerics", C, padded(zero_point_of, 2, 0, 2, 0)),
     fault("padding is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, padding=[0, 0]))),
     fault(
         "the last column is not computed",
@@ -274,7 +274,7 @@ FAULTS = [
         case("nn.Linear"),
     ),
     fault(
-        "the result is transposed in its shape",
+        "the result is reshaped to the transposed shape",
         "accuracy numerics",
         "quantized.linear",
         after(lambda y: quantized(y.int_repr().t().reshape(y.shape), y)),
@@ -282,16 +282,19 @@ FAULTS = [
     ),
     # batches
     fault(
-        "every item of a batch is the first",
+        "every item of a batch equals the first",
         "accuracy numerics",
         C,
         after(lambda y: quantized(y.int_repr()[:1].expand(y.shape).contiguous(), y)),
     ),
     fault(
-        "items of a batch are in reverse", "accuracy numerics", C, after(lambda y: quantized(y.int_repr().flip(0), y))
+        "items of a batch are in reverse order",
+        "accuracy numerics",
+        C,
+        after(lambda y: quantized(y.int_repr().flip(0), y)),
     ),
     fault(
-        "batches of more than two items are wrong in the third",
+        "in batches of more than two items the third is wrong",
         "numerics",
         C,
         added(1, lambda c: at(slice(2, 3))(c)),
@@ -306,14 +309,14 @@ FAULTS = [
         ADDED,
     ),
     fault(
-        "what is added has its zero point ignored",
+        "the zero point of the addend is ignored",
         "accuracy numerics",
         A,
         with_accumulated(lambda q: quantized(q.int_repr(), q, zero_point=0)),
         ADDED,
     ),
     fault(
-        "what is added has its scale doubled",
+        "the scale of the addend is doubled",
         "accuracy numerics",
         A,
         with_accumulated(lambda q: quantized(q.int_repr(), q, scale=q.q_scale() * 2)),

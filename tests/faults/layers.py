@@ -97,7 +97,7 @@ FAULTS = [
         case("nn.Linear", dtypes="dynamic-quint8"),
     ),
     fault(
-        "dynamic: every row has qparams of its own",
+        "dynamic: every row has its own qparams",
         "numerics",
         "quantized.linear_dynamic",
         by_row,
@@ -189,14 +189,14 @@ FAULTS = [
     ),
     fault("the state is not carried from step to step", "accuracy numerics", "aten.quantized_lstm", forgetful, LSTM),
     fault(
-        "the state that is given is ignored",
+        "the initial state is ignored",
         "accuracy numerics",
         "aten.quantized_lstm",
         without_state,
         case("nn.LSTM", "state", "dynamic-float16"),
     ),
     fault(
-        "the second direction is in reverse",
+        "the second direction is reversed",
         "accuracy numerics",
         "aten.quantized_lstm",
         backward_forward,
@@ -224,7 +224,7 @@ FAULTS = [
         cell("GRU", "state"),
     ),
     fault(
-        "an RNN has ReLU for tanh",
+        "an RNN has ReLU instead of tanh",
         "accuracy numerics",
         "quantized.quantized_rnn_tanh_cell_dynamic",
         lambda call: call.by(torch.ops.quantized.quantized_rnn_relu_cell_dynamic),

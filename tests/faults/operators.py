@@ -103,7 +103,7 @@ SPATIAL = [
         case("nn.InstanceNorm2d", "affine"),
     ),
     fault(
-        "instance norm is of the whole batch",
+        "instance norm normalizes over the whole batch",
         "accuracy numerics",
         "quantized.instance_norm",
         lambda call: _of_the_batch(call),
@@ -133,7 +133,7 @@ SPATIAL = [
         average("3_padding_1_count_include_pad_False"),
     ),
     fault(
-        "averages leave padding out",
+        "averages exclude padding",
         "accuracy numerics",
         "aten.avg_pool2d",
         with_argument("count_include_pad", lambda include: False),
@@ -168,7 +168,7 @@ SPATIAL = [
         case("nn.MaxPool2d", "padded_negative"),
     ),
     fault(
-        "maxima leave the last row of the window out",
+        "maxima skip the last row of the window",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
         lambda call: call.original(self=_last_rows_least(call.x)),
@@ -196,7 +196,7 @@ SPATIAL = [
         case("nn.AdaptiveAvgPool2d", "3"),
     ),
     fault(
-        "the mean is the sum's quotient by one more",
+        "the mean divides by one too many",
         "numerics",
         "aten.mean",
         after(lambda q: quantized((integers(q) * 35 / 36).round() + q.q_zero_point(), q)),
@@ -233,14 +233,14 @@ SPATIAL = [
         case("Tensor.transpose"),
     ),
     fault(
-        "permuted dimensions are in reverse",
+        "permuted dimensions are in reverse order",
         "accuracy numerics",
         "aten.permute",
         with_argument("dims", lambda dims: [0, 3, 1, 2]),
         case("Tensor.permute"),
     ),
     fault(
-        "narrowing starts one on",
+        "narrowing starts one later",
         "accuracy numerics",
         "aten.slice",
         lambda call: call.original(start=call["start"] + 1, end=call["end"] + 1),
@@ -264,9 +264,11 @@ SPATIAL = [
 
 MEMORY = [
     fault("channels_last is wrong", "stable", "aten.quantized_max_pool2d", lambda call: _by_format(call), GREATEST),
-    fault("channels_last is read as it lies", "stable", "aten.avg_pool2d", lambda call: _as_it_lies(call), AVERAGE),
     fault(
-        "wrong where the memory format is the usual",
+        "channels_last is read in memory order", "stable", "aten.avg_pool2d", lambda call: _as_it_lies(call), AVERAGE
+    ),
+    fault(
+        "contiguous memory is wrong",
         "numerics stable",
         "quantized.conv2d",
         lambda call: _by_format(call, usual=True),

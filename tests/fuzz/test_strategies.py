@@ -239,7 +239,7 @@ def test_the_operand_of_a_wildcard_is_drawn() -> None:
 
 
 def test_equal_sizes_stay_equal() -> None:
-    """So that operands fit each other and, where text says how many features there are, the text."""
+    """Operands then fit each other, and the source text that states the number of features."""
     family = family_of("recurrent")
 
     def fits(case: Sample) -> str:

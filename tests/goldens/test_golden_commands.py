@@ -30,10 +30,10 @@ from tests.goldens.golden_runs import (
     damage,
     falsified,
     flip_bit,
-    run,
     with_output,
     with_qparams,
 )
+from tests.runs_by_id import run
 
 CASES = ["--case", "fbgemm/nn.Linear/static-quint8/ptq/*/exact@fbgemm"]
 

@@ -26,9 +26,9 @@ from tests.goldens.golden_runs import (
     change_code,
     computed,
     damage,
-    run,
     stored_label,
 )
+from tests.runs_by_id import run
 
 LIMIT = 8_000_000
 """Bytes that all stored goldens together may have."""

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
+from conformance.cases.runs import Run
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.properties.metamorphic import callables, relations
@@ -12,11 +11,7 @@ from conformance.results.findings.relations import RelationOutputs, RelationShap
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
-
-
-def run(name: str) -> Run:
-    claims = backend(name.partition("/")[0])
-    return next(candidate for candidate in runs(claims, (name.rpartition("@")[2],)) if candidate.id == name)
+from tests.runs_by_id import run
 
 
 def compared(expected: list[Tensor], got: list[Tensor], steps: Tensor | None) -> object:

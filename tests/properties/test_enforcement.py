@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig, DTypeWithConstraints
 from torch.fx import GraphModule
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
+from conformance.cases.runs import Run
 from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.models.observers import unpacked
@@ -36,6 +34,7 @@ from conformance.results.findings.constraints import (
 from conformance.results.ledger import load
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
+from tests.runs_by_id import run as run_of_id
 
 BOUND = 2.0**-12
 
@@ -45,10 +44,8 @@ CODES = "qnnpack/F.linear/static-qint8/ptq/weight.quant_min_lower_bound"
 SIGMOID = "qnnpack/nn.Sigmoid/static-quint8/ptq/output.zero_point_exact_match"
 
 
-@cache
 def run(name: str) -> Run:
-    run_id = f"{name}/constraints@qnnpack"
-    return next(candidate for candidate in runs(backend("qnnpack"), ["qnnpack"]) if candidate.id == run_id)
+    return run_of_id(f"{name}/constraints@qnnpack")
 
 
 def judged(name: str) -> Row:

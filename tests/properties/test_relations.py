@@ -4,7 +4,6 @@ import ctypes
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from conformance.results.findings import detail_of
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
+from tests.runs_by_id import run
 
 CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
@@ -49,12 +49,6 @@ JIT = "torch.jit"
 
 def relation_runs(name: str, engines: tuple[str, ...] = ()) -> list[Run]:
     return [run for run in runs(backend(name), engines) if run.profile == "laws"]
-
-
-@cache
-def run(name: str) -> Run:
-    candidates = relation_runs(name.partition("/")[0], (name.rpartition("@")[2],))
-    return next(candidate for candidate in candidates if candidate.id == name)
 
 
 def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row:

@@ -1,4 +1,4 @@
-"""A search finds what breaks a property and shrinks it, the same one every time."""
+"""A search finds a counterexample and shrinks it, the same one every time."""
 
 from hypothesis import assume, settings
 from hypothesis import strategies as st

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from functools import cache
 
 import pytest
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, describe, runs
+from conformance.cases.runs import describe
 from conformance.engines.registry import engine
 from conformance.properties.constraints.strategies import Target
 from conformance.properties.metamorphic import relations
@@ -36,6 +34,7 @@ from conformance.results.findings.relations import (
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from tests.runs_by_id import run
 
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
 EMBEDDING_BAG = "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"
@@ -56,15 +55,6 @@ for text in json.load(sys.stdin):
     outputs.append([line for line in output.getvalue().splitlines() if line.startswith(("DEVIATES", "CONFORMS"))])
 print(json.dumps(outputs))
 """
-
-
-@cache
-def run(name: str) -> Run:
-    return next(
-        candidate
-        for candidate in runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]])
-        if candidate.id == name
-    )
 
 
 def source(name: str, *findings: Finding) -> str:

@@ -76,7 +76,7 @@ def golden(run_id: str) -> Golden:
 
 
 def elements(run_id: str) -> tuple[Element, ...]:
-    """The golden's first element, of which the engine is said to give another value."""
+    """The golden's first element, with -1 as the value of the engine."""
     output = golden(run_id).outputs[0]
     values = output.code if output.quantized else output.low
     index = (0,) * values.dim()
@@ -329,7 +329,7 @@ CLAIMS = [*STAGES, *STRUCTURE, *REFERENCE, *VIOLATIONS, *KERNELS, *OUTPUTS, *STA
 
 @pytest.fixture(scope="module")
 def ended() -> dict[int, tuple[Ending, Ending]]:
-    """How the script of each claim ends with an honest torch and with one that lies, by the claim's number."""
+    """The endings of each claim's script with an honest torch and with one that lies, by the claim's number."""
     texts = [script(find(claim.run), row_of(find(claim.run), claim.finding), None) for claim in CLAIMS]
     pairs = [pair for claim, text in zip(CLAIMS, texts, strict=True) for pair in (("", text), (claim.lie, text))]
     results = endings(pairs)

@@ -1,4 +1,4 @@
-"""A script holds the definitions that it needs and no others, and shows the findings of its run."""
+"""A script contains only the definitions that it needs, and shows the findings of its run."""
 
 import ast
 import builtins

@@ -66,7 +66,7 @@ class ConstraintProperty:
         with fx.quiet():
             assessments = self._assess(qconfig)
         violations = [assessment.violation for assessment in assessments.values() if assessment.violation is not None]
-        # sides with the same observer violate the same bounds: each sentence is given once
+        # sides with the same observer violate the same bounds: each violation is reported once
         broken = tuple({violation.text: violation for violation in violations}.values())
         if broken and preparation.used:
             return ViolatingQConfigUsed("observed", broken, preparation.warned, qconfig, None)

@@ -370,7 +370,7 @@ CHECKS = ("matched", "observed", "lowered", CHECK)
 
 
 def row(watch: Stopwatch, run: Run) -> Row:
-    """Evaluate the relations on a run. Checks after the one that fails are skipped."""
+    """Evaluate the relations on a run. Checks after a failed one are skipped."""
     start = time.perf_counter()
     kernels: tuple[str, ...] = ()
     findings: tuple[Finding, ...]
