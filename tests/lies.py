@@ -1,7 +1,6 @@
 """Models that lie: stages of the pipeline replaced by false ones, and the outcomes of the checks on them."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
+from conformance.cases.runs import Run
 from conformance.checks.evidence import Outcome
 from conformance.checks.judge import CHECKS, Judge
 from conformance.engines.registry import engine
@@ -31,13 +29,6 @@ SYMMETRIC = "qnnpack/nn.Linear/static-qint8/ptq/default/exact@fbgemm"
 Stage = Callable[..., Any]
 Lie = tuple[str, Callable[[Stage], Stage]]
 """The name of a function of the module `fx`, and the function that makes its replacement from it."""
-
-
-@cache
-def run(name: str) -> Run:
-    """The run of an id."""
-    candidates = runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]])
-    return next(candidate for candidate in candidates if candidate.id == name)
 
 
 def judged(subject: Run, *lies: Lie) -> dict[str, Outcome]:
@@ -78,8 +69,8 @@ def after(stage: str, change: Callable[[GraphModule], GraphModule | None]) -> Li
     return stage, lie
 
 
-def instead(stage: str, other: Stage) -> Lie:
-    return stage, lambda honest: other
+def instead(stage: str, replacement: Stage) -> Lie:
+    return stage, lambda honest: replacement
 
 
 def call(graph: GraphModule, name: str) -> Node:

@@ -123,7 +123,7 @@ def run(prelude, text):
 pairs = json.load(sys.stdin)
 longest = max((text for _, text in pairs), key=len)
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    exec(compile(longest, "script.py", "exec"), {"__name__": "__main__"})  # what torch loads late, forks inherit
+    exec(compile(longest, "script.py", "exec"), {"__name__": "__main__"})  # forks inherit modules that torch loads late
 torch.set_grad_enabled(True)
 print(json.dumps([run(*pair) for pair in pairs]))
 """

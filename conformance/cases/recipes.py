@@ -153,8 +153,8 @@ def _observer(grid: Grid, *, qat: bool) -> str:
     return f"FakeQuantize.with_args(observer={name}, {fields})" if qat else f"{name}.with_args({fields})"
 
 
-def _activation(dtypes: DTypeConfig, made: Scheme) -> str:
-    constrained, grid = dtypes.input_dtype_with_constraints, made.activation
+def _activation(dtypes: DTypeConfig, case_scheme: Scheme) -> str:
+    constrained, grid = dtypes.input_dtype_with_constraints, case_scheme.activation
     dtype = constrained.dtype
     if grid is None:
         dynamic = ", is_dynamic=True" if dtypes.is_dynamic else ""
@@ -164,27 +164,27 @@ def _activation(dtypes: DTypeConfig, made: Scheme) -> str:
         fields = f"dtype={dtype}, quant_min={whole.low}, quant_max={whole.high}, is_dynamic=True"
         if grid.floor is not None:
             fields += f", eps={grid.floor!r}"
-        if made.qat:
+        if case_scheme.qat:
             return f"FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, averaging_constant=1, {fields})"
         return f"PlaceholderObserver.with_args({fields})"
     if grid.fixed is not None:
         fields = f"scale={grid.fixed[0]!r}, zero_point={grid.fixed[1]!r}"
         fields += f", dtype={dtype}, quant_min={grid.low}, quant_max={grid.high}"
-        if made.qat:
+        if case_scheme.qat:
             return f"FixedQParamsFakeQuantize.with_args(observer=FixedQParamsObserver.with_args({fields}))"
         return f"FixedQParamsObserver.with_args({fields})"
-    return _observer(grid, qat=made.qat)
+    return _observer(grid, qat=case_scheme.qat)
 
 
-def _weight(dtypes: DTypeConfig, made: Scheme, *, per_channel: bool) -> str:
+def _weight(dtypes: DTypeConfig, case_scheme: Scheme, *, per_channel: bool) -> str:
     constrained = dtypes.weight_dtype_with_constraints
-    if made.weight is not None:
-        return _observer(made.weight, qat=made.qat)
+    if case_scheme.weight is not None:
+        return _observer(case_scheme.weight, qat=case_scheme.qat)
     if constrained.dtype is not None:
         return f"PlaceholderObserver.with_args(dtype={constrained.dtype})"
     # a qconfig always has a weight observer, and operators without a declared weight, such as PReLU, use it
     grid = _grid(DTypeWithConstraints(torch.qint8), "symmetric", axis=0 if per_channel else None)
-    return _observer(grid, qat=made.qat)
+    return _observer(grid, qat=case_scheme.qat)
 
 
 def recipe(
@@ -204,7 +204,7 @@ def recipe(
     must not have it; it is empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` is as in
     `scheme`.
     """
-    made = scheme(
+    case_scheme = scheme(
         dtypes,
         engine=engine,
         qat=qat,
@@ -214,14 +214,14 @@ def recipe(
         apart=bool(target),
         symmetric=symmetric,
     )
-    weight = _weight(dtypes, made, per_channel=per_channel)
-    qconfig = f"QConfig(activation={_activation(dtypes, made)}, weight={weight})"
+    weight = _weight(dtypes, case_scheme, per_channel=per_channel)
+    qconfig = f"QConfig(activation={_activation(dtypes, case_scheme)}, weight={weight})"
     mapping = "QConfigMapping().set_global(qconfig)"
-    if made.others is not None:
-        others = f"QConfig(activation={_observer(made.others, qat=qat)}, weight={weight})"
+    if case_scheme.others is not None:
+        others = f"QConfig(activation={_observer(case_scheme.others, qat=qat)}, weight={weight})"
         mapping = f"QConfigMapping().set_global({others}).set_object_type({target}, qconfig)"
-    steps = 255 if made.activation is None else made.activation.high - made.activation.low
-    return Recipe(made, qconfig, mapping, steps)
+    steps = 255 if case_scheme.activation is None else case_scheme.activation.high - case_scheme.activation.low
+    return Recipe(case_scheme, qconfig, mapping, steps)
 
 
 BY_KIND = {

@@ -35,8 +35,8 @@ from .sources import (
 )
 
 AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
-"""Engines that lower a model ahead of time, which takes a fifth of a second each. They run the core variants of a claim, and
-the others and the laws where one asks for them (`--case`)."""
+"""Engines that lower a model ahead of time, which takes a fifth of a second. Unless `--case` selects other runs, they run
+only the core variants of a claim and no metamorphic relations."""
 
 
 KERNEL_ONLY = ("saturates", "symmetric")

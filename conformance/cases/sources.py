@@ -232,7 +232,7 @@ def written(whole: Any, variant: Variant) -> Model:
 
 
 def without_relu(claim: Claim, variant: Variant) -> Model | None:
-    """The model without the ReLU at the end of its pattern or fused module, or None if there is no ReLU at the end."""
+    """The model without the ReLU that its pattern or fused module ends in, or None if that does not end in a ReLU."""
     if isinstance(claim.tree, tuple):
         return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
     operator = root_of(claim.tree)

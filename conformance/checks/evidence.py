@@ -76,7 +76,7 @@ def no_positions(output: int) -> Tensor | None:
 @dataclass(frozen=True)
 class Expectation:
     """The golden of a run. `exact` gives the exact positions (float64, in steps) of an output on its grid, by the number of
-    the output. `unusable` is the reason why there is no golden that the run could be compared with."""
+    the output. `unusable` is the reason why the run cannot be compared with a golden."""
 
     golden: Golden | None = None
     exact: Callable[[int], Tensor | None] = no_positions

@@ -70,7 +70,7 @@ def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
 
 
 def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
-    """Yield findings about the dtypes of quantize operators, and about a model that has none where the claim wants some."""
+    """Yield findings about the dtypes of quantize operators, and about a model without the ones that the claim requires."""
     dtypes = run.claim.dtypes
     declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
     quantizers = [
@@ -111,12 +111,12 @@ def constraints(evidence: Evidence) -> Outcome:
 
 
 def _violating_outputs(
-    run: Run, constrained: DTypeWithConstraints, outputs: tuple[Output, ...], what: str
+    run: Run, constrained: DTypeWithConstraints, outputs: tuple[Output, ...], place: str
 ) -> Iterator[Finding]:
     """Yield violations by quantized outputs. Where a model has other operators, the output may not be the claim's."""
     for output in outputs:
         if output.quantized is not None and not run.variant_has_other_operators:
-            yield from _violations(constrained, output.quantized, what)
+            yield from _violations(constrained, output.quantized, place)
 
 
 def _violating_weights(constrained: DTypeWithConstraints, graph: GraphModule) -> Iterator[Finding]:
@@ -126,8 +126,8 @@ def _violating_weights(constrained: DTypeWithConstraints, graph: GraphModule) ->
         yield from _violations(constrained, module.get_quantized_weight(), "weight")
 
 
-def _violations(constrained: DTypeWithConstraints, tensor: Tensor, what: str) -> Iterator[Finding]:
+def _violations(constrained: DTypeWithConstraints, tensor: Tensor, place: str) -> Iterator[Finding]:
     """Yield violations of `constrained` by a tensor, if it is quantized to the constrained dtype."""
     if tensor.is_quantized and tensor.dtype == constrained.dtype:
         for violation in violations(constrained, Quantized(*qparams_of(tensor), tensor.int_repr())):
-            yield ConstraintViolated("constraints", what, violation.field, violation.got, violation.bound)
+            yield ConstraintViolated("constraints", place, violation.field, violation.got, violation.bound)

@@ -38,9 +38,9 @@ def guarded(watch: Stopwatch, failed: Callable[[BaseException], object]) -> Iter
         with watch():
             yield
     except MemoryError:
-        # models this small never run out of memory: the heap is damaged, and how the process would end is chance
+        # models this small never run out of memory: the heap is damaged, and the process would end unpredictably
         os.abort()
-    except (Exception, SystemExit) as error:  # whatever torch raises is a finding about torch
+    except (Exception, SystemExit) as error:  # any exception of torch is a finding
         failed(error)
 
 
@@ -205,11 +205,11 @@ class _Conversion:
             return False
         assert ablation.prepared is not None
         assert ablation.config is not None
-        other: GraphModule | None = None
+        without_claim: GraphModule | None = None
         with self.recorder.stage("lower without"):
             fx.calibrate(ablation.prepared, self.subject)
-            other = self.engine.convert(ablation.prepared, ablation.config)
-        return other is None or signature(lowered) != signature(other)
+            without_claim = self.engine.convert(ablation.prepared, ablation.config)
+        return without_claim is None or signature(lowered) != signature(without_claim)
 
     def _repeat(self, program: Program, execution: Execution) -> tuple[Execution, dict[str, tuple[Tensor, ...]]]:
         """Execute again in every way that must not change the outputs.
@@ -239,9 +239,9 @@ class _Conversion:
     def _reloaded(self, program: Program) -> tuple[Tensor, ...]:
         """Outputs of a model with other weights and uncalibrated observers, after loading the lowered model's state."""
         fill(self.blank, "other", self.subject.run.recipe.weight_levels)
-        other = self.engine.reload(program, self.blank.eval(), self.config)
+        reloaded = self.engine.reload(program, self.blank.eval(), self.config)
         with torch.no_grad():
-            return tuple(build.tensors(other(*self.subject.fresh_inputs())))
+            return tuple(build.tensors(reloaded(*self.subject.fresh_inputs())))
 
     def _float_model_keeps_to_memory_format(self) -> bool:
         """Whether the float model has the same outputs for channels_last inputs; with `view` or `resize_` it does not."""

@@ -100,7 +100,7 @@ def _declared_class(run: Run) -> type[nn.Module] | None:
 
 
 def _observation_type(run: Run, tensors: int) -> ObservationType:
-    """The observation type that the claim's entry declares for an operator of so many tensor arguments."""
+    """The observation type that the claim's entry declares for an operator with that number of tensor arguments."""
     entry = run.claim.entry
     by_count = entry._num_tensor_args_to_observation_type
     return by_count.get(tensors, entry.observation_type) if by_count else entry.observation_type

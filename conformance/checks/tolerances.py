@@ -80,14 +80,14 @@ def _has_bias(run: Run) -> bool:
 
 
 def _greatest_state(run: Run) -> float:
-    """The greatest absolute value of a recurrent layer's initial state, to which it adds; 0 without one."""
+    """The greatest absolute value of a recurrent layer's initial state, to which it adds; 0 if it has none."""
     assert run.variant is not None
     ends = [run.bounds(spec) for name, spec in run.variant.operands.items() if name != "x"]
     return max((max(-low, high) * 2.0**exponent for low, high, exponent in ends), default=0.0)
 
 
 def unneeded(rows: Iterable[Row], runs: Iterable[Run], table: Iterable[Tolerance] = TABLE) -> list[Tolerance]:
-    """Rows of the table that apply to some of the runs, of which none needed a tolerance."""
+    """Rows of the table that apply to some of the runs, but that none of these runs needed."""
     tolerated = {row.id for row in rows if row.tolerated}
     entries = []
     for entry in table:

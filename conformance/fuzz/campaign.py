@@ -27,7 +27,7 @@ NOT_CHECKED = frozenset({"accuracy"})
 
 @dataclass(frozen=True)
 class Deviation:
-    """A sample that fails `checks`, which the ledger lists for no run like it, with its row."""
+    """A sample that fails `checks`, none of which the ledger lists for a similar run, with its row."""
 
     sample: Sample
     row: Row
@@ -80,7 +80,7 @@ class Campaign:
         known = self._listed(similar)
         layouts = {spec.layout for spec in sample.variant.operands.values()}
         if "stable" in known and "channels_last" in layouts:
-            known |= {"numerics", "lowered"}  # what a memory format changes is wrong in that format, or raises
+            known |= {"numerics", "lowered"}  # the format changes the output, or the kernel raises
         # `stable` executes the sample in channels-last format too
         in_channels_last = similar_ids(self.family.backend, sample, frozenset({"channels_last"}))
         if {"numerics", "stable"} & self._listed(in_channels_last - similar):
@@ -88,7 +88,7 @@ class Campaign:
         if "numerics" in known and ("strided" in layouts or "numerics" in failed):
             known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
         if "observed" in failed & known:
-            known.add("reference")  # the reference model does not quantize what is not observed
+            known.add("reference")  # the reference model does not quantize an input that is not observed
         return known
 
     def _deviation(self, sample: Sample, outcome: Outcome[tuple[Row, str]]) -> Deviation | None:
@@ -122,9 +122,9 @@ class Campaign:
 
     def next(self, share: float = 1.0) -> Deviation | None:
         """Search for an unlisted deviation and shrink it; `share` scales the number of samples."""
-        found = search(samples(self.family), self.judge, share)
+        counterexample = search(samples(self.family), self.judge, share)
         self._child.close()
-        if found is None:
+        if counterexample is None:
             return None
         assert self.latest is not None  # hypothesis ends with the smallest sample that deviates
         self.reported.add(self.latest.signature)

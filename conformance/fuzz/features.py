@@ -49,7 +49,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
 
 
 def _model(variant: Variant) -> Iterator[str]:
-    """What the model contains besides the operator, and how the operator is applied."""
+    """Features of the model around the operator, and of the way in which the operator is applied."""
     if variant.applications > 1:
         yield "called_twice"
     if variant.prelude:
@@ -59,14 +59,14 @@ def _model(variant: Variant) -> Iterator[str]:
     if variant.per_channel:
         yield "per_channel"
     if variant.wildcard is not None:
-        other = variant.operands.get("other")
+        operand = variant.operands.get("other")
         if variant.wildcard.layer:
             yield "two_layers"
-        elif variant.wildcard.expression == "x" or (other is not None and _formats_look_alike(other.shape)):
+        elif variant.wildcard.expression == "x" or (operand is not None and _formats_look_alike(operand.shape)):
             yield "residual"
-        elif other is None:
+        elif operand is None:
             yield "scalar"
-        if other is not None and other.shape != variant.output:
+        if operand is not None and operand.shape != variant.output:
             yield "broadcast"
 
 
@@ -254,7 +254,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     rows_of_padding = left == groups and not transposed and any(map(le, kernel[:-1], paddings[:-1]))
     depthwise = left == groups and not transposed and (groups > 1 or rows_of_padding)
     strided = max(lengths(arguments.get("stride", 1))) > 1
-    held = {
+    relevant = {
         "depthwise": depthwise,
         "groups": groups > 1 and not depthwise,
         "pointwise": set(kernel) == {1},
@@ -269,7 +269,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         "no_bias": _no_bias(variant, arguments),
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
     }
-    yield from (name for name, holds in held.items() if holds)
+    yield from (name for name, holds in relevant.items() if holds)
     yield from _style(variant)
 
 
@@ -295,7 +295,7 @@ def sample_features(backend: BackendClaims, sample: Sample) -> frozenset[str]:
 
 
 def similar_variants(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
-    """Names of the fixed variants that have no feature which the sample lacks; `further` are taken for its features too."""
+    """Names of the fixed variants all of whose features the sample has; `further` count as features of the sample."""
     run = run_of(backend, sample)
     present = sample_features(backend, sample) | further
     return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}

@@ -100,9 +100,9 @@ def _bases(root: str, *, alone: bool) -> list[Variant]:
 
 
 @st.composite
-def samples(draw: DrawFn, of: Family) -> Sample:
+def samples(draw: DrawFn, family: Family) -> Sample:
     """A sample of one of a family's claims, whose float model is valid."""
-    claim = draw(st.sampled_from(of.claims))
+    claim = draw(st.sampled_from(family.claims))
     root, alone = root_of(claim.tree), not isinstance(claim.tree, tuple)
     variant: Variant
     if root in WEIGHTED:
@@ -114,7 +114,7 @@ def samples(draw: DrawFn, of: Family) -> Sample:
     else:
         base = draw(st.sampled_from(_bases(root, alone=alone)))
         # float32's rounding adds up over the products of a step and over the steps, beyond what the oracle allows
-        largest = 9 if of.name == "recurrent" else 65
+        largest = 9 if family.name == "recurrent" else 65
         variant = draw(redrawn(base, tied=root in LAYERS, largest=largest))
     # a bias has to lie on the grid of the products, and both in the 24 bits that float32 has; a folded batch norm makes
     # finer biases, and greater ones
@@ -123,7 +123,7 @@ def samples(draw: DrawFn, of: Family) -> Sample:
     if not alone:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
     name = f"drawn{draw(st.integers(0, 9))}"  # the data are a function of it
-    flow = draw(st.sampled_from(flows(claim, of.backend.entries)))
-    sample = Sample(claim.id, flow, of.engine, variant.named(name))
-    assume(valid(run_of(of.backend, sample)))
+    flow = draw(st.sampled_from(flows(claim, family.backend.entries)))
+    sample = Sample(claim.id, flow, family.engine, variant.named(name))
+    assume(valid(run_of(family.backend, sample)))
     return sample

@@ -20,7 +20,7 @@ def config(*entries: BackendPatternConfig, name: str = "") -> BackendConfig:
 
 
 def test_there_is_a_claim_for_every_pattern_and_dtype_config_in_order() -> None:
-    found = claims_of(
+    claims = claims_of(
         "mine",
         config(
             BackendPatternConfig(nn.Linear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED, dtypes.DYNAMIC_FLOAT16]),
@@ -28,22 +28,22 @@ def test_there_is_a_claim_for_every_pattern_and_dtype_config_in_order() -> None:
             BackendPatternConfig(nn.Embedding).set_dtype_configs([dtypes.WEIGHT_ONLY_QUINT4X2]),
         ),
     )
-    assert [claim.id for claim in found] == [
+    assert [claim.id for claim in claims] == [
         "mine/nn.Linear/static-quint8",
         "mine/nn.Linear/dynamic-float16",
         "mine/nn.Linear+nn.ReLU/static-quint8",
         "mine/nn.Embedding/weight-quint4x2",
     ]
-    assert [claim.dtypes for claim in found[:2]] == [dtypes.STATIC_QUINT8_WEIGHTED, dtypes.DYNAMIC_FLOAT16]
+    assert [claim.dtypes for claim in claims[:2]] == [dtypes.STATIC_QUINT8_WEIGHTED, dtypes.DYNAMIC_FLOAT16]
 
 
 def test_dtype_configs_that_share_a_name_are_numbered_from_the_second_on() -> None:
-    other = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.float, weight_dtype=torch.qint8)
+    float_output = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.float, weight_dtype=torch.qint8)
     third = DTypeConfig(input_dtype=torch.quint8, output_dtype=torch.quint8)
-    several = [dtypes.STATIC_QUINT8_WEIGHTED, other, dtypes.DYNAMIC_QUINT8, third]
-    one, two = BackendPatternConfig(nn.Linear), BackendPatternConfig(nn.Conv2d)
-    found = claims_of("mine", config(one.set_dtype_configs(several), two.set_dtype_configs(several[:1])))
-    assert [claim.dtype_config for claim in found] == [
+    several = [dtypes.STATIC_QUINT8_WEIGHTED, float_output, dtypes.DYNAMIC_QUINT8, third]
+    linear, conv = BackendPatternConfig(nn.Linear), BackendPatternConfig(nn.Conv2d)
+    claims = claims_of("mine", config(linear.set_dtype_configs(several), conv.set_dtype_configs(several[:1])))
+    assert [claim.dtype_config for claim in claims] == [
         "static-quint8",
         "static-quint8-2",
         "dynamic-quint8",
@@ -82,7 +82,7 @@ def test_claims_are_the_same_in_the_same_order_from_a_new_copy_of_the_config(nam
     ],
 )
 def test_ids_are_public_and_stay(claim: str) -> None:
-    assert claim in [one.id for one in backend(claim.partition("/")[0]).claims]
+    assert claim in [registered.id for registered in backend(claim.partition("/")[0]).claims]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_any_config_is_accepted_by_module_and_callable(module: Path) -> None:
     before = list(sys.path)
-    found = third_party("their_configs:theirs")
-    assert [claim.id for claim in found.claims] == ["their/nn.Linear/static-quint8"]
-    assert found.engines == ("x86",)
+    config = third_party("their_configs:theirs")
+    assert [claim.id for claim in config.claims] == ["their/nn.Linear/static-quint8"]
+    assert config.engines == ("x86",)
     assert sys.path == before
 
 

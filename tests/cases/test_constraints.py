@@ -1,4 +1,4 @@
-"""Constraints mean what torch documents, to the last ulp."""
+"""Constraints have the meaning that torch documents, to the last ulp."""
 
 from typing import Any
 
@@ -38,10 +38,10 @@ def test_a_least_scale_at_the_bound_or_above_satisfies_it(eps: float) -> None:
 
 @pytest.mark.parametrize("eps", [ulp(BOUND, 0.0), 2.0**-23, 0.0, float("nan")])
 def test_a_least_scale_below_the_bound_violates_it(eps: float) -> None:
-    found = assess(SYMMETRIC, "scale_min_lower_bound", observer(eps=eps)).violation
-    assert isinstance(found, ObserverViolation)
-    assert (found.attribute, found.bound) == ("eps", BOUND)
-    assert found.text.endswith(" is below 0.000244140625")
+    violation = assess(SYMMETRIC, "scale_min_lower_bound", observer(eps=eps)).violation
+    assert isinstance(violation, ObserverViolation)
+    assert (violation.attribute, violation.bound) == ("eps", BOUND)
+    assert violation.text.endswith(" is below 0.000244140625")
 
 
 def test_an_eps_is_compared_in_the_precision_that_the_observer_stores() -> None:
@@ -66,32 +66,32 @@ def test_a_range_lies_within_the_bounds(low: int, high: int, broken: set[str]) -
 
 
 def test_an_observer_without_a_range_is_left_open() -> None:
-    found = unsatisfied(SYMMETRIC, PlaceholderObserver(torch.qint8, eps=BOUND))
-    assert {field: assessment.violation for field, assessment in found.items()} == {
+    assessments = unsatisfied(SYMMETRIC, PlaceholderObserver(torch.qint8, eps=BOUND))
+    assert {field: assessment.violation for field, assessment in assessments.items()} == {
         "quant_min_lower_bound": None,
         "quant_max_upper_bound": None,
     }
-    assert all(assessment.open for assessment in found.values())
+    assert all(assessment.open for assessment in assessments.values())
 
 
 def fixed(scale: float = 1 / 256, zero_point: int = 0) -> Any:
     return FixedQParamsObserver.with_args(scale=scale, zero_point=zero_point)
 
 
-@pytest.mark.parametrize("made", [fixed()(), FixedQParamsFakeQuantize(observer=fixed())])  # type: ignore[no-untyped-call]
-def test_equal_fixed_qparams_satisfy_an_exact_match(made: Any) -> None:
-    assert unsatisfied(FIXED, made) == {}
+@pytest.mark.parametrize("post_process", [fixed()(), FixedQParamsFakeQuantize(observer=fixed())])  # type: ignore[no-untyped-call]
+def test_equal_fixed_qparams_satisfy_an_exact_match(post_process: Any) -> None:
+    assert unsatisfied(FIXED, post_process) == {}
 
 
-@pytest.mark.parametrize(("made", "broken"), [
+@pytest.mark.parametrize(("post_process", "broken"), [
     (fixed(scale=ulp(1 / 256, 0.0))(), {"scale_exact_match"}),
     (fixed(scale=ulp(1 / 256, 1.0))(), {"scale_exact_match"}),
     (fixed(zero_point=1)(), {"zero_point_exact_match"}),
     (MinMaxObserver(), {"scale_exact_match", "zero_point_exact_match"}),
     (FakeQuantize(observer=fixed()), {"scale_exact_match", "zero_point_exact_match"}),  # type: ignore[no-untyped-call]
 ])  # fmt: skip
-def test_other_qparams_or_other_observers_violate_an_exact_match(made: Any, broken: set[str]) -> None:
-    assert set(unsatisfied(FIXED, made)) == broken
+def test_other_qparams_or_other_observers_violate_an_exact_match(post_process: Any, broken: set[str]) -> None:
+    assert set(unsatisfied(FIXED, post_process)) == broken
 
 
 def test_an_exact_scale_is_rounded_to_float32() -> None:
@@ -119,7 +119,7 @@ def tensor(scale: float, zero_point: float = 0, *codes: int) -> Quantized:
     (tensor(BOUND, 0, 128), ["has code 128, above quant_max 127"]),
 ])  # fmt: skip
 def test_violations_of_a_symmetric_dtype_by_a_tensor(quantized: Quantized, sentences: list[str]) -> None:
-    assert [found.text for found in violations(SYMMETRIC, quantized)] == sentences
+    assert [violation.text for violation in violations(SYMMETRIC, quantized)] == sentences
 
 
 @pytest.mark.parametrize(("quantized", "sentences"), [
@@ -128,7 +128,7 @@ def test_violations_of_a_symmetric_dtype_by_a_tensor(quantized: Quantized, sente
     (tensor(1 / 256, 1), ["zero point is 1, not 0"]),
 ])  # fmt: skip
 def test_violations_of_fixed_qparams_by_a_tensor(quantized: Quantized, sentences: list[str]) -> None:
-    assert [found.text for found in violations(FIXED, quantized)] == sentences
+    assert [violation.text for violation in violations(FIXED, quantized)] == sentences
 
 
 def test_one_channel_is_enough_to_violate_a_bound() -> None:
@@ -170,9 +170,9 @@ def test_every_constraint_is_found_by_its_name() -> None:
 def test_every_field_that_a_config_sets_has_runs(name: str) -> None:
     claims = backend(name)
     expected = {(claim.id, constraint) for claim in claims.claims for constraint in constrained(claim.dtypes)}
-    found = [run for run in runs(claims) if run.profile == "constraints"]
-    assert {(run.claim.id, run.constraint) for run in found} == expected
-    for run in found:
+    constraint_runs = [run for run in runs(claims) if run.profile == "constraints"]
+    assert {(run.claim.id, run.constraint) for run in constraint_runs} == expected
+    for run in constraint_runs:
         assert run.variant is not None
         assert run.constraint is not None
         assert run.variant.name == run.constraint.name

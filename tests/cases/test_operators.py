@@ -73,9 +73,9 @@ def test_an_operator_that_is_not_in_the_tables_is_reported_with_the_folder_of_th
 @pytest.mark.parametrize("name", EVERY_CONFIG)
 def test_a_claim_has_variants_and_their_names_are_unique(name: str) -> None:
     for claim in claims(name).claims:
-        found = [variant.name for variant in variants(claim)]
-        assert found, claim.id
-        assert len(set(found)) == len(found), claim.id
+        names = [variant.name for variant in variants(claim)]
+        assert names, claim.id
+        assert len(set(names)) == len(names), claim.id
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -86,13 +86,13 @@ def test_an_operator_has_a_default_that_longer_patterns_use(operator: str) -> No
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_variants_of_an_operator_differ_in_more_than_their_name(operator: str) -> None:
-    found = [repr(variant.named("", core=False)) for variant in OPERATORS[operator]]
-    assert len(set(found)) == len(found)
+    variants = [repr(variant.named("", core=False)) for variant in OPERATORS[operator]]
+    assert len(set(variants)) == len(variants)
 
 
 def test_variants_have_known_data_and_names_that_are_valid_in_ids() -> None:
-    for operator, found in OPERATORS.items():
-        for variant in found:
+    for operator, table in OPERATORS.items():
+        for variant in table:
             assert variant.data in RANGES, operator
             assert not set(variant.name) & set("/@*?[] "), (operator, variant.name)
 
@@ -100,8 +100,8 @@ def test_variants_have_known_data_and_names_that_are_valid_in_ids() -> None:
 @pytest.mark.parametrize("name", EVERY_CONFIG)
 def test_the_source_of_every_model_is_python(name: str) -> None:
     for run in models(name):
-        (made,) = ast.parse(run.model.source).body
-        assert isinstance(made, ast.ClassDef), run.id
+        (statement,) = ast.parse(run.model.source).body
+        assert isinstance(statement, ast.ClassDef), run.id
 
 
 @pytest.mark.parametrize("name", EVERY_CONFIG)
@@ -116,16 +116,16 @@ def test_every_variant_runs_in_float(name: str) -> None:
             else:
                 assert outputs, run.id
                 assert all(bool(output.isfinite().all()) for output in outputs), run.id
-    known = {one: [text for glob, text in CANNOT_OCCUR.items() if fnmatchcase(one, glob)] for one in failed}
-    unexpected = {one: text for one, text in failed.items() if not any(part in text for part in known[one])}
+    known = {run_id: [text for glob, text in CANNOT_OCCUR.items() if fnmatchcase(run_id, glob)] for run_id in failed}
+    unexpected = {run_id: text for run_id, text in failed.items() if not any(part in text for part in known[run_id])}
     assert unexpected == {}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_the_padding_index_is_among_the_indices(name: str) -> None:
-    found = [run for run in runs(backend(name)) if "/padding_index/" in run.id and "Bag" in run.id]
-    assert found
-    for run in found:
+    padded = [run for run in runs(backend(name)) if "/padding_index/" in run.id and "Bag" in run.id]
+    assert padded
+    for run in padded:
         padding = re.search(r"padding_idx=(\d+)", run.model.source)
         assert padding is not None
         assert int(padding[1]) in build.subject(run).fresh_inputs()[0], run.id
@@ -135,9 +135,9 @@ def test_claims_that_float_pytorch_cannot_execute_raise() -> None:
     ids = [run for name in BACKENDS for run in models(name)]
     with fx.quiet():
         for glob in CANNOT_OCCUR:
-            about = [run for run in ids if fnmatchcase(run.id, glob)]
-            assert about, glob
-            for run in about:
+            matching = [run for run in ids if fnmatchcase(run.id, glob)]
+            assert matching, glob
+            for run in matching:
                 with pytest.raises((build.CannotBeBuilt, AttributeError, TypeError)):
                     build.float_outputs(build.subject(run))
 
@@ -155,8 +155,8 @@ def stated() -> Iterator[tuple[str, Variant]]:
 
 
 def test_the_stated_output_shape_is_that_of_the_output() -> None:
-    found = dict.fromkeys(name for name, _ in stated())
-    assert {"nn.Conv2d", "nn.Linear", "nn.ConvTranspose2d"} <= set(found)
+    names = dict.fromkeys(name for name, _ in stated())
+    assert {"nn.Conv2d", "nn.Linear", "nn.ConvTranspose2d"} <= set(names)
     for name, variant in stated():
         model = eval(variant.init, build.names())
         data = [torch.zeros(operand.shape) for operand in variant.operands.values()]
@@ -164,9 +164,9 @@ def test_the_stated_output_shape_is_that_of_the_output() -> None:
 
 
 def layers() -> Iterator[tuple[str, Variant]]:
-    for name, found in WEIGHTED.items():
+    for name, table in WEIGHTED.items():
         if name.startswith(("nn.", "F.")):
-            yield from ((name, variant) for variant in found if variant.name != "called_twice" and variant.output)
+            yield from ((name, variant) for variant in table if variant.name != "called_twice" and variant.output)
 
 
 def test_every_layer_states_the_shape_of_its_output() -> None:

@@ -125,19 +125,19 @@ def test_symmetric_data_on_the_grid_are_reproduced_exactly_around_the_middle_cod
     assert int(qparams(MinMaxObserver(**options), values)[1]) == middle
     quantized = torch.quantize_per_tensor(values, scale.item(), int(zero_point), options["dtype"])
     assert torch.equal(quantized.dequantize(), values)
-    made = Grid(kind.split()[0], options["quant_min"], options["quant_max"], "symmetric")
-    exact = power_of_two_qparams(*extremes(values, made), made)
+    activations = Grid(kind.split()[0], options["quant_min"], options["quant_max"], "symmetric")
+    exact = power_of_two_qparams(*extremes(values, activations), activations)
     assert (exact.scale.item(), int(exact.zero_point)) == (scale.item(), middle)
 
 
 @pytest.mark.parametrize("qat", [False, True])
 def test_activations_of_symmetric_variants_are_symmetric(qat: bool) -> None:
     for symmetric, qscheme in ((True, torch.per_tensor_symmetric), (False, torch.per_tensor_affine)):
-        made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=qat, per_channel=False, symmetric=symmetric)
-        observer = observer_of(evaluated(made).activation)
+        exact = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=qat, per_channel=False, symmetric=symmetric)
+        observer = observer_of(evaluated(exact).activation)
         assert (observer.qscheme, observer.quant_max) == (qscheme, 127)
-        assert made.scheme.activation is not None
-        assert made.scheme.activation.zero_point == ("symmetric" if symmetric else "affine")
+        assert exact.scheme.activation is not None
+        assert exact.scheme.activation.zero_point == ("symmetric" if symmetric else "affine")
 
 
 @pytest.mark.parametrize(("low", "high"), [(-128, 127), (-127, 127)])
@@ -198,12 +198,12 @@ def test_a_per_channel_observer_without_data_has_the_qparams_of_torchs_observer(
 
 def distinct_recipes(name: str) -> list[Run]:
     """A run for every different pair of dtype config and recipe of a backend."""
-    found = {
+    observers = {
         (run.claim.entry.pattern, run.claim.dtype_config, run.flow, run.recipe): run
         for run in runs(backend(name))
         if run.profile in profile_names("case")
     }
-    return list(found.values())
+    return list(observers.values())
 
 
 def evaluated(text: Recipe) -> Any:
@@ -211,8 +211,8 @@ def evaluated(text: Recipe) -> Any:
 
 
 def observer_of(constructor: Any) -> Any:
-    made = constructor()
-    return getattr(made, "activation_post_process", made)
+    post_process = constructor()
+    return getattr(post_process, "activation_post_process", post_process)
 
 
 def within(observer: Any, constrained: DTypeWithConstraints) -> bool:
@@ -237,9 +237,9 @@ def within(observer: Any, constrained: DTypeWithConstraints) -> bool:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_recipe_satisfies_the_constraints_of_its_dtype_config(name: str) -> None:
-    found = [run for run in distinct_recipes(name) if run.profile == "exact"]
-    assert len(found) >= len(backend(name).claims)
-    for run in found:
+    exact_runs = [run for run in distinct_recipes(name) if run.profile == "exact"]
+    assert len(exact_runs) >= len(backend(name).claims)
+    for run in exact_runs:
         qconfig, config = evaluated(run.recipe), run.claim.dtypes
         assert _qconfig_satisfies_dtype_config_constraints(qconfig, config.input_dtype_with_constraints), run.id
         assert _qconfig_satisfies_dtype_config_constraints(qconfig, config.output_dtype_with_constraints), run.id
@@ -260,8 +260,8 @@ def test_every_mapping_evaluates_and_gives_the_pattern_its_qconfig(name: str) ->
         scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
         mapping = eval(run.recipe.mapping, scope)
         if run.variant is not None and run.variant.prelude:
-            (given,) = mapping.object_type_qconfigs.values()
-            assert given is qconfig, run.id
+            (of_type,) = mapping.object_type_qconfigs.values()
+            assert of_type is qconfig, run.id
             assert mapping.global_qconfig is not qconfig, run.id
         else:
             assert mapping.global_qconfig is qconfig, run.id
@@ -269,9 +269,9 @@ def test_every_mapping_evaluates_and_gives_the_pattern_its_qconfig(name: str) ->
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_typical_recipe_is_torchs_own_and_satisfies_the_same_constraints_as_the_exact_one(name: str) -> None:
-    found = [run for run in distinct_recipes(name) if run.profile == "typical"]
-    assert found
-    for run in found:
+    typical_runs = [run for run in distinct_recipes(name) if run.profile == "typical"]
+    assert typical_runs
+    for run in typical_runs:
         scope = names()
         scope["qconfig"] = qconfig = eval(run.recipe.qconfig, scope)
         mapping = eval(run.recipe.mapping, scope)
@@ -290,32 +290,33 @@ def test_every_typical_recipe_is_torchs_own_and_satisfies_the_same_constraints_a
 @pytest.mark.parametrize("name", BACKENDS)
 def test_qat_recipes_have_fake_quantizes_and_the_others_have_observers(name: str) -> None:
     for run in distinct_recipes(name):
-        made = evaluated(run.recipe).activation()
+        activation = evaluated(run.recipe).activation()
         if run.claim.dtypes.input_dtype in QUANTIZED:
-            assert hasattr(made, "activation_post_process") is (run.flow == "qat"), run.id
+            assert hasattr(activation, "activation_post_process") is (run.flow == "qat"), run.id
 
 
 @pytest.mark.parametrize("engine", ["fbgemm", "x86", "onednn", "qnnpack"])
 @pytest.mark.parametrize("qat", [False, True])
 def test_activations_have_seven_bits_for_kernels_that_accumulate_in_sixteen(engine: str, qat: bool) -> None:
-    made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine=engine, qat=qat, per_channel=False)
+    exact = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine=engine, qat=qat, per_channel=False)
     highest = 127 if engine in ("fbgemm", "x86") else 255
-    assert observer_of(evaluated(made).activation).quant_max == highest
-    assert made.steps == highest
+    assert observer_of(evaluated(exact).activation).quant_max == highest
+    assert exact.steps == highest
 
 
 def test_a_fixed_grid_is_whole_on_every_engine() -> None:
     fixed = DTypeWithConstraints(torch.quint8, 0, 255, scale_exact_match=2**-8, zero_point_exact_match=0)
     config = DTypeConfig(input_dtype=fixed, output_dtype=fixed)
     for engine in ("fbgemm", "qnnpack"):
-        made = recipe(config, engine=engine, qat=False, per_channel=False)
-        observer = observer_of(evaluated(made).activation)
-        assert (float(observer.scale), int(observer.zero_point), observer.quant_max, made.steps) == (2**-8, 0, 255, 255)
+        exact = recipe(config, engine=engine, qat=False, per_channel=False)
+        observer = observer_of(evaluated(exact).activation)
+        assert (float(observer.scale), int(observer.zero_point)) == (2**-8, 0)
+        assert (observer.quant_max, exact.steps) == (255, 255)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_weights_of_per_channel_variants_are_per_channel(per_channel: bool) -> None:
-    made = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=False, per_channel=per_channel)
-    weight = observer_of(evaluated(made).weight)
+    exact = recipe(dtypes.STATIC_QUINT8_WEIGHTED, engine="fbgemm", qat=False, per_channel=per_channel)
+    weight = observer_of(evaluated(exact).weight)
     assert weight.qscheme is (torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric)
     assert isinstance(weight, PowerOfTwoPerChannelObserver if per_channel else PowerOfTwoObserver)

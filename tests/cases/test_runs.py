@@ -75,8 +75,8 @@ def test_the_ids_of_all_runs_are_unique() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_claim_has_a_run_on_every_engine_of_its_backend(name: str) -> None:
-    found = {(run.claim.id, run.engine) for run in every_run(name)}
-    assert found == {(claim.id, one) for claim in backend(name).claims for one in BACKENDS[name].engines}
+    pairs = {(run.claim.id, run.engine) for run in every_run(name)}
+    assert pairs == {(claim.id, engine) for claim in backend(name).claims for engine in BACKENDS[name].engines}
 
 
 def test_the_order_is_the_same_in_every_process() -> None:
@@ -91,13 +91,15 @@ def test_the_order_is_the_same_in_every_process() -> None:
 
 def test_runs_of_one_case_are_adjacent_so_that_engines_share_its_model() -> None:
     ids = [run.id for run in every_run("fbgemm")]
-    assert all(one.replace("@fbgemm", "@x86") == other for one, other in zip(ids[::2], ids[1::2], strict=True))
+    assert all(
+        on_fbgemm.replace("@fbgemm", "@x86") == on_x86 for on_fbgemm, on_x86 in zip(ids[::2], ids[1::2], strict=True)
+    )
 
 
 def test_other_engines_can_be_selected() -> None:
-    found = list(runs(backend("fbgemm"), ["onednn"]))
-    assert {run.engine for run in found} == {"onednn"}
-    assert [run.id.partition("@")[0] for run in found] == [
+    selected = list(runs(backend("fbgemm"), ["onednn"]))
+    assert {run.engine for run in selected} == {"onednn"}
+    assert [run.id.partition("@")[0] for run in selected] == [
         run.id.partition("@")[0] for run in every_run("fbgemm") if run.engine == "x86"
     ]
 
@@ -152,23 +154,23 @@ def of_variant(claim: str, name: str) -> Run:
 
 @pytest.mark.parametrize("claim", ["qnnpack/nn.Linear/static-quint8", "qnnpack/nn.Conv2d/static-qint8"])
 def test_a_saturating_variant_exceeds_the_observed_range_of_its_output_but_not_that_of_its_input(claim: str) -> None:
-    given = subject(of_variant(claim, "saturates"))
-    (seen,), (executed,) = given.calibration, given.inputs
+    saturating = subject(of_variant(claim, "saturates"))
+    (seen,), (executed,) = saturating.calibration, saturating.inputs
     assert (seen.min(), seen.max()) == (executed.min(), executed.max())
-    (before,), (after,) = float_outputs(given, given.calibration), float_outputs(given)
+    (before,), (after,) = float_outputs(saturating, saturating.calibration), float_outputs(saturating)
     assert float(after.min()) < 2 * float(before.min()) < 0 < 2 * float(before.max()) < float(after.max())
 
 
 def test_channels_have_different_scales_if_weights_are_quantized_per_channel() -> None:
     for name, factors in (("per_channel", [1, 2, 4, 1, 2, 4, 1, 2]), ("default", [1] * 8)):
-        given = subject(of_variant("fbgemm/nn.Linear/static-quint8", name))
-        greatest = given.model.op.weight.abs().amax(1)  # type: ignore[union-attr, operator]
-        assert [float(greatest[0] / one) for one in greatest] == factors
+        linear = subject(of_variant("fbgemm/nn.Linear/static-quint8", name))
+        greatest = linear.model.op.weight.abs().amax(1)  # type: ignore[union-attr, operator]
+        assert [float(greatest[0] / magnitude) for magnitude in greatest] == factors
 
 
 def test_a_second_operand_may_have_a_zero_point_of_its_own() -> None:
-    given = subject(of_variant("qnnpack/torch.add/static-quint8", "other_zero_point"))
-    x, y = given.inputs
+    addition = subject(of_variant("qnnpack/torch.add/static-quint8", "other_zero_point"))
+    x, y = addition.inputs
     assert x.min() < 0 <= y.min()
 
 
@@ -188,9 +190,9 @@ def test_a_claim_without_variants_has_a_run_that_is_not_covered() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_claim_has_a_typical_run_in_every_flow(name: str) -> None:
-    found = every_run(name)
-    flows = {(run.claim.id, run.flow, run.engine) for run in found}
-    typical = [(run.claim.id, run.flow, run.engine) for run in found if run.profile == "typical"]
+    all_runs = every_run(name)
+    flows = {(run.claim.id, run.flow, run.engine) for run in all_runs}
+    typical = [(run.claim.id, run.flow, run.engine) for run in all_runs if run.profile == "typical"]
     assert sorted(typical) == sorted(flows)
 
 
@@ -205,17 +207,17 @@ def test_data_are_the_same_on_every_engine_and_backend() -> None:
 
 
 def test_different_cases_have_different_data() -> None:
-    found = every_run("onednn")
-    assert len({run.key for run in found}) == len(found)
+    all_runs = every_run("onednn")
+    assert len({run.key for run in all_runs}) == len(all_runs)
 
 
 def test_globs_select_runs_in_their_order() -> None:
-    found = every_run("fbgemm")
+    all_runs = every_run("fbgemm")
     globs = ["*/nn.ReLU/*@x86", "fbgemm/nn.Linear/static-*/default/*"]
-    picked = select(found, globs)
+    picked = select(all_runs, globs)
     assert [run.id for run in picked] == [
         run.id
-        for run in found
+        for run in all_runs
         if (run.claim.pattern == "nn.ReLU" and run.engine == "x86")
         or (run.claim.pattern == "nn.Linear" and run.claim.dtype_config.startswith("static") and "/default/" in run.id)
     ]
@@ -223,20 +225,20 @@ def test_globs_select_runs_in_their_order() -> None:
 
 
 def test_without_globs_all_runs_of_an_engine_that_lowers_just_in_time_are_selected() -> None:
-    found = every_run("fbgemm")
-    assert select(iter(found), []) == found
+    all_runs = every_run("fbgemm")
+    assert select(iter(all_runs), []) == all_runs
 
 
 def test_without_globs_the_core_runs_of_an_engine_that_lowers_ahead_of_time_are_selected() -> None:
-    found = every_run("executorch")
-    picked = select(iter(found), [])
-    left = [run for run in found if run not in picked]
-    assert left
-    rest = [run for run in left if run.profile != "laws"]
+    all_runs = every_run("executorch")
+    picked = select(iter(all_runs), [])
+    omitted = [run for run in all_runs if run not in picked]
+    assert omitted
+    rest = [run for run in omitted if run.profile != "laws"]
     assert not [run.id for run in rest if run.profile != "exact" or run.variant is None or run.variant.core]
-    asked = {(run.claim, run.flow, run.profile) for run in picked}
-    assert asked == {(run.claim, run.flow, run.profile) for run in found if run.profile != "laws"}
-    assert select(iter(found), ["executorch/*"]) == found
+    covered = {(run.claim, run.flow, run.profile) for run in picked}
+    assert covered == {(run.claim, run.flow, run.profile) for run in all_runs if run.profile != "laws"}
+    assert select(iter(all_runs), ["executorch/*"]) == all_runs
 
 
 def test_a_glob_that_matches_no_run_is_refused_even_beside_one_that_matches() -> None:
@@ -253,9 +255,9 @@ def test_an_unknown_engine_is_refused_with_one_line_that_names_the_known_ones() 
 
 
 def test_every_constraint_of_a_dtype_config_has_a_run_in_every_flow() -> None:
-    found = [run.id for run in every_run("qnnpack") if run.profile == "constraints"]
-    about = [name for name in found if name.startswith("qnnpack/nn.Linear/")]
-    assert about == [
+    ids = [run.id for run in every_run("qnnpack") if run.profile == "constraints"]
+    linear = [name for name in ids if name.startswith("qnnpack/nn.Linear/")]
+    assert linear == [
         f"qnnpack/nn.Linear/static-qint8/{flow}/{field}/constraints@qnnpack"
         for flow in ("ptq", "qat")
         for field in (
@@ -266,7 +268,7 @@ def test_every_constraint_of_a_dtype_config_has_a_run_in_every_flow() -> None:
             "weight.scale_min_lower_bound",
         )
     ]
-    assert not any("static-quint8" in name and "nn.Conv" in name for name in found)
+    assert not any("static-quint8" in name and "nn.Conv" in name for name in ids)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -116,9 +116,9 @@ def test_rounding_to_the_nearest_code_is_right_wherever_the_value_lies(positions
 
 def test_comparisons_of_outputs_add_up() -> None:
     first, second = OutputShape("numerics", 0, (1,), (2,)), OutputShape("numerics", 1, (1,), (2,))
-    one, other = Comparison(6, 2, 1, 1, 3, first), Comparison(4, 1, 2, 0, 5, second)
-    assert one.plus(other) == Comparison(10, 3, 3, 1, 5, first)
-    assert Comparison(3).plus(one) == Comparison(9, 2, 1, 1, 3, first)
+    left, right = Comparison(6, 2, 1, 1, 3, first), Comparison(4, 1, 2, 0, 5, second)
+    assert left.plus(right) == Comparison(10, 3, 3, 1, 5, first)
+    assert Comparison(3).plus(left) == Comparison(9, 2, 1, 1, 3, first)
 
 
 def output(codes: list[int], scale: float = SCALE, zero_point: int = 10, dtype: torch.dtype = torch.quint8) -> Output:
@@ -162,12 +162,12 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
-def test_all_elements_of_an_output_of_another_kind_are_wrong(what: str) -> None:
-    other, message = OTHERS[what]
-    comparison = compare_outputs(other, EXPECTED, Tolerance("*", "*", "a reason", "", steps=255, relative=1.0))
+@pytest.mark.parametrize("kind", OTHERS)
+def test_all_elements_of_an_output_of_another_kind_are_wrong(kind: str) -> None:
+    unequal, message = OTHERS[kind]
+    comparison = compare_outputs(unequal, EXPECTED, Tolerance("*", "*", "a reason", "", steps=255, relative=1.0))
     assert message in detail(comparison)
-    assert comparison.mismatched == comparison.total == other.values.numel()
+    assert comparison.mismatched == comparison.total == unequal.values.numel()
 
 
 def floats(*numbers: float) -> Expected:

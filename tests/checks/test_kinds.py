@@ -165,7 +165,7 @@ def test_a_finding_is_rendered_as_its_sentence(finding: Finding, sentence: str) 
 def test_a_finding_is_the_same_after_a_round_trip_through_json(finding: Finding) -> None:
     text = json.dumps(finding.to_json(), allow_nan=False)
     again = from_json(json.loads(text))
-    # NaN is equal to nothing, so that the texts are compared too
+    # NaN is not equal to itself, so the texts are compared too
     assert type(again) is type(finding)
     assert json.dumps(again.to_json(), allow_nan=False) == text
     assert again.text == finding.text

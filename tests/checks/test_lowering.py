@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from conformance.models import fx
-from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged, run
+from tests.lies import DYNAMIC, LINEAR, after, applied, failed, instead, judged
+from tests.runs_by_id import run
 
 
 def test_a_reference_model_that_is_not_lowered_is_caught_by_lowered_alone() -> None:
@@ -61,11 +62,11 @@ def test_a_kernel_that_raises_is_caught_by_lowered() -> None:
 
 
 def test_an_output_that_is_left_quantized_is_caught_by_lowered_alone() -> None:
-    def left(graph: GraphModule) -> None:
+    def return_quantized(graph: GraphModule) -> None:
         (output,) = (node for node in graph.graph.nodes if node.op == "output")
         output.args = (output.args[0].args[0],)  # type: ignore[union-attr]
 
-    outcomes = judged(run(LINEAR), after("lower", left))
+    outcomes = judged(run(LINEAR), after("lower", return_quantized))
     assert failed(outcomes) == {"lowered"}
     assert outcomes["lowered"].detail == "output 0 is left quantized, the float model gives float"
 

@@ -29,9 +29,9 @@ from tests.lies import (
     failed,
     first_code_one_up,
     judged,
-    run,
     with_codes,
 )
+from tests.runs_by_id import run
 
 
 @pytest.mark.parametrize("name", [LINEAR, LINEAR_QAT, LINEAR_RELU, DYNAMIC, RELU, SIGMOID, POOLING, CONV])

@@ -19,8 +19,8 @@ from tests.lies import (
     failed,
     instead,
     judged,
-    run,
 )
+from tests.runs_by_id import run
 
 
 @pytest.mark.parametrize(

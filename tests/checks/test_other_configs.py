@@ -1,4 +1,4 @@
-"""Runs of a config that holds another entry than the claim's fail `matched` or `observed`."""
+"""Runs of a config with a changed entry for the claim fail `matched` or `observed`."""
 
 import copy
 import dataclasses
@@ -14,16 +14,17 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 from conformance.checks.evidence import Outcome
 from conformance.configs import dtypes
 from conformance.models import fx
-from tests.lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged, run
+from tests.lies import DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING, RELU, SIGMOID, failed, instead, judged
+from tests.runs_by_id import run
 
 
 def with_entry(name: str, change: Callable[[BackendPatternConfig], BackendPatternConfig]) -> dict[str, Outcome]:
-    """Judge a run whose backend's config holds another entry than the one that the claim is of."""
+    """Judge a run whose backend's config has a changed entry in place of the claim's own."""
     subject = run(name)
-    other = change(copy.copy(subject.claim.entry))
-    entries = [other if entry is subject.claim.entry else entry for entry in subject.backend.config.configs]
+    changed = change(copy.copy(subject.claim.entry))
+    entries = [changed if entry is subject.claim.entry else entry for entry in subject.backend.config.configs]
     config = BackendConfig("faulty").set_backend_pattern_configs(entries)
-    rest = BackendConfig("rest").set_backend_pattern_configs([entry for entry in entries if entry is not other])
+    rest = BackendConfig("rest").set_backend_pattern_configs([entry for entry in entries if entry is not changed])
     faulty = dataclasses.replace(subject, backend=dataclasses.replace(subject.backend, config=config))
     return judged(faulty, instead("without", lambda *_: iter([rest])))
 
@@ -61,7 +62,7 @@ def test_another_observation_type_is_caught_by_observed(name: str, kind: Observa
 
 
 @pytest.mark.parametrize(
-    ("name", "other"),
+    ("name", "changed"),
     [
         (LINEAR, dtypes.STATIC_QINT8_SYMMETRIC_WEIGHTED),
         (LINEAR, dtypes.DYNAMIC_FLOAT16),
@@ -70,8 +71,8 @@ def test_another_observation_type_is_caught_by_observed(name: str, kind: Observa
         (RELU, dtypes.STATIC_QINT8_SYMMETRIC),
     ],
 )
-def test_another_dtype_config_is_caught_by_observed(name: str, other: Any) -> None:
-    assert "observed" in failed(with_entry(name, lambda entry: entry.set_dtype_configs([other])))
+def test_another_dtype_config_is_caught_by_observed(name: str, changed: Any) -> None:
+    assert "observed" in failed(with_entry(name, lambda entry: entry.set_dtype_configs([changed])))
 
 
 def test_another_fused_module_is_caught_by_observed() -> None:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from tests.lies import LINEAR, RELU, SIGMOID, SYMMETRIC, after, applied, erased, failed, instead, judged, run
+from tests.lies import LINEAR, RELU, SIGMOID, SYMMETRIC, after, applied, erased, failed, instead, judged
+from tests.runs_by_id import run
 
 
 def test_a_root_module_that_stays_float_is_caught_by_reference() -> None:

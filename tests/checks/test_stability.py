@@ -22,9 +22,9 @@ from tests.lies import (
     failed,
     first_code_one_up,
     judged,
-    run,
     with_codes,
 )
+from tests.runs_by_id import run
 
 
 def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
@@ -41,11 +41,11 @@ def test_a_kernel_that_writes_to_its_input_is_caught_by_stable_alone() -> None:
 
 
 def test_an_output_that_the_next_call_overwrites_is_caught_by_stable_alone() -> None:
-    kept: list[Tensor] = []
+    buffer: list[Tensor] = []
 
     def same(x: Tensor) -> Tensor:
-        kept[:] = kept or [x]
-        return kept[0].copy_(x)
+        buffer[:] = buffer or [x]
+        return buffer[0].copy_(x)
 
     outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, same)))
     assert failed(outcomes) == {"stable"}

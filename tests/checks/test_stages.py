@@ -1,4 +1,4 @@
-"""Stages record exceptions, share what does not depend on the engine, and leave evidence that no check changes."""
+"""Stages record exceptions, share products that do not depend on the engine, and leave evidence that no check changes."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ from conformance.host.isolation import Done, run_isolated
 from conformance.results.findings import detail_of
 from conformance.results.profiles import CHECKS as CHECKS_OF_ROWS
 from conformance.stopwatch import Stopwatch
-from tests.lies import CONV, DYNAMIC, LINEAR, LINEAR_QAT, RELU, SIGMOID, run
+from tests.lies import CONV, DYNAMIC, LINEAR, LINEAR_QAT, RELU, SIGMOID
+from tests.runs_by_id import run
 
 ADD = "fbgemm/torch.add/static-quint8/ptq/alpha_2/exact@fbgemm"
 
@@ -127,7 +128,7 @@ def test_runs_of_one_case_share_the_front_and_others_do_not() -> None:
     def work(_: None) -> list[int]:
         judge = Judge()
         fronts: list[Front] = [judge.evidence(run(name)).front for name in names]
-        return [next(number for number, other in enumerate(fronts) if other is front) for front in fronts]
+        return [next(number for number, earlier in enumerate(fronts) if earlier is front) for front in fronts]
 
     (outcome,) = run_isolated([None], work)
     assert isinstance(outcome, Done), outcome

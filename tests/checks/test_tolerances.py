@@ -1,4 +1,4 @@
-"""The table of tolerances: what each run may be off by, and why."""
+"""The table of tolerances: the distance from the golden that each run is allowed, and its reason."""
 
 import dataclasses
 

@@ -52,7 +52,7 @@ def test_a_function_of_several_names_is_named_after_its_functional(name: str) ->
     assert pattern_name(SAME_FUNCTION[name]) == name
 
 
-def test_different_functions_of_one_name_are_told_apart() -> None:
+def test_different_functions_of_one_name_have_different_pattern_names() -> None:
     assert (pattern_name(F.relu), pattern_name(torch.relu)) == ("F.relu", "torch.relu")
     assert (pattern_name(torch.add), pattern_name(operator.add)) == ("torch.add", "operator.add")
 

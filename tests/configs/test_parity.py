@@ -95,8 +95,8 @@ def forgets_the_slope(is_qat: bool, linear: nn.Module, leaky_relu: nn.Module) ->
     return in_sequence(nni.LinearLeakyReLU)(is_qat, linear, nn.LeakyReLU().train(leaky_relu.training))
 
 
-def forgets_which_add(is_qat: bool, add: Any, conv: nn.Module, other: object) -> nn.Module:
-    return ConvAdd(relu=False, conv_on_right=False, batch_norm=False, add=add).fuse(is_qat, operator.add, conv, other)
+def forgets_which_add(is_qat: bool, add: Any, conv: nn.Module, addend: object) -> nn.Module:
+    return ConvAdd(relu=False, conv_on_right=False, batch_norm=False, add=add).fuse(is_qat, operator.add, conv, addend)
 
 
 def takes_another_activation(is_qat: bool, relu: nn.Module, added: Any) -> nn.Module:
@@ -356,12 +356,12 @@ def test_a_copy_does_not_drift(backend: str) -> None:
     assert drift(copy.deepcopy(config), config) == []
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_drift_reports(what: str) -> None:
-    backend, change, lines = CHANGES[what]
+@pytest.mark.parametrize("name", CHANGES)
+def test_drift_reports(name: str) -> None:
+    backend, change, lines = CHANGES[name]
     noticed = drift(change(BACKENDS[backend].factory()), BACKENDS[backend].factory())
     assert len(noticed) == len(lines), noticed
-    # The last digits of what torch computes differ between platforms, so a line may be given up to there.
+    # The last digits of values that torch computes differ between platforms, so an expected line may end before them.
     assert [line[: len(start)] for line, start in zip(noticed, lines, strict=True)] == lines
 
 
@@ -391,4 +391,4 @@ def test_drift_compares_every_function_of_every_entry(backend: str, field: str) 
         setattr(entry, field, lambda *args: nn.Identity())
     noticed = [line.split(": ")[:2] for line in drift(config, BACKENDS[backend].factory())]
     assert [name for name, _ in noticed] == [pattern_name(config_pattern(entry)) for entry in replaced]
-    assert all(what.startswith(field.lstrip("_")) for _, what in noticed)
+    assert all(words.startswith(field.lstrip("_")) for _, words in noticed)

@@ -14,13 +14,13 @@ from conformance.engines.registry import engine as real_engine
 
 
 class FakeEngine:
-    """An engine whose probe does as it is told."""
+    """An engine whose name determines the outcome of its probe."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def warm_up(self) -> None:
-        """There is nothing to warm up."""
+        """Do nothing."""
 
     def scope(self) -> AbstractContextManager[None]:
         return nullcontext()

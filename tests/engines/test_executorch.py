@@ -49,8 +49,8 @@ class Between(nn.Module):
         self.grid = (0.125, zero_point, info.min, info.max, dtype)
 
     def quantized(self, x: Tensor) -> Tensor:
-        made = QUANTIZED.quantize_per_tensor.default(x, *self.grid)
-        return QUANTIZED.dequantize_per_tensor.default(made, *self.grid)  # type: ignore[no-any-return]
+        codes = QUANTIZED.quantize_per_tensor.default(x, *self.grid)
+        return QUANTIZED.dequantize_per_tensor.default(codes, *self.grid)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.quantized(self.function(self.quantized(x)))
@@ -68,7 +68,7 @@ class Floating(nn.Module):
 def alone(work: Callable[[], Any]) -> Any:
     """Run `work` in a child, because the parent must not execute kernels."""
     engine("executorch").warm_up()
-    (outcome,) = run_isolated([work], lambda one: one())
+    (outcome,) = run_isolated([work], lambda task: task())
     assert isinstance(outcome, Done), outcome
     return outcome.value
 
@@ -78,12 +78,12 @@ def execution(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[list[tuple[st
     used = engine("executorch")
     with torch.no_grad():
         program = used.compile(torch.fx.symbolic_trace(model), inputs)
-        made = used.execute(program, inputs)
+        executed = used.execute(program, inputs)
         again = used.reload(program, None, None)(*inputs)  # type: ignore[arg-type]
-        same = torch.equal(made.outputs[0].values, model(*inputs)) and torch.equal(again[0], model(*inputs))
-    assert not made.writes
-    assert made.outputs[0].quantized is not None
-    return [(kernel.name, kernel.takes_quantized, kernel.takes_float) for kernel in made.kernels], same
+        same = torch.equal(executed.outputs[0].values, model(*inputs)) and torch.equal(again[0], model(*inputs))
+    assert not executed.writes
+    assert executed.outputs[0].quantized is not None
+    return [(kernel.name, kernel.takes_quantized, kernel.takes_float) for kernel in executed.kernels], same
 
 
 X = torch.arange(-16, 16).reshape(2, 16) / 8
@@ -96,23 +96,27 @@ def test_the_engine_is_available() -> None:
 
 @installed
 def test_delegated_operators_run_on_integers() -> None:
-    found, same = alone(lambda: execution(Between(torch.relu), (X,)))
+    kernels, same = alone(lambda: execution(Between(torch.relu), (X,)))
     assert same
-    assert found == [("xnnpack.Convert", False, True), ("xnnpack.Clamp", True, False), ("xnnpack.Convert", True, False)]
+    assert kernels == [
+        ("xnnpack.Convert", False, True),
+        ("xnnpack.Clamp", True, False),
+        ("xnnpack.Convert", True, False),
+    ]
 
 
 @installed
 def test_float_kernels_of_the_delegate_are_reported() -> None:
-    found, same = alone(lambda: execution(Between(lambda x: nn.functional.leaky_relu(x, 0.5)), (X,)))
+    kernels, same = alone(lambda: execution(Between(lambda x: nn.functional.leaky_relu(x, 0.5)), (X,)))
     assert same
-    assert ("xnnpack.LeakyReLU", False, True) in found
+    assert ("xnnpack.LeakyReLU", False, True) in kernels
 
 
 @installed
 def test_portable_kernels_are_reported() -> None:
-    found, same = alone(lambda: execution(Between(lambda x: nn.functional.elu(x).round()), (X,)))
+    kernels, same = alone(lambda: execution(Between(lambda x: nn.functional.elu(x).round()), (X,)))
     assert same
-    assert ("portable.aten.elu", False, True) in found
+    assert ("portable.aten.elu", False, True) in kernels
 
 
 @installed

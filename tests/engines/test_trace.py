@@ -123,11 +123,11 @@ def test_an_output_without_a_dequantize_call_is_left_quantized() -> None:
 
 
 def test_a_copied_output_does_not_share_memory() -> None:
-    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
-        (output,) = execute(lambda x: x.view(-1), [given]).outputs
-        kept, before = output.copied(), output.raw.dequantize().clone()
-        given.relu_()
-        assert torch.equal(kept.raw.dequantize(), before)
+    for tensor in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        (output,) = execute(lambda x: x.view(-1), [tensor]).outputs
+        copied, before = output.copied(), output.raw.dequantize().clone()
+        tensor.relu_()
+        assert torch.equal(copied.raw.dequantize(), before)
         assert not torch.equal(output.raw.dequantize(), before)
 
 
@@ -137,10 +137,10 @@ def test_a_kernel_that_writes_to_an_argument_without_declaring_it_is_named() -> 
         name = lies.define(schema)  # type: ignore[no-untyped-call]
         for key in ("CPU", "QuantizedCPU"):
             lies.impl(name.rpartition(":")[2], lambda x: x.relu_().clone(), key)  # type: ignore[no-untyped-call]
-    for given in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
-        assert execute(torch.ops.lies.declared, [given.clone()]).writes == ()
-        assert execute(torch.ops.lies.over, [given.clone()]).writes == (Write("lies.over", 0),)
-        assert execute(torch.ops.lies.over, [given.relu_()]).writes == ()  # the values do not change
+    for tensor in (X.clone(), torch.quantize_per_tensor(X, 0.25, 8, torch.quint8)):
+        assert execute(torch.ops.lies.declared, [tensor.clone()]).writes == ()
+        assert execute(torch.ops.lies.over, [tensor.clone()]).writes == (Write("lies.over", 0),)
+        assert execute(torch.ops.lies.over, [tensor.relu_()]).writes == ()  # the values do not change
     assert execute(torch.relu, [torch.tensor([float("nan")])]).writes == ()
 
 

@@ -19,12 +19,7 @@ from conformance.results.findings.stages import Crashes
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
-from conformance.selection import Selection
-
-
-def run(name: str) -> Run:
-    return next(case for case in Selection(globs=[name]).runs if case.id == name)
-
+from tests.runs_by_id import run
 
 RELU = "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@fbgemm"
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"

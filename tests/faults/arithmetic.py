@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, Requantization, added, at, codes, faulty_kernel, quantized
+from .fault import Fault, case
+from .kernels import Call, Kernel, Requantization, added, at, codes, kernel_faults, quantized
 
 LINEAR = case("nn.Linear")
 LINEAR_RELU = case("nn.Linear+nn.ReLU")
@@ -52,8 +52,8 @@ def with_input(
 
     def kernel(call: Call) -> Any:
         x = call.x
-        given = quantized(x.int_repr(), x, scale(x.q_scale()), zero_point(x.q_zero_point()))
-        return call.original(**{call.names[0]: given})
+        relabelled = quantized(x.int_repr(), x, scale(x.q_scale()), zero_point(x.q_zero_point()))
+        return call.original(**{call.names[0]: relabelled})
 
     return kernel
 
@@ -102,45 +102,41 @@ def mantissa(bits: int) -> Callable[[Tensor, float], Tensor]:
     return multiplied
 
 
+fault = kernel_faults("arithmetic", LINEAR)
+
+
 def requantized(name: str, caught: str, *runs: str, survives: str = "", **steps: Any) -> Fault:
-    return code_fault(
-        GROUP, name, [faulty_kernel("quantized.linear", Requantization(**steps))], runs or (LINEAR,), caught, survives
-    )
+    return fault(name, caught, "quantized.linear", Requantization(**steps), *runs, survives=survives)
 
 
-def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return code_fault(GROUP, name, [faulty_kernel(operators, kernel)], runs or (LINEAR,), caught, survives)
-
-
-GROUP = "arithmetic"
 L, R = "quantized.linear", "quantized.linear_relu"
 
 FAULTS = [
     # codes of a result
-    of("the first code is one up", "numerics", L, added(1, at((0, 0)))),
-    of("the last code is one down", "numerics", L, added(-1, at((-1, -1)))),
-    of("one code of 896 is one up", "numerics", "quantized.conv2d", added(1, at((1, 3, 2, 1))), CONV),
-    of(
+    fault("the first code is one up", "numerics", L, added(1, at((0, 0)))),
+    fault("the last code is one down", "numerics", L, added(-1, at((-1, -1)))),
+    fault("one code of 896 is one up", "numerics", "quantized.conv2d", added(1, at((1, 3, 2, 1))), CONV),
+    fault(
         "one code is 100 off",
         "accuracy numerics",
         L,
         codes(lambda c: c.index_put((torch.tensor(0), torch.tensor(3)), c[0, 3] ^ 64)),
     ),
-    of("every code is one up", "numerics", L, added(1, at(...))),
-    of("every code is one down", "accuracy numerics", L, added(-1, at(...)), FULL),
-    of("the last channel is one up", "numerics", "quantized.conv2d", added(1, at((slice(None), -1))), CONV),
-    of("the last row of a batch is one up", "numerics", L, added(1, at(-1))),
-    of(
-        "what vector loops leave over is one up",
+    fault("every code is one up", "numerics", L, added(1, at(...))),
+    fault("every code is one down", "accuracy numerics", L, added(-1, at(...)), FULL),
+    fault("the last channel is one up", "numerics", "quantized.conv2d", added(1, at((slice(None), -1))), CONV),
+    fault("the last row of a batch is one up", "numerics", L, added(1, at(-1))),
+    fault(
+        "elements after the last whole vector are one up",
         "numerics",
         "quantized.add",
         added(1, lambda c: at(slice(256, None))(c.flatten()).reshape(c.shape)),
         ADD,
     ),
-    of("every sixteenth column is one up", "numerics", L, added(1, at((slice(None), slice(15, None, 16)))), WIDE),
-    of("codes above 100 are one up", "numerics", L, added(1, lambda c: c > 100), WIDE, FULL),
-    of("the code of zero is one up", "numerics", "aten.relu", added(1, lambda c: c == c.min()), RELU),
-    of("a sign bit is lost", "accuracy numerics", "aten.quantized_max_pool2d", codes(lambda c: c & 127), SYMMETRIC),
+    fault("every sixteenth column is one up", "numerics", L, added(1, at((slice(None), slice(15, None, 16)))), WIDE),
+    fault("codes above 100 are one up", "numerics", L, added(1, lambda c: c > 100), WIDE, FULL),
+    fault("the code of zero is one up", "numerics", "aten.relu", added(1, lambda c: c == c.min()), RELU),
+    fault("a sign bit is lost", "accuracy numerics", "aten.quantized_max_pool2d", codes(lambda c: c & 127), SYMMETRIC),
     # rounding
     requantized(
         "codes are truncated", "numerics", rounded=lambda position, zero_point: torch.trunc(position + zero_point)
@@ -183,13 +179,13 @@ FAULTS = [
         "codes saturate at 127", "accuracy numerics", FULL, saturated=lambda code, low, high: code.clamp(low, 127)
     ),
     requantized(
-        "codes saturate one below the greatest",
+        "codes saturate one below the highest code",
         "numerics",
         BEYOND,
         saturated=lambda code, low, high: code.clamp(low, high - 1),
     ),
     requantized(
-        "codes saturate one above the least",
+        "codes saturate one above the lowest code",
         "numerics",
         *BATCHES,
         FULL,
@@ -197,12 +193,12 @@ FAULTS = [
     ),
     requantized("codes wrap around", "accuracy numerics", *BATCHES, saturated=lambda code, low, high: code % 256),
     requantized(
-        "codes beyond the range become the least",
+        "codes beyond the range become the lowest code",
         "numerics",
         BEYOND,
         saturated=lambda code, low, high: torch.where(code > high, low, code.clamp(low, high)),
     ),
-    of("pairs of products saturate at 16 bits", "accuracy numerics", L, saturating_pairs, FULL),
+    fault("pairs of products saturate at 16 bits", "accuracy numerics", L, saturating_pairs, FULL),
     # accumulation
     requantized(
         "accumulators are float16",
@@ -228,14 +224,14 @@ FAULTS = [
         LINEAR,
         accumulated=lambda accumulator: torch.floor(accumulator / 256) * 256,
     ),
-    of(
-        "the last input feature is left out",
+    fault(
+        "the last input feature is skipped",
         "accuracy numerics",
         L,
         with_rows(lambda w: w.index_fill(1, torch.tensor(15), 0)),
     ),
-    of(
-        "input features beyond a multiple of 4 are left out",
+    fault(
+        "input features beyond a multiple of 4 are skipped",
         "accuracy numerics",
         L,
         with_rows(lambda w: w.index_fill(1, torch.arange(4, 7), 0)),
@@ -257,84 +253,89 @@ FAULTS = [
         multiplied=lambda accumulator, multiplier: accumulator * multiplier * 2,
     ),
     # bias
-    of("the bias is missing", "accuracy numerics", L, with_bias(lambda b: None)),
-    of("the bias is added twice", "accuracy numerics", L, with_bias(lambda b: b * 2)),
-    of("the bias is subtracted", "accuracy numerics", L, with_bias(lambda b: -b)),
-    of(
-        "every channel has the first one's bias",
+    fault("the bias is missing", "accuracy numerics", L, with_bias(lambda b: None)),
+    fault("the bias is added twice", "accuracy numerics", L, with_bias(lambda b: b * 2)),
+    fault("the bias is subtracted", "accuracy numerics", L, with_bias(lambda b: -b)),
+    fault(
+        "every channel has the first channel's bias",
         "accuracy numerics",
         L,
         with_bias(lambda b: b[:1].expand_as(b).contiguous()),
     ),
-    of("the last channel has no bias", "accuracy numerics", L, with_bias(lambda b: torch.cat([b[:-1], b[-1:] * 0]))),
-    of("biases are one channel off", "accuracy numerics", L, with_bias(lambda b: b.roll(1))),
-    of("the bias has 8 bits", "numerics", L, with_bias(lambda b: (b * 2).round() / 2)),
+    fault("the last channel has no bias", "accuracy numerics", L, with_bias(lambda b: torch.cat([b[:-1], b[-1:] * 0]))),
+    fault("biases are one channel off", "accuracy numerics", L, with_bias(lambda b: b.roll(1))),
+    fault("the bias has 8 bits", "numerics", L, with_bias(lambda b: (b * 2).round() / 2)),
     # ReLU
-    of(
+    fault(
         "ReLU after a layer is lost",
         "accuracy numerics",
         R,
         lambda call: call.by(torch.ops.quantized.linear),
         CENTRED,
     ),
-    of(
+    fault(
         "ReLU after a layer clamps at code 0",
         "accuracy numerics",
         R,
         relu_at(-1000),
         CENTRED,
     ),
-    of("ReLU after a layer clamps one above zero", "numerics", R, relu_at(1), LINEAR_RELU),
-    of(
+    fault("ReLU after a layer clamps one above zero", "numerics", R, relu_at(1), LINEAR_RELU),
+    fault(
         "ReLU clamps one below zero",
         "numerics",
         "aten.relu",
         lambda call: quantized(call.x.int_repr().int().clamp(min=call.x.q_zero_point() - 1), call.x),
         RELU,
     ),
-    of("ReLU is there where none is", "accuracy numerics", L, lambda call: call.by(torch.ops.quantized.linear_relu)),
+    fault(
+        "a ReLU is added where there is none",
+        "accuracy numerics",
+        L,
+        lambda call: call.by(torch.ops.quantized.linear_relu),
+    ),
     # qparams
-    of("the input's zero point is ignored", "accuracy numerics", L, with_input(zero_point=lambda zero_point: 0)),
-    of("the input's zero point is one off", "numerics", L, with_input(zero_point=lambda zero_point: zero_point + 1)),
-    of("the input's scale is doubled", "accuracy numerics", L, with_input(scale=lambda scale: scale * 2)),
-    of(
+    fault("the input's zero point is ignored", "accuracy numerics", L, with_input(zero_point=lambda zero_point: 0)),
+    fault("the input's zero point is one off", "numerics", L, with_input(zero_point=lambda zero_point: zero_point + 1)),
+    fault("the input's scale is doubled", "accuracy numerics", L, with_input(scale=lambda scale: scale * 2)),
+    fault(
         "the output's zero point is ignored",
         "accuracy numerics",
         L,
         with_output(lambda scale, zero_point: (scale, 0), labelled=False),
     ),
-    of(
+    fault(
         "the output's zero point is one off",
         "numerics",
         L,
         with_output(lambda scale, zero_point: (scale, zero_point + 1), labelled=False),
     ),
-    of(
+    fault(
         "the output's scale is halved",
         "accuracy numerics",
         L,
         with_output(lambda scale, zero_point: (scale / 2, zero_point), labelled=False),
     ),
-    of(
+    fault(
         "the output has the scale 1 and the zero point 0",
         "accuracy numerics",
         L,
         with_output(lambda scale, zero_point: (1.0, 0), labelled=True),
     ),
-    of(
+    fault(
         "the output's scale is an ulp off",
         "numerics",
         L,
         with_output(lambda scale, zero_point: (scale * (1 + 2.0**-52), zero_point), labelled=True),
     ),
-    of(
-        "the output is of a zero point one off",
+    fault(
+        "the output's zero point is labelled one off",
         "numerics",
         L,
         with_output(lambda scale, zero_point: (scale, zero_point + 1), labelled=True),
     ),
-    of(
-        "the output's scale is halved and said to be",
+    fault(
+        "the output's scale is halved and labelled as halved",
         "accuracy numerics",
         L,
         with_output(lambda scale, zero_point: (scale / 2, zero_point), labelled=True),

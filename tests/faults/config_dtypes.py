@@ -8,7 +8,7 @@ from torch.ao.quantization.backend_config import BackendConfig, DTypeConfig
 
 from conformance.configs import dtypes
 
-from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, of, static
+from .configs import DENSE, LINEAR, RELU, SYMMETRIC, Change, entry_of, fault, static
 from .fault import Fault
 
 FLOOR = 2.0**-12
@@ -50,34 +50,41 @@ def ulp(value: float, towards: float) -> float:
 
 
 DTYPES = [
-    of(
+    fault(
         "the first dtype config is dropped", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[1:]), SYMMETRIC, DENSE
     ),
-    of(
+    fault(
         "a dynamic dtype config is dropped",
         "parity",
         "fbgemm",
-        with_dtypes(LINEAR, lambda d: [one for one in d if not one.is_dynamic]),
+        with_dtypes(LINEAR, lambda d: [dtypes for dtypes in d if not dtypes.is_dynamic]),
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of("all dtype configs are dropped", "parity", "fbgemm", with_dtypes(LINEAR, lambda d: []), DENSE),
-    of(
-        "a dtype config too many",
+    fault("all dtype configs are dropped", "parity", "fbgemm", with_dtypes(LINEAR, lambda d: []), DENSE),
+    fault(
+        "an extra dtype config",
         "parity",
         "fbgemm",
         with_dtypes("nn.ReLU", lambda d: [*d, dtypes.STATIC_QINT8_SYMMETRIC]),
         RELU,
         static("nn.ReLU", dtype="qint8"),
     ),
-    of(
-        "a dtype config that no kernel has",
+    fault(
+        "a dtype config that no kernel supports",
         "golden lowered parity",
         "fbgemm",
         with_dtypes("nn.Conv2d", lambda d: [*d, dtypes.DYNAMIC_QUINT8]),
         "nn.Conv2d/dynamic-quint8/ptq/default/exact",
     ),
-    of("dtype configs are in reverse", "parity", "qnnpack", with_dtypes(LINEAR, lambda d: d[::-1]), SYMMETRIC, DENSE),
-    of(
+    fault(
+        "dtype configs are in reverse order",
+        "parity",
+        "qnnpack",
+        with_dtypes(LINEAR, lambda d: d[::-1]),
+        SYMMETRIC,
+        DENSE,
+    ),
+    fault(
         "a static dtype config is dynamic",
         "golden parity",
         "fbgemm",
@@ -86,7 +93,7 @@ DTYPES = [
         "nn.Linear/dynamic-quint8-2/ptq/default/exact",
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of(
+    fault(
         "a dynamic dtype config is static",
         "golden observed parity",
         "fbgemm",
@@ -94,51 +101,51 @@ DTYPES = [
         "nn.Linear/static-quint8-2/ptq/default/exact",
         DENSE,
     ),
-    of(
-        "the input's dtype is another",
+    fault(
+        "the input has another dtype",
         "golden matched observed parity reference",
         "fbgemm",
         with_dtype(LINEAR, 0, "input", dtype=torch.qint8),
         DENSE,
         SYMMETRIC,
     ),
-    of(
-        "the output's dtype is another",
+    fault(
+        "the output has another dtype",
         "lowered matched numerics observed parity reference",
         "fbgemm",
         with_dtype(LINEAR, 0, "output", dtype=torch.qint8),
         DENSE,
     ),
-    of(
-        "the weight's dtype is another",
+    fault(
+        "the weight has another dtype",
         "golden lowered parity",
         "fbgemm",
         with_dtype(LINEAR, 0, "weight", dtype=torch.quint8),
         DENSE,
     ),
-    of(
+    fault(
         "the weight has no dtype",
         "golden lowered parity reference",
         "fbgemm",
         with_dtype(LINEAR, 0, "weight", dtype=None),
         DENSE,
     ),
-    of(
+    fault(
         "the bias is quantized",
         "lowered parity reference",
         "fbgemm",
         with_dtypes(LINEAR, lambda d: [DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.qint32), *d[1:]]),
         DENSE,
     ),
-    of(
+    fault(
         "a dynamic layer's output is quantized",
         "lowered matched observed parity reference",
         "fbgemm",
         with_dtype(LINEAR, 1, "output", dtype=torch.quint8),
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of(
-        "an embedding has 8 bits for 4",
+    fault(
+        "an embedding has 8 bits instead of 4",
         "golden parity",
         "fbgemm",
         with_dtype("nn.Embedding", 1, "weight", dtype=torch.quint8),
@@ -162,7 +169,7 @@ def bound(
     """Change a bound of qnnpack's first dtype config, which is the symmetric one."""
     runs = globs or (SYMMETRIC, static(LINEAR, "tiny", "qint8"))
     change = with_dtype(pattern, 0, part, **{field: value})
-    return of(name, caught, "qnnpack", change, *runs, survives=survives)
+    return fault(name, caught, "qnnpack", change, *runs, survives=survives)
 
 
 FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
@@ -170,57 +177,63 @@ FIXED = static("nn.Sigmoid"), static("nn.Sigmoid", "in_network")
 
 def fixed(name: str, caught: str, part: str, field: str, value: float | None, survives: str = "") -> Fault:
     """Change the fixed qparams of sigmoid."""
-    return of(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
+    return fault(name, caught, "fbgemm", with_dtype("nn.Sigmoid", 0, part, **{field: value}), *FIXED, survives=survives)
 
 
 BOUNDS = [
     bound(
-        "the least scale of activations is an ulp up", "golden parity", "input", "scale_min_lower_bound", ulp(FLOOR, 1)
+        "the minimum scale of activations is an ulp up",
+        "golden parity",
+        "input",
+        "scale_min_lower_bound",
+        ulp(FLOOR, 1),
     ),
     bound(
-        "the least scale of activations is an ulp down",
+        "the minimum scale of activations is an ulp down",
         "golden matched observed parity reference",
         "input",
         "scale_min_lower_bound",
         ulp(FLOOR, 0),
     ),
     bound(
-        "the least scale of activations is dropped",
+        "the minimum scale of activations is dropped",
         "golden matched observed parity reference",
         "input",
         "scale_min_lower_bound",
         None,
     ),
     bound(
-        "the least scale of the output is an ulp up",
+        "the minimum scale of the output is an ulp up",
         "matched numerics observed parity reference",
         "output",
         "scale_min_lower_bound",
         ulp(FLOOR, 1),
     ),
-    bound("the least scale of the output is dropped", "parity", "output", "scale_min_lower_bound", None),
+    bound("the minimum scale of the output is dropped", "parity", "output", "scale_min_lower_bound", None),
     bound(
-        "the least scale of the output is 1",
+        "the minimum scale of the output is 1",
         "matched numerics observed parity reference",
         "output",
         "scale_min_lower_bound",
         1.0,
     ),
-    bound("the least scale of weights is an ulp up", "golden parity", "weight", "scale_min_lower_bound", ulp(FLOOR, 1)),
-    bound("the least scale of weights is dropped", "golden parity", "weight", "scale_min_lower_bound", None),
-    bound("activations have a greatest scale", "parity", "input", "scale_max_upper_bound", 2.0**-12),
-    bound("the output has a greatest scale", "constraints parity", "output", "scale_max_upper_bound", 2.0**-12),
-    bound("weights have a greatest scale", "constraints parity", "weight", "scale_max_upper_bound", 2.0**-12),
-    bound("the least code of weights is one down", "golden parity", "weight", "quant_min_lower_bound", -128),
-    bound("the least code of weights is one up", "golden parity", "weight", "quant_min_lower_bound", -126),
-    bound("the least code of weights is dropped", "golden parity", "weight", "quant_min_lower_bound", None),
-    bound("the greatest code of weights is one down", "golden parity", "weight", "quant_max_upper_bound", 126),
-    bound("the greatest code of weights is one up", "parity", "weight", "quant_max_upper_bound", 128),
-    bound("the greatest code of weights is dropped", "parity", "weight", "quant_max_upper_bound", None),
-    bound("activations have a least code", "golden parity", "input", "quant_min_lower_bound", -127),
-    bound("the output has a least code", "constraints parity", "output", "quant_min_lower_bound", -100),
-    bound("the output has a greatest code", "parity", "output", "quant_max_upper_bound", 100),
-    bound("the output's zero point is bound", "constraints parity", "output", "zero_point_exact_match", 3),
+    bound(
+        "the minimum scale of weights is an ulp up", "golden parity", "weight", "scale_min_lower_bound", ulp(FLOOR, 1)
+    ),
+    bound("the minimum scale of weights is dropped", "golden parity", "weight", "scale_min_lower_bound", None),
+    bound("activations have a maximum scale", "parity", "input", "scale_max_upper_bound", 2.0**-12),
+    bound("the output has a maximum scale", "constraints parity", "output", "scale_max_upper_bound", 2.0**-12),
+    bound("weights have a maximum scale", "constraints parity", "weight", "scale_max_upper_bound", 2.0**-12),
+    bound("the quant_min of weights is one down", "golden parity", "weight", "quant_min_lower_bound", -128),
+    bound("the quant_min of weights is one up", "golden parity", "weight", "quant_min_lower_bound", -126),
+    bound("the quant_min of weights is dropped", "golden parity", "weight", "quant_min_lower_bound", None),
+    bound("the quant_max of weights is one down", "golden parity", "weight", "quant_max_upper_bound", 126),
+    bound("the quant_max of weights is one up", "parity", "weight", "quant_max_upper_bound", 128),
+    bound("the quant_max of weights is dropped", "parity", "weight", "quant_max_upper_bound", None),
+    bound("activations have a quant_min", "golden parity", "input", "quant_min_lower_bound", -127),
+    bound("the output has a quant_min", "constraints parity", "output", "quant_min_lower_bound", -100),
+    bound("the output has a quant_max", "parity", "output", "quant_max_upper_bound", 100),
+    bound("the output has an exact zero point", "constraints parity", "output", "zero_point_exact_match", 3),
     fixed(
         "a fixed scale is an ulp up",
         "golden lowered matched observed parity reference stable",
@@ -258,22 +271,22 @@ BOUNDS = [
         1,
     ),
     fixed("a fixed zero point of the output is dropped", "parity", "output", "zero_point_exact_match", None),
-    fixed("a fixed greatest code is one down", "golden parity", "input", "quant_max_upper_bound", 254),
+    fixed("a fixed quant_max is one down", "golden parity", "input", "quant_max_upper_bound", 254),
     fixed(
-        "a fixed greatest code of the output is one down",
+        "a fixed quant_max of the output is one down",
         "lowered matched numerics observed parity reference stable",
         "output",
         "quant_max_upper_bound",
         254,
     ),
     fixed(
-        "a fixed least code of the output is one up",
+        "a fixed quant_min of the output is one up",
         "lowered matched numerics observed parity reference stable",
         "output",
         "quant_min_lower_bound",
         1,
     ),
-    fixed("a fixed least code is dropped", "parity", "input", "quant_min_lower_bound", None),
+    fixed("a fixed quant_min is dropped", "parity", "input", "quant_min_lower_bound", None),
 ]
 
 FAULTS = [*DTYPES, *BOUNDS]

@@ -15,7 +15,7 @@ from torch.ao.quantization.fuser_method_mappings import fuse_conv_bn, fuse_linea
 from conformance.configs import families
 from conformance.configs.onednn import ConvAdd
 
-from .configs import DENSE, FUSED, LINEAR, NORMED, Change, changed, entry_of, of, static
+from .configs import DENSE, FUSED, LINEAR, NORMED, Change, changed, entry_of, fault, static
 
 SUM = "nn.ReLU(torch.add(nn.Conv2d,*))"
 
@@ -71,40 +71,44 @@ def folds_the_negative(is_qat: bool, conv: nn.Module, norm: nn.Module) -> nn.Mod
 QAT = static(LINEAR, flow="qat")
 CONV_ADD = static(SUM)
 FAULTS = [
-    of("the root module is another", "parity", "fbgemm", changed(LINEAR, root_module=nn.Conv2d), DENSE),
-    of("the root module is missing", "parity", "fbgemm", changed(LINEAR, root_module=None), DENSE),
-    of(
-        "the root module of a QAT module is another",
+    fault("the entry has another root module", "parity", "fbgemm", changed(LINEAR, root_module=nn.Conv2d), DENSE),
+    fault("the root module is missing", "parity", "fbgemm", changed(LINEAR, root_module=None), DENSE),
+    fault(
+        "a QAT module has another root module",
         "parity",
         "fbgemm",
         changed("nnqat.Linear", root_module=nn.Conv2d),
         static("nnqat.Linear", flow="qat"),
         QAT,
     ),
-    of(
-        "the reference module is another",
+    fault(
+        "the entry has another reference module",
         "parity",
         "fbgemm",
         changed(LINEAR, reference_quantized_module=nnqr.Conv2d),
         DENSE,
     ),
-    of("the reference module is missing", "parity", "fbgemm", changed(LINEAR, reference_quantized_module=None), DENSE),
-    of(
-        "a recurrent reference module is another",
+    fault(
+        "the reference module is missing", "parity", "fbgemm", changed(LINEAR, reference_quantized_module=None), DENSE
+    ),
+    fault(
+        "a recurrent layer has another reference module",
         "lowered parity reference",
         "fbgemm",
         changed("nn.LSTM", reference_quantized_module=nnqr.GRU),
         "nn.LSTM/dynamic-float16/ptq/default/exact",
     ),
-    of("the QAT module is another", "observed parity", "fbgemm", changed(LINEAR, qat_module=nnqat.Conv2d), QAT),
-    of(
-        "the QAT module is the one with ReLU",
+    fault(
+        "the entry has another QAT module", "observed parity", "fbgemm", changed(LINEAR, qat_module=nnqat.Conv2d), QAT
+    ),
+    fault(
+        "the QAT module is the variant with ReLU",
         "observed parity",
         "fbgemm",
         changed("nni.ConvBn2d", qat_module=nniqat.ConvBnReLU2d),
         static("nn.Conv2d+nn.BatchNorm2d", flow="qat"),
     ),
-    of(
+    fault(
         "the QAT module is missing",
         "parity",
         "fbgemm",
@@ -112,128 +116,128 @@ FAULTS = [
         static("nn.Linear+nn.ReLU", flow="qat"),
         FUSED,
     ),
-    of(
-        "the fused module is another",
+    fault(
+        "the entry has another fused module",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fused_module=nni.LinearBn1d),
         FUSED,
     ),
-    of("the fused module is missing", "parity", "fbgemm", changed("nn.Linear+nn.ReLU", fused_module=None), FUSED),
-    of(
+    fault("the fused module is missing", "parity", "fbgemm", changed("nn.Linear+nn.ReLU", fused_module=None), FUSED),
+    fault(
         "the fuser method is missing",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=None),
         FUSED,
     ),
-    of(
+    fault(
         "the fuser method forgets the batch norm",
         "accuracy numerics parity reference",
         "fbgemm",
         changed("nn.Conv2d+nn.BatchNorm2d+nn.ReLU", fuser_method=forgets_the_batch_norm),
         NORMED,
     ),
-    of(
+    fault(
         "the fuser method forgets ReLU",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=forgets_the_relu),
         FUSED,
     ),
-    of(
-        "the fuser method takes its modules in reverse",
+    fault(
+        "the fuser method takes its modules in reverse order",
         "observed parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=takes_arguments_in_reverse),
         FUSED,
     ),
-    of(
-        "the fuser method gives the layer alone",
+    fault(
+        "the fuser method returns the layer alone",
         "accuracy numerics observed parity reference",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", fuser_method=lambda is_qat, linear, relu: linear),
         FUSED,
     ),
-    of(
+    fault(
         "the fuser method forgets the slope",
         "accuracy numerics parity reference",
         "onednn",
         changed("nn.Linear+nn.LeakyReLU", fuser_method=takes_leaky_relu),
         static("nn.Linear+nn.LeakyReLU"),
     ),
-    of(
+    fault(
         "the fuser method loses the bias",
         "accuracy numerics parity reference",
         "fbgemm",
         changed("nn.Linear+nn.BatchNorm1d", fuser_method=folds_without_bias),
         static("nn.Linear+nn.BatchNorm1d"),
     ),
-    of(
-        "the fuser method turns a sign",
+    fault(
+        "the fuser method flips a sign",
         "accuracy numerics parity reference",
         "fbgemm",
         changed("nn.Conv2d+nn.BatchNorm2d", fuser_method=folds_the_negative),
         static("nn.Conv2d+nn.BatchNorm2d"),
     ),
-    of(
-        "the fuser method takes another addition",
+    fault(
+        "the fuser method expects another addition",
         "observed parity",
         "onednn",
         changed(SUM, fuser_method=ConvAdd(True, True, False, operator.add).fuse),
         CONV_ADD,
     ),
-    of("getters are exchanged", "observed parity", "onednn", getters(SUM), CONV_ADD),
-    of(
+    fault("getters are exchanged", "observed parity", "onednn", getters(SUM), CONV_ADD),
+    fault(
         "the root node is the other operand",
         "observed parity",
         "onednn",
         changed(SUM, _root_node_getter=ConvAdd(True, True, False, torch.add).root_node),
         CONV_ADD,
     ),
-    of(
-        "no input is extra",
+    fault(
+        "no input is declared as extra",
         "lowered observed parity reference",
         "onednn",
         changed(SUM, _extra_inputs_getter=lambda pattern: []),
         CONV_ADD,
     ),
-    of(
+    fault(
         "the getter of extra inputs is missing",
         "lowered observed parity reference",
         "onednn",
         changed(SUM, _extra_inputs_getter=None),
         CONV_ADD,
     ),
-    of(
-        "the weight is the argument of another index",
+    fault(
+        "the weight has another argument index",
         "lowered parity reference",
         "fbgemm",
         changed("F.linear", _input_type_to_index={"weight": 2, "bias": 1}),
         static("F.linear"),
     ),
-    of(
-        "the bias is the argument of another index",
+    fault(
+        "the bias has another argument index",
         "observed parity",
         "fbgemm",
         changed("F.conv2d", _input_type_to_index={"weight": 1, "bias": 3}),
         static("F.conv2d"),
     ),
-    of(
-        "no argument is a parameter",
+    fault(
+        "no argument is declared as weight or bias",
         "lowered observed parity reference",
         "fbgemm",
         changed("F.linear", _input_type_to_index={}),
         static("F.linear"),
     ),
-    of(
-        "the pattern is in reverse",
+    fault(
+        "the pattern is in reverse order",
         "parity",
         "fbgemm",
         changed("nn.Linear+nn.ReLU", pattern=(nn.ReLU, nn.Linear)),
         FUSED,
     ),
-    of(
+    fault(
         "the pattern is in the nested format",
         "observed parity",
         "fbgemm",
@@ -241,8 +245,8 @@ FAULTS = [
         static("nn.Conv2d+nn.ReLU"),
         "nn.ReLU(nn.Conv2d)/static-quint8/ptq/default/exact",
     ),
-    of(
-        "the nested pattern is in reverse",
+    fault(
+        "the nested pattern is in reverse order",
         "parity",
         "fbgemm",
         complex_format("nn.Conv2d+nn.ReLU", (nn.Conv2d, nn.ReLU)),

@@ -57,8 +57,8 @@ def exchanged(first: str, second: str) -> Change:
     """Exchange two entries."""
 
     def change(config: BackendConfig) -> BackendConfig:
-        one, other = entry_of(config, first), entry_of(config, second)
-        places = {id(one): other, id(other): one}
+        first_entry, second_entry = entry_of(config, first), entry_of(config, second)
+        places = {id(first_entry): second_entry, id(second_entry): first_entry}
         return with_entries(config, [places.get(id(entry), entry) for entry in config.configs])
 
     return change
@@ -69,7 +69,7 @@ def added(entry: Callable[[], BackendPatternConfig]) -> Change:
     return lambda config: with_entries(config, [*config.configs, entry()])
 
 
-def of(
+def fault(
     name: str,
     caught: str,
     backend: str,
@@ -85,13 +85,13 @@ def of(
     def alarms(folder: Path) -> Alarms:
         config = change(BACKENDS[backend].factory())
         theirs = getattr(torchs, f"get_{backend}_backend_config")()
-        found = {"parity"} if drift(config, theirs) else set()
+        parity = {"parity"} if drift(config, theirs) else set()
         ids = [f"{backend}/{case}@{backend}" for case in cases_]
         patterns = {case.partition("/")[0] for case in cases_}
         claims = tuple(claim for claim in claims_of(backend, config) if claim.pattern in patterns)
         faulty = replace(registered(backend), config=config, claims=claims)
         runs = [run for run in runs_of(faulty, [backend]) if run.id in ids]
-        return Alarms(found | (alarms_of(runs) if runs else set()))
+        return Alarms(parity | (alarms_of(runs) if runs else set()))
 
     return Fault("configs", name, caught, alarms, tuple(f"{backend}/{case}@{backend}" for case in cases_), survives)
 
@@ -110,9 +110,9 @@ FUSED = static("nn.Linear+nn.ReLU")
 NORMED = static("nn.Conv2d+nn.BatchNorm2d+nn.ReLU")
 
 ENTRIES = [
-    of("an entry is dropped", "parity", "fbgemm", dropped("nn.ReLU6"), static("nn.ReLU6")),
-    of("every entry is dropped", "parity", "fbgemm", lambda config: BackendConfig("fbgemm"), DENSE),
-    of(
+    fault("an entry is dropped", "parity", "fbgemm", dropped("nn.ReLU6"), static("nn.ReLU6")),
+    fault("every entry is dropped", "parity", "fbgemm", lambda config: BackendConfig("fbgemm"), DENSE),
+    fault(
         "the entry of a QAT module is dropped",
         "lowered numerics observed parity reference",
         "fbgemm",
@@ -120,14 +120,14 @@ ENTRIES = [
         static("nnqat.Linear", flow="qat"),
         static(LINEAR, flow="qat"),
     ),
-    of(
+    fault(
         "the entry of a fused module is dropped",
         "lowered numerics observed parity reference",
         "fbgemm",
         dropped("nni.LinearReLU"),
         FUSED,
     ),
-    of(
+    fault(
         "the entry of a root module is dropped",
         "lowered numerics observed parity reference",
         "fbgemm",
@@ -135,23 +135,23 @@ ENTRIES = [
         FUSED,
         static("nn.Linear+nn.BatchNorm1d"),
     ),
-    of(
-        "an entry is there again, with less",
+    fault(
+        "an entry is duplicated with fewer dtype configs",
         "parity",
         "fbgemm",
         added(lambda: families.entry(nn.Linear, (dtypes.STATIC_QUINT8_WEIGHTED,))),
         DENSE,
         "nn.Linear/dynamic-quint8/ptq/default/exact",
     ),
-    of(
-        "an entry is there again, to another observation",
+    fault(
+        "an entry is duplicated with another observation type",
         "golden parity",
         "fbgemm",
         added(lambda: families.entry(nn.ReLU, (dtypes.STATIC_QUINT8,), OWN)),
         RELU,
     ),
-    of("an entry too many", "parity", "fbgemm", added(lambda: families.entry(nn.SiLU, (dtypes.STATIC_QUINT8,))), DENSE),
-    of(
+    fault("an extra entry", "parity", "fbgemm", added(lambda: families.entry(nn.SiLU, (dtypes.STATIC_QUINT8,))), DENSE),
+    fault(
         "two entries are exchanged",
         "parity",
         "fbgemm",
@@ -159,16 +159,16 @@ ENTRIES = [
         DENSE,
         static("nnqat.Linear", flow="qat"),
     ),
-    of(
-        "a pattern stands before the longer one",
+    fault(
+        "a pattern precedes a longer one",
         "parity",
         "fbgemm",
         exchanged("nn.Conv2d+nn.BatchNorm2d", "nn.Conv2d+nn.BatchNorm2d+nn.ReLU"),
         NORMED,
         static("nn.Conv2d+nn.BatchNorm2d"),
     ),
-    of("the config has another name", "parity", "fbgemm", lambda config: config.set_name("x86"), DENSE),
-    of(
+    fault("the config has another name", "parity", "fbgemm", lambda config: config.set_name("x86"), DENSE),
+    fault(
         "the config is another backend's",
         "parity",
         "qnnpack",
@@ -179,25 +179,25 @@ ENTRIES = [
 ]
 
 OBSERVATIONS = [
-    of("a layer shares its observer", "golden parity", "fbgemm", changed(LINEAR, observation_type=SHARED), DENSE),
-    of("a layer is not observed", "parity", "fbgemm", changed(LINEAR, observation_type=NEITHER), DENSE),
-    of("ReLU has an observer of its own", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=OWN), RELU),
-    of("ReLU is not observed", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=NEITHER), RELU),
-    of(
+    fault("a layer shares its observer", "golden parity", "fbgemm", changed(LINEAR, observation_type=SHARED), DENSE),
+    fault("a layer is not observed", "parity", "fbgemm", changed(LINEAR, observation_type=NEITHER), DENSE),
+    fault("ReLU has an observer of its own", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=OWN), RELU),
+    fault("ReLU is not observed", "golden parity", "fbgemm", changed("nn.ReLU", observation_type=NEITHER), RELU),
+    fault(
         "pooling has an observer of its own",
         "golden parity",
         "fbgemm",
         changed("nn.MaxPool2d", observation_type=OWN),
         static("nn.MaxPool2d"),
     ),
-    of(
+    fault(
         "concatenation has an observer of its own",
         "golden parity",
         "fbgemm",
         changed("torch.cat", observation_type=OWN),
         static("torch.cat"),
     ),
-    of(
+    fault(
         "a fixed-qparams function shares its observer",
         "golden parity",
         "fbgemm",
@@ -205,7 +205,7 @@ OBSERVATIONS = [
         static("nn.Sigmoid"),
         static("nn.Sigmoid", "in_network"),
     ),
-    of(
+    fault(
         "the size of a tensor is observed",
         "observed parity",
         "fbgemm",
@@ -213,30 +213,30 @@ OBSERVATIONS = [
         static("Tensor.size"),
         static("Tensor.size", "in_network"),
     ),
-    of(
+    fault(
         "two tensors share an observer",
         "golden parity",
         "fbgemm",
         changed("torch.add", _num_tensor_args_to_observation_type={0: OWN, 1: SHARED, 2: SHARED}),
         static("torch.add"),
     ),
-    of(
-        "a number has the sum observed",
+    fault(
+        "the sum with a number is observed",
         "golden numerics parity",
         "fbgemm",
         changed("torch.add", _num_tensor_args_to_observation_type={0: OWN, 1: OWN, 2: OWN}),
         static("torch.add", "scalar"),
     ),
-    of(
-        "numbers of tensors do not matter",
+    fault(
+        "observation types ignore the number of tensors",
         "golden numerics parity",
         "fbgemm",
         changed("torch.mul", _num_tensor_args_to_observation_type={}),
         static("torch.mul", "scalar"),
         static("torch.mul"),
     ),
-    of(
-        "numbers of tensors are one off",
+    fault(
+        "observation types by number of tensors are one off",
         "golden numerics parity",
         "fbgemm",
         changed("torch.add", _num_tensor_args_to_observation_type={1: OWN, 2: SHARED, 3: OWN}),

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, added, after, at, codes, faulty_kernel, quantized
+from .fault import case
+from .kernels import Call, Kernel, added, after, at, codes, kernel_faults, quantized
 
 CONV = case("nn.Conv2d")
 FOLDED = case("nn.Conv2d+nn.BatchNorm2d", "per_channel")
@@ -93,11 +93,11 @@ def padded(code: Callable[[Tensor], int], *sides: int) -> Kernel:
 
     def kernel(call: Call) -> Tensor:
         x = call.x
-        given = quantized(F.pad(x.int_repr().int(), sides, value=code(x)), x)
+        padded = quantized(F.pad(x.int_repr().int(), sides, value=code(x)), x)
         if "packed_weight" in call.arguments:
             packed = replace(Packed.of(call["packed_weight"]), padding=[0, 0]).pack()
-            return call.original(qx=given, packed_weight=packed)  # type: ignore[no-any-return]
-        return call.original(self=given, padding=[0, 0])  # type: ignore[no-any-return]
+            return call.original(qx=padded, packed_weight=packed)  # type: ignore[no-any-return]
+        return call.original(self=padded, padding=[0, 0])  # type: ignore[no-any-return]
 
     return kernel
 
@@ -121,18 +121,18 @@ def _first_scale(packed: Any) -> Any:
     return torch.ops.quantized.linear_prepack(with_codes(weight, weight.int_repr(), scales[:1].expand_as(scales)), bias)
 
 
-def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return code_fault("convolutions", name, [faulty_kernel(operators, kernel)], runs or (CONV,), caught, survives)
-
+fault = kernel_faults("convolutions", CONV)
 
 C, T, A = "quantized.conv2d", "quantized.conv_transpose2d", "quantized.conv2d_add"
 FAULTS = [
     # weights
-    of("kernels are mirrored", "accuracy numerics", C, with_weight(lambda w: w.flip(2, 3))),
-    of("rows and columns of kernels are exchanged", "accuracy numerics", C, with_weight(lambda w: w.transpose(2, 3))),
-    of("input channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(1))),
-    of("output channels are in reverse", "accuracy numerics", C, with_weight(lambda w: w.flip(0))),
-    of(
+    fault("kernels are mirrored", "accuracy numerics", C, with_weight(lambda w: w.flip(2, 3))),
+    fault(
+        "rows and columns of kernels are exchanged", "accuracy numerics", C, with_weight(lambda w: w.transpose(2, 3))
+    ),
+    fault("input channels are in reverse order", "accuracy numerics", C, with_weight(lambda w: w.flip(1))),
+    fault("output channels are in reverse order", "accuracy numerics", C, with_weight(lambda w: w.flip(0))),
+    fault(
         "one weight is one code off",
         "numerics",
         C,
@@ -142,45 +142,45 @@ FAULTS = [
             )
         ),
     ),
-    of("weights have 7 bits", "numerics", C, with_weight(lambda w: w // 2 * 2)),
-    of("the least weight is one code up", "numerics", C, with_weight(lambda w: w.clamp(min=-126))),
-    of(
+    fault("weights have 7 bits", "numerics", C, with_weight(lambda w: w // 2 * 2)),
+    fault("the lowest weight is one code up", "numerics", C, with_weight(lambda w: w.clamp(min=-126))),
+    fault(
         "mirrored kernels in three dimensions",
         "accuracy numerics",
         "quantized.conv3d",
         with_weight(lambda w: w.flip(2)),
         case("nn.Conv3d"),
     ),
-    of(
+    fault(
         "mirrored kernels in one dimension",
         "accuracy numerics",
         "quantized.conv1d",
         with_weight(lambda w: w.flip(3)),
         case("nn.Conv1d"),
     ),
-    of(
+    fault(
         "mirrored kernels of transposed convolution",
         "accuracy lowered numerics",
         T,
         with_weight(lambda w: w.flip(2, 3)),
         transposed("default"),
     ),
-    of(
+    fault(
         "every group has the weights of the first",
         "accuracy numerics",
         C,
         with_weight(with_first_group_everywhere),
         conv("groups"),
     ),
-    of(
+    fault(
         "depthwise: every channel has the kernel of the first",
         "accuracy numerics",
         C,
         with_weight(lambda w: w[:1].expand_as(w)),
         conv("depthwise"),
     ),
-    of(
-        "scales of channels are in reverse",
+    fault(
+        "scales of channels are in reverse order",
         "accuracy numerics",
         C,
         with_scales(lambda s: s.flip(0)),
@@ -188,14 +188,14 @@ FAULTS = [
         FOLDED,
         TYPICAL,
     ),
-    of(
+    fault(
         "scales of two channels are exchanged",
         "accuracy numerics",
         C,
         with_scales(lambda s: torch.cat([s[:6], s[6:].flip(0)])),
         conv("per_channel"),
     ),
-    of(
+    fault(
         "every channel has the scale of the first",
         "accuracy numerics",
         C,
@@ -203,14 +203,14 @@ FAULTS = [
         FOLDED,
         TYPICAL,
     ),
-    of(
+    fault(
         "depthwise: every channel has the scale of the first",
         "accuracy numerics",
         C,
         with_scales(lambda s: s[:1].expand_as(s)),
         conv("depthwise_per_channel"),
     ),
-    of(
+    fault(
         "linear: every channel has the scale of the first",
         "accuracy numerics",
         "quantized.linear",
@@ -219,97 +219,104 @@ FAULTS = [
         case("nn.Linear+nn.BatchNorm1d", "per_channel"),
     ),
     # geometry
-    of("the stride is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, stride=[1, 1])), conv("stride")),
-    of(
+    fault(
+        "the stride is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, stride=[1, 1])), conv("stride")
+    ),
+    fault(
         "strides begin at the second column",
         "accuracy numerics",
         C,
         after(lambda y: quantized(y.int_repr().roll(1, -1), y)),
         conv("stride"),
     ),
-    of(
+    fault(
         "strides of the two dimensions are exchanged",
         "accuracy numerics",
         C,
         repacked(lambda p: replace(p, stride=p.stride[::-1])),
         conv("asymmetric"),
     ),
-    of(
+    fault(
         "dilation is ignored",
         "accuracy numerics",
         C,
         repacked(lambda p: replace(p, dilation=[1, 1], padding=[1, 1])),
         conv("dilation"),
     ),
-    of("padding is code 0", "accuracy numerics", C, padded(lambda x: 0, 1, 1, 1, 1)),
-    of("padding stands on one side", "accuracy numerics", C, padded(zero_point_of, 2, 0, 2, 0)),
-    of("padding is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, padding=[0, 0]))),
-    of(
+    fault("padding is code 0", "accuracy numerics", C, padded(lambda x: 0, 1, 1, 1, 1)),
+    fault("padding is on one side only", "accuracy numerics", C, padded(zero_point_of, 2, 0, 2, 0)),
+    fault("padding is ignored", "accuracy numerics", C, repacked(lambda p: replace(p, padding=[0, 0]))),
+    fault(
         "the last column is not computed",
         "accuracy numerics",
         C,
         after(lambda y: quantized(torch.cat([y.int_repr()[..., :-1], y.int_repr()[..., -1:] * 0], -1), y)),
     ),
-    of(
+    fault(
         "output padding of transposed convolution is code 0",
         "accuracy numerics",
         T,
         codes(lambda c: torch.cat([c[..., :-1], c[..., -1:] * 0], -1)),
         transposed("stride"),
     ),
-    of(
+    fault(
         "dilation of transposed convolution is ignored",
         "accuracy lowered numerics",
         T,
         repacked(lambda p: replace(p, dilation=[1, 1], padding=[1, 1])),
         transposed("dilation"),
     ),
-    of(
+    fault(
         "the result is transposed",
         "accuracy numerics",
         "quantized.linear",
         after(lambda y: y.t().contiguous()),
         case("nn.Linear"),
     ),
-    of(
-        "the result is transposed in its shape",
+    fault(
+        "the result is reshaped to the transposed shape",
         "accuracy numerics",
         "quantized.linear",
         after(lambda y: quantized(y.int_repr().t().reshape(y.shape), y)),
         case("nn.Linear"),
     ),
     # batches
-    of(
-        "every item of a batch is the first",
+    fault(
+        "every item of a batch equals the first",
         "accuracy numerics",
         C,
         after(lambda y: quantized(y.int_repr()[:1].expand(y.shape).contiguous(), y)),
     ),
-    of("items of a batch are in reverse", "accuracy numerics", C, after(lambda y: quantized(y.int_repr().flip(0), y))),
-    of(
-        "batches of more than two items are wrong in the third",
+    fault(
+        "items of a batch are in reverse order",
+        "accuracy numerics",
+        C,
+        after(lambda y: quantized(y.int_repr().flip(0), y)),
+    ),
+    fault(
+        "in batches of more than two items the third is wrong",
         "numerics",
         C,
         added(1, lambda c: at(slice(2, 3))(c)),
         conv("batch5"),
     ),
     # sums
-    of(
+    fault(
         "nothing is added to the convolution",
         "accuracy numerics",
         A,
         with_accumulated(lambda q: quantized(q.int_repr() * 0 + q.q_zero_point(), q)),
         ADDED,
     ),
-    of(
-        "what is added has its zero point ignored",
+    fault(
+        "the zero point of the addend is ignored",
         "accuracy numerics",
         A,
         with_accumulated(lambda q: quantized(q.int_repr(), q, zero_point=0)),
         ADDED,
     ),
-    of(
-        "what is added has its scale doubled",
+    fault(
+        "the scale of the addend is doubled",
         "accuracy numerics",
         A,
         with_accumulated(lambda q: quantized(q.int_repr(), q, scale=q.q_scale() * 2)),

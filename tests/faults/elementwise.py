@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .convolutions import with_argument
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, added, after, codes, faulty_kernel, integers, quantized
+from .fault import case
+from .kernels import Call, Kernel, added, after, codes, integers, kernel_faults, quantized
 
 ADD, MUL = case("torch.add"), case("torch.mul")
 OTHER_SCALE = case("torch.add", "other_scale")
@@ -29,8 +29,8 @@ def scales_exchanged(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def zero_points_exchanged(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    given = a.q_zero_point(), b.q_zero_point()
-    return quantized(a.int_repr(), a, zero_point=given[1]), quantized(b.int_repr(), b, zero_point=given[0])
+    zero_points = a.q_zero_point(), b.q_zero_point()
+    return quantized(a.int_repr(), a, zero_point=zero_points[1]), quantized(b.int_repr(), b, zero_point=zero_points[0])
 
 
 def relu_first(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,118 +54,116 @@ def _swish(call: Call) -> Tensor:
     return quantized(position.round().clamp(0, 255), call.x, call["output_scale"], call["output_zero_point"])
 
 
-def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return code_fault("elementwise", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
-
+fault = kernel_faults("elementwise")
 
 FAULTS = [
     # binary arithmetic
-    of(
+    fault(
         "addition: scales of the operands are exchanged",
         "accuracy numerics",
         "quantized.add",
         with_operands(scales_exchanged),
         OTHER_SCALE,
     ),
-    of(
+    fault(
         "addition: zero points of the operands are exchanged",
         "accuracy numerics",
         "quantized.add",
         with_operands(zero_points_exchanged),
         case("torch.add", "other_zero_point"),
     ),
-    of(
+    fault(
         "addition: the second zero point is ignored",
         "accuracy numerics",
         "quantized.add",
         with_operands(lambda a, b: (a, quantized(b.int_repr(), b, zero_point=0))),
         ADD,
     ),
-    of(
-        "addition: the second operand is left out",
+    fault(
+        "addition: the second operand is skipped",
         "accuracy numerics",
         "quantized.add",
         with_operands(lambda a, b: (a, quantized(b.int_repr() * 0 + b.q_zero_point(), b))),
         ADD,
     ),
-    of(
-        "addition: operands are of the same scale",
+    fault(
+        "addition: the second operand has the first operand's scale",
         "accuracy numerics",
         "quantized.add",
         with_operands(lambda a, b: (a, quantized(b.int_repr(), b, scale=a.q_scale()))),
         OTHER_SCALE,
     ),
-    of(
-        "addition: what is broadcast is its first element",
+    fault(
+        "addition: the broadcast operand repeats its first element",
         "accuracy numerics",
         "quantized.add",
         with_operands(lambda a, b: (a, quantized(b.int_repr()[:1].expand(b.shape).contiguous(), b))),
         case("torch.add", "broadcast"),
     ),
-    of(
-        "addition: batches of other sizes are off",
+    fault(
+        "addition: batches of one item are one up",
         "numerics",
         "quantized.add",
         codes(lambda c: c + int(len(c) == 1)),
         case("torch.add", "batch1"),
     ),
-    of(
+    fault(
         "addition: ReLU comes first",
         "accuracy numerics",
         "quantized.add_relu",
         with_operands(relu_first),
         case("torch.add+nn.ReLU"),
     ),
-    of(
+    fault(
         "addition becomes subtraction",
         "accuracy numerics",
         "quantized.add",
         with_operands(lambda a, b: (a, quantized(2 * b.q_zero_point() - b.int_repr().int(), b))),
         ADD,
     ),
-    of(
-        "multiplication: the scale is of one operand",
+    fault(
+        "multiplication: the second operand's scale is doubled",
         "accuracy numerics",
         "quantized.mul",
         with_operands(lambda a, b: (a, quantized(b.int_repr(), b, scale=b.q_scale() * 2))),
         MUL,
     ),
-    of(
+    fault(
         "multiplication: a zero point is ignored",
         "accuracy numerics",
         "quantized.mul",
         with_operands(lambda a, b: (quantized(a.int_repr(), a, zero_point=0), b)),
         MUL,
     ),
-    of(
+    fault(
         "multiplication: signs are ignored",
         "accuracy numerics",
         "quantized.mul",
         with_operands(lambda a, b: (quantized(integers(a).abs() + a.q_zero_point(), a), b)),
         MUL,
     ),
-    of(
-        "concatenation: operands in reverse",
+    fault(
+        "concatenation: operands in reverse order",
         "accuracy numerics",
         "aten.cat",
         with_argument("tensors", lambda t: [*t][::-1]),
         CAT,
     ),
-    of(
-        "concatenation: the first alone",
+    fault(
+        "concatenation: the first operand alone",
         "accuracy numerics",
         "aten.cat",
         with_argument("tensors", lambda t: [*t][:1]),
         CAT,
     ),
-    of(
-        "concatenation: the first twice",
+    fault(
+        "concatenation: the first operand twice",
         "accuracy numerics",
         "aten.cat",
         with_argument("tensors", lambda t: [t[0], t[0]]),
         CAT,
     ),
-    of(
+    fault(
         "concatenation along another dimension",
         "accuracy numerics",
         "aten.cat",
@@ -173,7 +171,7 @@ FAULTS = [
         CAT,
     ),
     # activations
-    of(
+    fault(
         "sigmoid is one up in the middle",
         "numerics",
         "aten.sigmoid",
@@ -181,17 +179,19 @@ FAULTS = [
         case("nn.Sigmoid", "in_network"),
         case("nn.Sigmoid"),
     ),
-    of(
+    fault(
         "sigmoid is one down at its end",
         "numerics",
         "aten.sigmoid",
         added(-1, lambda c: c == c.max()),
         case("nn.Sigmoid", "in_network"),
     ),
-    of("sigmoid's scale is 1/255", "constraints numerics", "aten.sigmoid", relabelled(1 / 255, 0), case("nn.Sigmoid")),
-    of("tanh's zero point is 127", "constraints numerics", "aten.tanh", relabelled(2 / 256, 127), case("nn.Tanh")),
-    of("tanh is one up below zero", "numerics", "aten.tanh", added(1, lambda c: c < 128), case("nn.Tanh")),
-    of(
+    fault(
+        "sigmoid's scale is 1/255", "constraints numerics", "aten.sigmoid", relabelled(1 / 255, 0), case("nn.Sigmoid")
+    ),
+    fault("tanh's zero point is 127", "constraints numerics", "aten.tanh", relabelled(2 / 256, 127), case("nn.Tanh")),
+    fault("tanh is one up below zero", "numerics", "aten.tanh", added(1, lambda c: c < 128), case("nn.Tanh")),
+    fault(
         "tanh is the identity",
         "accuracy numerics",
         "aten.tanh",
@@ -199,85 +199,85 @@ FAULTS = [
         case("nn.Tanh"),
         case("nn.Tanh", "in_network"),
     ),
-    of(
+    fault(
         "hardsigmoid is sigmoid",
         "numerics",
         "aten.hardsigmoid",
         lambda call: call.by(torch.sigmoid),
         case("nn.Hardsigmoid"),
     ),
-    of(
+    fault(
         "hardswish is one off at one code",
         "numerics",
         "quantized.hardswish",
         added(1, lambda c: c == c.mode().values.mode().values.mode().values.mode().values),
         case("nn.Hardswish"),
     ),
-    of(
+    fault(
         "hardswish is x * sigmoid(x)",
         "numerics",
         "quantized.hardswish",
         lambda call: _swish(call),
         case("nn.Hardswish"),
     ),
-    of(
+    fault(
         "ELU's alpha is ignored",
         "accuracy numerics",
         "quantized.elu",
         with_argument("alpha", lambda alpha: 1),
         case("F.elu", "alpha_2.0"),
     ),
-    of(
+    fault(
         "leaky ReLU's slope is the default",
         "accuracy numerics",
         "quantized.leaky_relu",
         with_argument("negative_slope", lambda slope: 0.01),
         case("nn.LeakyReLU", "negative_slope_0.25"),
     ),
-    of(
-        "ReLU6 does not end at 6",
+    fault(
+        "ReLU6 is not clamped at 6",
         "numerics",
         "aten.hardtanh",
         with_argument("max_val", lambda bound: 1e9),
         case("nn.ReLU6"),
         case("nn.ReLU6", "huge"),
     ),
-    of(
-        "hardtanh's bounds are those of the default",
+    fault(
+        "hardtanh's bounds are the defaults",
         "accuracy numerics",
         "aten.hardtanh",
         lambda call: call.original(min_val=-1, max_val=1),
         case("nn.Hardtanh", "-2.0_3.0"),
     ),
-    of(
-        "clamp ignores its greatest value",
+    fault(
+        "clamp ignores its maximum",
         "accuracy numerics",
         "aten.clamp",
         with_argument("max", lambda bound: None),
         case("torch.clamp"),
     ),
-    of(
+    fault(
         "clamp is one code short",
         "numerics",
         "aten.clamp",
         with_argument("min", lambda bound: bound + 2.0**-4),
         case("torch.clamp"),
     ),
-    of(
+    fault(
         "dropout drops",
         "accuracy numerics stable",
         "quantized.dropout",
         codes(lambda c: c * (torch.rand(c.shape) < 0.5)),
         case("F.dropout"),
     ),
-    of(
+    fault(
         "softmax is along another dimension",
         "accuracy numerics",
         "quantized.softmax",
         with_argument("dim", lambda dim: 2),
         case("nn.Softmax", backend="qnnpack"),
     ),
-    of(
+    fault(
         "ReLU writes to its input",
         "stable",
         "aten.relu",

@@ -126,13 +126,13 @@ PROCESS = [
     kernel("is sent SIGILL", "crashes", doing(lambda: os.kill(os.getpid(), signal.SIGILL))),
     kernel("is sent SIGFPE", "crashes", doing(lambda: os.kill(os.getpid(), signal.SIGFPE))),
     kernel("aborts", "crashes", doing(os.abort)),
-    kernel("leaves with status 0", "crashes", doing(lambda: os._exit(0))),
-    kernel("leaves with status 1", "crashes", doing(lambda: os._exit(1))),
+    kernel("exits with status 0", "crashes", doing(lambda: os._exit(0))),
+    kernel("exits with status 1", "crashes", doing(lambda: os._exit(1))),
     kernel("hangs", "crashes", doing(lambda: time.sleep(60)), more=(SHORT_TIMEOUT,)),
-    kernel("computes without end", "crashes", doing(endless_loop), more=(SHORT_TIMEOUT,)),
-    kernel("exits by exception", "lowered", doing(sys.exit)),
+    kernel("computes forever", "crashes", doing(endless_loop), more=(SHORT_TIMEOUT,)),
+    kernel("raises SystemExit", "lowered", doing(sys.exit)),
     kernel("is interrupted", "crashes", doing(raising(KeyboardInterrupt()))),
-    kernel("has no memory left", "crashes", doing(raising(MemoryError()))),
+    kernel("runs out of memory", "crashes", doing(raising(MemoryError()))),
     kernel("raises", "lowered", doing(raising(RuntimeError("no kernel")))),
     kernel(
         "raises in the second call",
@@ -168,11 +168,11 @@ PROCESS = [
 
 CHANCE = [
     kernel("every second call is one up", "stable", counted(lambda count: added(count % 2, at(0)))),
-    kernel("every call is one more up", "stable", counted(lambda count: added(count, at(0)))),
-    kernel("gives what the call before has computed", "accuracy numerics stable", previous_result()),
-    kernel("gives the same memory at every call", "stable", one_buffer()),
+    kernel("every call is one further up", "stable", counted(lambda count: added(count, at(0)))),
+    kernel("returns the result of the previous call", "accuracy numerics stable", previous_result()),
+    kernel("returns the same memory at every call", "stable", one_buffer()),
     kernel("does not write the end of its output", "accuracy numerics stable", after(unwritten)),
-    kernel("is one up by chance", "numerics stable", codes(at_random)),
+    kernel("is one up at random", "numerics stable", codes(at_random)),
     kernel(
         "is wrong with more than one thread",
         "stable",
@@ -186,7 +186,7 @@ CHANCE = [
         LARGE,
     ),
     kernel(
-        "is wrong for inputs that are not contiguous",
+        "is wrong for non-contiguous inputs",
         "accuracy numerics",
         wrong_if_strided,
         case("nn.Linear", "strided", dtypes="dynamic-quint8"),

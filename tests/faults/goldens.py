@@ -82,9 +82,9 @@ def tensors(run_id: str, ending: str, change: Callable[[Tensor], Tensor | None])
 
     def changed(folder: Path) -> None:
         path = folder / file_of(names()[run_id])
-        made, name = load_file(path), names()[run_id].partition("/")[2] + ending
-        new = change(made.pop(name).clone())
-        save_file(made if new is None else {**made, name: new}, path)
+        tensors, name = load_file(path), names()[run_id].partition("/")[2] + ending
+        new = change(tensors.pop(name).clone())
+        save_file(tensors if new is None else {**tensors, name: new}, path)
 
     return changed
 
@@ -119,21 +119,21 @@ def next_up(x: Tensor) -> Tensor:
 
 
 def exchanged(goldens: dict[str, Any]) -> None:
-    one, other = names()[LINEAR], names()[PER_CHANNEL]
-    goldens[one], goldens[other] = goldens[other], goldens[one]
+    per_tensor, per_channel = names()[LINEAR], names()[PER_CHANNEL]
+    goldens[per_tensor], goldens[per_channel] = goldens[per_channel], goldens[per_tensor]
 
 
 def with_output(**fields: Callable[[Any], Any]) -> Callable[[Golden], Golden]:
-    def change(made: Golden) -> Golden:
-        first, *others = made.outputs
+    def change(golden: Golden) -> Golden:
+        first, *others = golden.outputs
         new = {field: function(getattr(first, field)) for field, function in fields.items()}
-        return replace(made, outputs=(replace(first, **new), *others))
+        return replace(golden, outputs=(replace(first, **new), *others))
 
     return change
 
 
 def with_qparams(name: str, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[[Golden], Golden]:
-    return lambda made: replace(made, qparams={**made.qparams, name: change(*made.qparams[name])})
+    return lambda golden: replace(golden, qparams={**golden.qparams, name: change(*golden.qparams[name])})
 
 
 def flipped_bit(x: Tensor) -> Tensor:
@@ -142,50 +142,50 @@ def flipped_bit(x: Tensor) -> Tensor:
     return x
 
 
-def without_ties(made: Golden) -> Golden:
-    first = made.outputs[0]
-    return replace(made, outputs=(replace(first, low=first.code, high=first.code),))
+def without_ties(golden: Golden) -> Golden:
+    first = golden.outputs[0]
+    return replace(golden, outputs=(replace(first, low=first.code, high=first.code),))
 
 
-def tied_everywhere(made: Golden) -> Golden:
-    first = made.outputs[0]
-    return replace(made, outputs=(replace(first, high=first.low + 1),))
+def tied_everywhere(golden: Golden) -> Golden:
+    first = golden.outputs[0]
+    return replace(golden, outputs=(replace(first, high=first.low + 1),))
 
 
-def with_two_outputs(made: Golden) -> Golden:
-    other = with_output(low=Tensor.clone, high=Tensor.clone)(made)
-    return replace(made, outputs=(*made.outputs, *other.outputs), names=made.names * 2)
+def with_two_outputs(golden: Golden) -> Golden:
+    shifted = with_output(low=Tensor.clone, high=Tensor.clone)(golden)
+    return replace(golden, outputs=(*golden.outputs, *shifted.outputs), names=golden.names * 2)
 
 
 FAULTS = [
     golden("a code is one up", "golden", tensors(LINEAR, "/0", one_up)),
     golden("a scale is an ulp up", "golden", tensors(LINEAR, "/qparams", next_up)),
-    golden("a tie is another element's", "golden", tensors(TIED, "/0/ties", one_up)),
-    golden("ties are lost", "golden", tensors(TIED, "/0/ties", lambda x: None)),
-    golden("a tensor is lost", "golden", tensors(LINEAR, "/0", lambda x: None)),
-    golden("a tensor is of another shape", "golden", tensors(LINEAR, "/0", lambda x: x.flatten())),
+    golden("a tie belongs to another element", "golden", tensors(TIED, "/0/ties", one_up)),
+    golden("ties are missing", "golden", tensors(TIED, "/0/ties", lambda x: None)),
+    golden("a tensor is missing", "golden", tensors(LINEAR, "/0", lambda x: None)),
+    golden("a tensor has another shape", "golden", tensors(LINEAR, "/0", lambda x: x.flatten())),
     golden("a file is truncated", "golden", text("", lambda data: data[:-7])),
     golden("a file is empty", "golden", text("", lambda data: b"")),
     golden(
-        "a byte of a file is another", "golden", text("", lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+        "a byte of a file is changed", "golden", text("", lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
     ),
-    golden("a file is lost", "golden", lambda folder: (folder / file_of(names()[LINEAR])).unlink()),
+    golden("a file is missing", "golden", lambda folder: (folder / file_of(names()[LINEAR])).unlink()),
     golden(
-        "a file is another pattern's",
+        "a file belongs to another pattern",
         "golden",
         lambda folder: shutil.copy(folder / file_of(names()[TIED]), folder / file_of(names()[LINEAR])),
     ),
-    golden("a file too many", "golden", lambda folder: (folder / "left.safetensors").write_bytes(b"")),
-    golden("the manifest is lost", "golden", lambda folder: (folder / MANIFEST).unlink()),
+    golden("an extra file", "golden", lambda folder: (folder / "left.safetensors").write_bytes(b"")),
+    golden("the manifest is missing", "golden", lambda folder: (folder / MANIFEST).unlink()),
     golden("the manifest is not JSON", "golden", text(MANIFEST, lambda data: data[:-4])),
     golden(
-        "the manifest is of another format",
+        "the manifest has another format",
         "golden",
         text(MANIFEST, lambda data: data.replace(b'"format": 1', b'"format": 2')),
     ),
-    golden("an entry is lost", "golden", manifest(lambda goldens: goldens.pop(names()[LINEAR]))),
+    golden("an entry is missing", "golden", manifest(lambda goldens: goldens.pop(names()[LINEAR]))),
     golden(
-        "an entry too many",
+        "an extra entry",
         "golden",
         manifest(lambda goldens: goldens.update({"nn.Linear/left": goldens[names()[LINEAR]]})),
     ),
@@ -200,11 +200,11 @@ FAULTS = [
         "golden",
         manifest(lambda goldens: goldens[names()[LINEAR]].update(out="0" * 16)),
     ),
-    golden("a count is another", "golden", manifest(lambda goldens: goldens[names()[LINEAR]].update(ties=99))),
+    golden("a count is changed", "golden", manifest(lambda goldens: goldens[names()[LINEAR]].update(ties=99))),
     golden(
         "an output has another name", "golden", manifest(lambda goldens: goldens[names()[LINEAR]].update(outputs=["x"]))
     ),
-    golden("there is no folder", "golden", shutil.rmtree),
+    golden("the folder is missing", "golden", shutil.rmtree),
     forged(
         "forged: a code is one off", "golden numerics reference", LINEAR, with_output(low=flipped_bit, high=flipped_bit)
     ),
@@ -218,18 +218,18 @@ FAULTS = [
         "forged: codes are those of another golden",
         "golden numerics reference",
         LINEAR,
-        lambda made: recomputed()[names()[NORMED]][0],
+        lambda golden: recomputed()[names()[NORMED]][0],
     ),
     forged(
         "forged: low and high are exchanged",
         "golden numerics reference",
         TIED,
-        lambda made: replace(
-            made, outputs=(replace(made.outputs[0], low=made.outputs[0].high, high=made.outputs[0].low),)
+        lambda golden: replace(
+            golden, outputs=(replace(golden.outputs[0], low=golden.outputs[0].high, high=golden.outputs[0].low),)
         ),
     ),
-    forged("forged: ties are settled", "golden", TIED, without_ties),
-    forged("forged: everything is a tie", "golden", LINEAR, tied_everywhere),
+    forged("forged: ties are resolved", "golden", TIED, without_ties),
+    forged("forged: every element is a tie", "golden", LINEAR, tied_everywhere),
     forged(
         "forged: a scale of the output is an ulp up",
         "golden numerics reference",
@@ -249,7 +249,7 @@ FAULTS = [
         with_qparams("weight", lambda scale, zero_point: (scale * (1 + 2.0**-52), zero_point)),
     ),
     forged(
-        "forged: scales of channels are in reverse",
+        "forged: scales of channels are in reverse order",
         "golden reference",
         NORMED,
         with_qparams("weight", lambda scale, zero_point: (scale.flip(0), zero_point)),
@@ -267,10 +267,10 @@ FAULTS = [
         with_output(low=lambda x: x * 1.001, high=lambda x: x * 1.001),
     ),
     forged(
-        "forged: the output is of another shape",
+        "forged: the output has another shape",
         "golden numerics reference",
         LINEAR,
         with_output(low=lambda x: x[:1], high=lambda x: x[:1]),
     ),
-    forged("forged: an output too many", "golden numerics reference", LINEAR, with_two_outputs),
+    forged("forged: an extra output", "golden numerics reference", LINEAR, with_two_outputs),
 ]

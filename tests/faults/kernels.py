@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 
 from conformance.models import fx
 
-from .fault import Replacement
+from .fault import Fault, Replacement, code_fault
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,15 @@ def faulty_kernel(operators: str, faulty: Kernel) -> Replacement:
         return lowered
 
     return Replacement(fx, "lower", registering)
+
+
+def kernel_faults(group: str, *default_runs: str) -> Callable[..., Fault]:
+    """A function that returns a fault of a group in the kernels of some operators, which are separated by spaces."""
+
+    def fault(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
+        return code_fault(group, name, [faulty_kernel(operators, kernel)], runs or default_runs, caught, survives)
+
+    return fault
 
 
 # Changes of a result. They compute with integers only, because a conversion to float would raise alarms of its own.

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import with_argument, with_codes
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, faulty_kernel, values
+from .fault import case
+from .kernels import Call, Kernel, kernel_faults, values
 
 DYNAMIC = case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack")
 HALF = case("nn.Linear", dtypes="dynamic-float16")
@@ -71,42 +71,40 @@ def _unquantized(call: Call) -> Tensor:
     return F.linear(call.x, weight.dequantize(), bias)
 
 
-def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return code_fault("layers", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
-
+fault = kernel_faults("layers")
 
 FAULTS = [
     # dynamic layers
-    of(
+    fault(
         "dynamic: ReLU is lost",
         "accuracy numerics",
         "quantized.linear_relu_dynamic",
         lambda call: call.by(torch.ops.quantized.linear_dynamic),
         case("nn.Linear+nn.ReLU", dtypes="dynamic-quint8"),
     ),
-    of(
+    fault(
         "dynamic: the range is fixed",
         "accuracy numerics",
         "quantized.linear_dynamic",
         with_argument("X", lambda x: x.clamp(-1, 1)),
         DYNAMIC,
     ),
-    of(
+    fault(
         "dynamic: activations have 8 bits, not 7",
         "numerics",
         "quantized.linear_dynamic",
         with_argument("reduce_range", lambda reduce: not reduce),
         case("nn.Linear", dtypes="dynamic-quint8"),
     ),
-    of(
-        "dynamic: every row has qparams of its own",
+    fault(
+        "dynamic: every row has its own qparams",
         "numerics",
         "quantized.linear_dynamic",
         by_row,
         DYNAMIC,
         case("nn.Linear", "wide", "dynamic-quint8", backend="qnnpack"),
     ),
-    of(
+    fault(
         "dynamic: activations are not quantized",
         "numerics",
         "quantized.linear_dynamic",
@@ -114,14 +112,14 @@ FAULTS = [
         DYNAMIC,
         DYNAMIC.replace("exact", "typical"),
     ),
-    of(
+    fault(
         "dynamic: one value is a tenth of a step off",
         "numerics",
         "quantized.linear_dynamic",
         values(lambda y: y.index_put((torch.tensor(0), torch.tensor(0)), y[0, 0] + 2.0**-9)),
         DYNAMIC,
     ),
-    of(
+    fault(
         "float16: weights have 8 bits",
         "accuracy numerics",
         "quantized.linear_dynamic_fp16",
@@ -129,7 +127,7 @@ FAULTS = [
         HALF,
         HALF.replace("exact", "typical"),
     ),
-    of(
+    fault(
         "float16: the result is rounded to float16",
         "numerics",
         "quantized.linear_dynamic_fp16",
@@ -138,43 +136,43 @@ FAULTS = [
         HALF.replace("exact", "typical"),
     ),
     # embeddings
-    of(
+    fault(
         "rows of an embedding are one off",
         "accuracy numerics",
         "quantized.embedding_byte",
         with_argument("indices", lambda i: (i + 1) % 10),
         EMBEDDING,
     ),
-    of(
+    fault(
         "an embedding forgets its offsets",
         "accuracy numerics",
         "quantized.embedding_byte",
         values(lambda y: y - y.amin(-1, keepdim=True)),
         EMBEDDING,
     ),
-    of(
+    fault(
         "halves of bytes are exchanged",
         "accuracy numerics",
         "quantized.embedding_4bit",
         values(lambda y: y.reshape(*y.shape[:-1], -1, 2).flip(-1).flatten(-2)),
         case("nn.Embedding", dtypes="weight-quint4x2"),
     ),
-    of(
+    fault(
         "a bag loses its last row",
         "accuracy numerics",
         "quantized.embedding_bag_byte",
         lambda call: call.original(indices=call["indices"][:-1]),
         BAG,
     ),
-    of("bags are averaged", "accuracy numerics", "quantized.embedding_bag_byte", values(lambda y: y / 4), BAG),
-    of(
+    fault("bags are averaged", "accuracy numerics", "quantized.embedding_bag_byte", values(lambda y: y / 4), BAG),
+    fault(
         "weights of samples are ignored",
         "accuracy numerics",
         "quantized.embedding_bag_byte",
         with_argument("per_sample_weights", lambda w: None),
         case("nn.EmbeddingBag", "sample_weights", "weight-quint8"),
     ),
-    of(
+    fault(
         "the last offset counts as a bag",
         "accuracy numerics",
         "quantized.embedding_bag_byte",
@@ -182,51 +180,51 @@ FAULTS = [
         case("nn.EmbeddingBag", "last_offset", "weight-quint8"),
     ),
     # recurrent layers
-    of(
+    fault(
         "hidden and cell state are exchanged",
         "accuracy numerics",
         "aten.quantized_lstm",
         lambda call: (lambda y: (y[0], y[2], y[1]))(call.original()),
         LSTM,
     ),
-    of("the state is not carried from step to step", "accuracy numerics", "aten.quantized_lstm", forgetful, LSTM),
-    of(
-        "the state that is given is ignored",
+    fault("the state is not carried from step to step", "accuracy numerics", "aten.quantized_lstm", forgetful, LSTM),
+    fault(
+        "the initial state is ignored",
         "accuracy numerics",
         "aten.quantized_lstm",
         without_state,
         case("nn.LSTM", "state", "dynamic-float16"),
     ),
-    of(
-        "the second direction is in reverse",
+    fault(
+        "the second direction is reversed",
         "accuracy numerics",
         "aten.quantized_lstm",
         backward_forward,
         case("nn.LSTM", "bidirectional", "dynamic-float16"),
     ),
-    of(
+    fault(
         "gates of an LSTM are in another order",
         "numerics",
         "quantized.quantized_lstm_cell_dynamic",
         with_gates((0, 1, 3, 2)),
         cell("LSTM"),
     ),
-    of(
+    fault(
         "gates of a GRU are in another order",
         "accuracy numerics",
         "quantized.quantized_gru_cell_dynamic",
         with_gates((1, 0, 2)),
         cell("GRU"),
     ),
-    of(
+    fault(
         "a cell's state is ignored",
         "accuracy numerics",
         "quantized.quantized_gru_cell_dynamic",
         without_state,
         cell("GRU", "state"),
     ),
-    of(
-        "an RNN has ReLU for tanh",
+    fault(
+        "an RNN has ReLU instead of tanh",
         "accuracy numerics",
         "quantized.quantized_rnn_tanh_cell_dynamic",
         lambda call: call.by(torch.ops.quantized.quantized_rnn_relu_cell_dynamic),

@@ -45,8 +45,8 @@ def ending(function: Callable[[Tensor], Any], *, after_dequantize: bool = False)
         end = last(graph, "dequantize")
         if after_dequantize:
             with graph.graph.inserting_after(end):
-                made = graph.graph.call_function(function, (end,))
-            end.replace_all_uses_with(made, delete_user_cb=lambda node: node is not made)
+                inserted = graph.graph.call_function(function, (end,))
+            end.replace_all_uses_with(inserted, delete_user_cb=lambda node: node is not inserted)
             return
         with graph.graph.inserting_before(end):
             end.args = (graph.graph.call_function(function, (end.args[0],)),)
@@ -109,8 +109,8 @@ def unsaved_bias(graph: GraphModule) -> None:
     layer: Any = graph.get_submodule("op._packed_params")
     (_, bias), original = layer._weight_bias(), layer._load_from_state_dict
 
-    def load(*given: Any) -> None:
-        original(*given)
+    def load(*arguments: Any) -> None:
+        original(*arguments)
         layer.set_weight_bias(layer._weight_bias()[0], bias)
 
     layer._load_from_state_dict = load
@@ -124,8 +124,8 @@ def without_bias(graph: GraphModule) -> None:
 def conversions_inside(call: Call) -> Tensor:
     """A kernel that computes in float inside."""
     weight, bias = call["W_prepack"].unpack()
-    made = nn.functional.linear(call["X"].dequantize(), weight.dequantize(), bias)
-    return torch.quantize_per_tensor(made, call["Y_scale_i"], call["Y_zero_point_i"], torch.quint8)
+    result = nn.functional.linear(call["X"].dequantize(), weight.dequantize(), bias)
+    return torch.quantize_per_tensor(result, call["Y_scale_i"], call["Y_zero_point_i"], torch.quint8)
 
 
 def without_quantized_kernel(call: Call) -> Tensor:
@@ -156,7 +156,7 @@ FAULTS = [
             Replacement(
                 fx,
                 "lower",
-                lambda original: lambda *given: doing(raising(NotImplementedError("no kernel")))(given[0]),
+                lambda original: lambda *arguments: doing(raising(NotImplementedError("no kernel")))(arguments[0]),
             )
         ],
         (LINEAR,),
@@ -187,7 +187,7 @@ FAULTS = [
     ),
     lowered("the output stays in float", "lowered numerics", ending(torch.clone, after_dequantize=True)),
     lowered(
-        "the output is a hundredth too great",
+        "the output is a hundredth too large",
         "lowered numerics",
         ending(lambda x: torch.mul(x, 1.01), after_dequantize=True),
     ),
@@ -204,12 +204,12 @@ FAULTS = [
         returning(lambda nodes: tuple(reversed(nodes))),
         case("nn.ReLU", "reused"),
     ),
-    lowered("a row too few", "accuracy numerics", ending(lambda x: x[:1])),
-    lowered("a dimension too many", "accuracy numerics", ending(lambda x: x.unsqueeze(0))),
-    lowered("the output is of another dtype", "numerics", ending(as_other_dtype)),
+    lowered("a missing row", "accuracy numerics", ending(lambda x: x[:1])),
+    lowered("an extra dimension", "accuracy numerics", ending(lambda x: x.unsqueeze(0))),
+    lowered("the output has another dtype", "numerics", ending(as_other_dtype)),
     lowered("the output is quantized per channel", "numerics", ending(as_per_channel)),
     lowered(
-        "the output is not a number",
+        "the output is NaN",
         "accuracy lowered numerics",
         ending(lambda x: torch.mul(x, float("nan")), after_dequantize=True),
     ),

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .convolutions import padded, with_argument, zero_point_of
-from .fault import Fault, case, code_fault
-from .kernels import Call, Kernel, added, after, at, faulty_kernel, integers, quantized
+from .fault import case
+from .kernels import Call, added, after, at, integers, kernel_faults, quantized
 
 AVERAGE, GREATEST = case("nn.AvgPool2d"), case("nn.MaxPool2d")
 NORM, LAYER_NORM = case("nn.BatchNorm2d"), case("nn.LayerNorm", backend="onednn")
@@ -31,9 +31,9 @@ def _of_the_batch(call: Call) -> Tensor:
 
 
 def _last_rows_least(x: Tensor) -> Tensor:
-    made = x.int_repr()
-    made[:, :, 1::2] = 0
-    return quantized(made, x)
+    codes = x.int_repr()
+    codes[:, :, 1::2] = 0
+    return quantized(codes, x)
 
 
 def _unsigned_maxima(call: Call) -> Tensor:
@@ -48,8 +48,8 @@ def _apart(call: Call) -> Tensor:
 
 def _shuffled(x: Tensor) -> Tensor:
     n, c, h, w = x.shape
-    made = x.int_repr().reshape(n, 2, 2, c // 4, h, w).permute(0, 3, 4, 1, 5, 2)
-    return quantized(made.reshape(n, c // 4, 2 * h, 2 * w).contiguous(), x)
+    codes = x.int_repr().reshape(n, 2, 2, c // 4, h, w).permute(0, 3, 4, 1, 5, 2)
+    return quantized(codes.reshape(n, c // 4, 2 * h, 2 * w).contiguous(), x)
 
 
 def _by_format(call: Call, *, usual: bool = False) -> Any:
@@ -63,62 +63,60 @@ def _as_it_lies(call: Call) -> Any:
     return call.original(self=quantized(x.int_repr().permute(0, 2, 3, 1).reshape(x.shape), x))
 
 
-def of(name: str, caught: str, operators: str, kernel: Kernel, *runs: str, survives: str = "") -> Fault:
-    return code_fault("operators", name, [faulty_kernel(operators, kernel)], runs, caught, survives)
-
+fault = kernel_faults("operators")
 
 SPATIAL = [
     # norms
-    of(
+    fault(
         "batch norm forgets its mean",
         "accuracy numerics",
         "quantized.batch_norm2d",
         with_argument("mean", torch.zeros_like),
         NORM,
     ),
-    of(
+    fault(
         "batch norm's eps is the default",
         "accuracy numerics",
         "quantized.batch_norm2d",
         with_argument("eps", lambda eps: 1e-5),
         case("nn.BatchNorm2d", "eps"),
     ),
-    of(
+    fault(
         "batch norm's factors are one channel off",
         "accuracy numerics",
         "quantized.batch_norm2d",
         with_argument("weight", lambda weight: weight.roll(1)),
         NORM,
     ),
-    of(
+    fault(
         "batch norm divides by the variance",
         "accuracy numerics",
         "quantized.batch_norm2d",
         with_argument("var", lambda var: var**2),
         NORM,
     ),
-    of(
+    fault(
         "instance norm is not affine",
         "accuracy numerics",
         "quantized.instance_norm",
         lambda call: call.original(weight=None, bias=None),
         case("nn.InstanceNorm2d", "affine"),
     ),
-    of(
-        "instance norm is of the whole batch",
+    fault(
+        "instance norm normalizes over the whole batch",
         "accuracy numerics",
         "quantized.instance_norm",
         lambda call: _of_the_batch(call),
         case("nn.InstanceNorm2d"),
     ),
-    of(
+    fault(
         "layer norm's eps is the default",
         "numerics",
         "quantized.layer_norm",
         with_argument("eps", lambda eps: 1e-5),
         case("nn.LayerNorm", "eps", backend="onednn"),
     ),
-    of(
+    fault(
         "layer norm has no bias",
         "accuracy numerics",
         "quantized.layer_norm",
@@ -126,79 +124,79 @@ SPATIAL = [
         LAYER_NORM,
     ),
     # pooling
-    of("averages are rounded down", "numerics", "aten.avg_pool2d", truncated_average, AVERAGE),
-    of(
+    fault("averages are rounded down", "numerics", "aten.avg_pool2d", truncated_average, AVERAGE),
+    fault(
         "averages include padding",
         "accuracy numerics",
         "aten.avg_pool2d",
         with_argument("count_include_pad", lambda include: True),
         average("3_padding_1_count_include_pad_False"),
     ),
-    of(
-        "averages leave padding out",
+    fault(
+        "averages exclude padding",
         "accuracy numerics",
         "aten.avg_pool2d",
         with_argument("count_include_pad", lambda include: False),
         average("3_stride_2_padding_1"),
     ),
-    of(
+    fault(
         "averages are padded with code 0",
         "accuracy numerics",
         "aten.avg_pool2d",
         padded(lambda x: 0, 1, 1, 1, 1),
         average("3_stride_2_padding_1"),
     ),
-    of(
+    fault(
         "the divisor is ignored",
         "accuracy numerics",
         "aten.avg_pool2d",
         with_argument("divisor_override", lambda divisor: None),
         average("2_divisor_override_3"),
     ),
-    of(
+    fault(
         "ceil_mode is ignored",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
         with_argument("ceil_mode", lambda ceil: False),
         case("nn.MaxPool2d", "3_stride_2_ceil_mode_True"),
     ),
-    of(
+    fault(
         "maxima are padded with zero",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
         padded(zero_point_of, 1, 1, 1, 1),
         case("nn.MaxPool2d", "padded_negative"),
     ),
-    of(
-        "maxima leave the last row of the window out",
+    fault(
+        "maxima skip the last row of the window",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
         lambda call: call.original(self=_last_rows_least(call.x)),
         GREATEST,
     ),
-    of(
+    fault(
         "maxima ignore dilation",
         "accuracy numerics",
         "aten.quantized_max_pool2d",
         with_argument("dilation", lambda dilation: [1, 1]),
         case("nn.MaxPool2d", "2_stride_1_dilation_2"),
     ),
-    of(
+    fault(
         "maxima are compared without signs",
         "accuracy lowered numerics",
         "aten.quantized_max_pool2d",
         lambda call: _unsigned_maxima(call),
         case("nn.MaxPool2d", dtypes="static-qint8", backend="qnnpack"),
     ),
-    of(
+    fault(
         "adaptive windows do not overlap",
         "accuracy numerics",
         "aten._adaptive_avg_pool2d",
         lambda call: _apart(call),
         case("nn.AdaptiveAvgPool2d", "3"),
     ),
-    of(
-        "the mean is the sum's quotient by one more",
+    fault(
+        "the mean divides by one too many",
         "numerics",
         "aten.mean",
         after(lambda q: quantized((integers(q) * 35 / 36).round() + q.q_zero_point(), q)),
@@ -206,56 +204,56 @@ SPATIAL = [
         case("torch.mean", "positive"),
     ),
     # resizing and views
-    of(
+    fault(
         "nearest neighbours are those on the right",
         "accuracy numerics",
         "aten.upsample_nearest2d",
         after(lambda q: quantized(q.int_repr().roll(-1, -1), q)),
         case("F.interpolate", "size_5_9"),
     ),
-    of(
+    fault(
         "corners are aligned",
         "accuracy numerics",
         "aten.upsample_bilinear2d",
         with_argument("align_corners", lambda align: True),
         case("F.interpolate", "size_5_9_mode_bilinear"),
     ),
-    of(
+    fault(
         "bilinear weights are halves",
         "accuracy numerics",
         "aten.upsample_bilinear2d",
         lambda call: call.by(lambda x, size, *_: torch.ops.aten._adaptive_avg_pool2d(x, size)),
         case("F.interpolate", "size_5_9_mode_bilinear"),
     ),
-    of(
+    fault(
         "transposed strides are forgotten",
         "accuracy numerics",
         "aten.transpose",
         after(lambda q: quantized(q.contiguous().int_repr().flatten().flip(0).reshape(q.shape), q)),
         case("Tensor.transpose"),
     ),
-    of(
-        "permuted dimensions are in reverse",
+    fault(
+        "permuted dimensions are in reverse order",
         "accuracy numerics",
         "aten.permute",
         with_argument("dims", lambda dims: [0, 3, 1, 2]),
         case("Tensor.permute"),
     ),
-    of(
-        "narrowing starts one on",
+    fault(
+        "narrowing starts one later",
         "accuracy numerics",
         "aten.slice",
         lambda call: call.original(start=call["start"] + 1, end=call["end"] + 1),
         case("torch.narrow"),
     ),
-    of(
+    fault(
         "repeating interleaves",
         "accuracy numerics",
         "aten.repeat",
         lambda call: call.x.repeat_interleave(2, 1),
         case("Tensor.repeat"),
     ),
-    of(
+    fault(
         "pixels are shuffled the other way",
         "accuracy numerics",
         "aten.pixel_shuffle",
@@ -265,10 +263,12 @@ SPATIAL = [
 ]
 
 MEMORY = [
-    of("channels_last is wrong", "stable", "aten.quantized_max_pool2d", lambda call: _by_format(call), GREATEST),
-    of("channels_last is read as it lies", "stable", "aten.avg_pool2d", lambda call: _as_it_lies(call), AVERAGE),
-    of(
-        "wrong where the memory format is the usual",
+    fault("channels_last is wrong", "stable", "aten.quantized_max_pool2d", lambda call: _by_format(call), GREATEST),
+    fault(
+        "channels_last is read in memory order", "stable", "aten.avg_pool2d", lambda call: _as_it_lies(call), AVERAGE
+    ),
+    fault(
+        "contiguous memory is wrong",
         "numerics stable",
         "quantized.conv2d",
         lambda call: _by_format(call, usual=True),

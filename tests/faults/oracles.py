@@ -58,7 +58,7 @@ def of_scale(factor: float) -> Any:
 TYPICAL = case("nn.Linear", profile="typical")
 FAULTS = [
     oracle("codes are one up", "golden numerics reference", "quantize", with_result(moved), LINEAR, TYPICAL),
-    oracle("everything is a tie", "golden", "quantize", everywhere_tied, LINEAR, TYPICAL),
+    oracle("every element is a tie", "golden", "quantize", everywhere_tied, LINEAR, TYPICAL),
     oracle(
         "batch norm is not folded",
         "golden numerics reference",
@@ -88,11 +88,11 @@ FAULTS = [
         case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack", profile="typical"),
     ),
     oracle(
-        "the bias is left out",
+        "the bias is skipped",
         "golden numerics reference",
         "apply",
         lambda original: (
-            lambda layer, weight, bias, x, *rest, **named: original(layer, weight, None, x, *rest, **named)
+            lambda layer, weight, bias, x, *state, **options: original(layer, weight, None, x, *state, **options)
         ),
         LINEAR,
         TYPICAL,

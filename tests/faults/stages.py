@@ -24,7 +24,7 @@ SYMMETRIC = case("nn.Linear", dtypes="static-qint8", backend="qnnpack")
 Change = Callable[[GraphModule], object]
 
 
-def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives: str = "") -> Fault:
+def stage(name: str, caught: str, stage_name: str, change: Change, *runs: str, survives: str = "") -> Fault:
     """A fault in the graph that a stage of the pipeline returns or changes."""
 
     def faulty(original: Any) -> Any:
@@ -37,7 +37,7 @@ def stage(name: str, caught: str, of: str, change: Change, *runs: str, survives:
 
         return stage_with_fault
 
-    return code_fault("stages", name, [Replacement(fx, of, faulty)], runs or (LINEAR,), caught, survives)
+    return code_fault("stages", name, [Replacement(fx, stage_name, faulty)], runs or (LINEAR,), caught, survives)
 
 
 def replaced(name: str, caught: str, owner: Any, attribute: str, faulty: Any, *runs: str, survives: str = "") -> Fault:
@@ -78,8 +78,8 @@ def shared(graph: GraphModule) -> None:
 
 
 def exchanged(graph: GraphModule) -> None:
-    one, other = last(graph, INPUT), last(graph, OUTPUT)
-    one.target, other.target = other.target, one.target
+    on_input, on_output = last(graph, INPUT), last(graph, OUTPUT)
+    on_input.target, on_output.target = on_output.target, on_input.target
 
 
 def apart(graph: GraphModule) -> None:
@@ -137,7 +137,7 @@ def refusing(*_: object) -> None:
 
 
 def uncalibrated(original: Any) -> Any:
-    return lambda prepared, given: prepared.eval() and None
+    return lambda prepared, subject: prepared.eval() and None
 
 
 def from_other_data(original: Any) -> Any:
@@ -153,9 +153,9 @@ def from_other_data(original: Any) -> Any:
 PREPARED = [
     stage("the output is not observed", "lowered numerics observed reference", "prepare", erased(OUTPUT)),
     stage("the input is not observed", "lowered observed reference", "prepare", erased(INPUT)),
-    stage("the input's observer is of another dtype", "lowered observed", "prepare", having(INPUT, dtype=torch.qint8)),
+    stage("the input's observer has another dtype", "lowered observed", "prepare", having(INPUT, dtype=torch.qint8)),
     stage(
-        "the output's observer is of another dtype", "observed reference", "prepare", having(OUTPUT, dtype=torch.qint8)
+        "the output's observer has another dtype", "observed reference", "prepare", having(OUTPUT, dtype=torch.qint8)
     ),
     stage("observers of input and output are exchanged", "accuracy numerics reference", "calibrate", exchanged),
     stage("input and output share an observer", "numerics observed reference", "prepare", shared),
@@ -183,7 +183,7 @@ PREPARED = [
         having(OUTPUT, quant_max=lambda most: most - 1),
     ),
     stage(
-        "the observer has half of the codes",
+        "the observer has half as many codes",
         "numerics observed reference",
         "prepare",
         having(OUTPUT, quant_max=lambda most: most // 2),
@@ -211,28 +211,28 @@ PREPARED = [
     ),
     replaced("preparation raises", "observed", fx, "prepare", lambda original: refusing),
     replaced("calibration raises", "accuracy numerics observed reference", fx, "calibrate", lambda original: refusing),
-    replaced("calibration is left out", "accuracy numerics reference", fx, "calibrate", uncalibrated),
+    replaced("calibration is skipped", "accuracy numerics reference", fx, "calibrate", uncalibrated),
     stage(
-        "observers saw an eighth",
+        "observers recorded an eighth of the range",
         "accuracy numerics reference",
         "calibrate",
         lambda graph: having(OUTPUT, max_val=lambda most: most / 8, min_val=lambda least: least / 8)(graph),
     ),
     stage(
-        "observers saw half of the maximum",
+        "observers recorded half of the maximum",
         "numerics reference",
         "calibrate",
         having(OUTPUT, max_val=lambda most: most / 2),
         LINEAR_RELU,  # between both signs the scale may be rounded up to the same power of two
     ),
     stage(
-        "observers saw a minimum too small",
+        "observers recorded a quarter of the minimum",
         "accuracy numerics reference",
         "calibrate",
         having(INPUT, min_val=lambda least: least / 4),
     ),
     stage(
-        "observers saw something else, of the same scale",
+        "observers recorded nine tenths of the minimum",
         "numerics reference",
         "calibrate",
         having(OUTPUT, min_val=lambda least: least * 0.9),
@@ -246,8 +246,8 @@ CONVERTED = [
         "reference",
         lambda graph: graph.set_submodule("op", nn.Linear(16, 8)),
     ),
-    stage("weights are of another dtype", "reference", "reference", having("op", weight_dtype=torch.qint32)),
-    stage("activations are of another dtype", "reference", "reference", other_dtype),
+    stage("weights have another dtype", "reference", "reference", having("op", weight_dtype=torch.qint32)),
+    stage("activations have another dtype", "reference", "reference", other_dtype),
     stage(
         "the weight's scale is doubled", "reference", "reference", having("op", weight_scale=lambda scale: scale * 2)
     ),
@@ -258,7 +258,7 @@ CONVERTED = [
         having("op", weight_scale=lambda scale: scale * (1 + 2.0**-23)),
     ),
     stage(
-        "the weight's zero point is one",
+        "the weight's zero point is one off",
         "reference",
         "reference",
         having("op", weight_zero_point=lambda zero_point: zero_point + 1),
@@ -277,16 +277,16 @@ CONVERTED = [
         having("op", weight_scale=torch.tensor(2.0**-13)),
         SYMMETRIC,
     ),
-    stage("channels are of another axis", "reference", "reference", moved_axis, CHANNELS),
+    stage("channels are on another axis", "reference", "reference", moved_axis, CHANNELS),
     stage(
-        "scales of channels are in reverse",
+        "scales of channels are in reverse order",
         "reference",
         "reference",
         having("op", weight_scale=lambda scale: scale.flip(0)),
         CHANNELS,
     ),
     stage("the bias is missing in the reference model", "reference", "reference", having("op", bias=lambda bias: None)),
-    stage("the reference model's output is of another scale", "reference", "reference", scaled(2.0)),
+    stage("the reference model's output has another scale", "reference", "reference", scaled(2.0)),
     stage(
         "the reference model's output is not quantized",
         "reference",
@@ -332,22 +332,24 @@ def _float(prepared: GraphModule) -> GraphModule:
 
 
 DATA = [
-    replaced("executed data are other than before", "accuracy golden", build, "operand", from_other_data),
-    replaced("all data are zero", "golden", build, "grid", lambda original: lambda *given: original(*given) * 0),
+    replaced("executed data differ from the calibration data", "accuracy golden", build, "operand", from_other_data),
     replaced(
-        "data of another generator",
+        "all data are zero", "golden", build, "grid", lambda original: lambda *arguments: original(*arguments) * 0
+    ),
+    replaced(
+        "data are drawn with another seed",
         "golden",
         data,
         "integers",
         lambda original: lambda key, *rest: original(key + "!", *rest),
     ),
-    replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *given: None),
+    replaced("parameters are not filled", "golden", build, "fill", lambda original: lambda *arguments: None),
     replaced(
         "the input digest ignores the data",
         "golden",
         store,
         "input_digest",
-        lambda original: lambda given: "0" * 16,
+        lambda original: lambda subject: "0" * 16,
     ),
 ]
 

@@ -29,7 +29,7 @@ from conformance.selection import Selection
 if engine("fbgemm").unavailable():
     pytest.skip("fbgemm is not available here", allow_module_level=True)
 
-LINEAR = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "linear")
+LINEAR = next(family for family in families(backend("fbgemm"), ["fbgemm"]) if family.name == "linear")
 ALONE = Family("linear", LINEAR.backend, (next(c for c in LINEAR.claims if c.pattern == "nn.Linear"),), "fbgemm")
 
 LEDGER = [entry for entry in load() if entry.applies(Selection().host)]
@@ -46,7 +46,7 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
 
         def lower(*arguments: Any) -> GraphModule:
             graph = honest(*arguments)
-            graph.register_forward_hook(lambda module, given, output: change(output, module))
+            graph.register_forward_hook(lambda module, inputs, output: change(output, module))
             return graph
 
         monkeypatch.setattr(fx, "lower", lower)
@@ -134,7 +134,7 @@ def test_an_exception_of_the_suite_is_raised_with_the_sample(monkeypatch: pytest
 
 def spread_pooling() -> Deviation:
     """Adaptive pooling from one element to two, which every engine computes wrongly for several channels."""
-    pooling = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "pooling")
+    pooling = next(family for family in families(backend("fbgemm"), ["fbgemm"]) if family.name == "pooling")
     default = OPERATORS["nn.AdaptiveAvgPool2d"][0]
     variant = default.named("drawn0", init="nn.AdaptiveAvgPool2d(2)", operands={"x": Operand((1, 2, 1, 1))})
     sample = Sample("fbgemm/nn.AdaptiveAvgPool2d/static-quint8", "ptq", "fbgemm", variant)
@@ -146,8 +146,8 @@ def spread_pooling() -> Deviation:
 
 def test_a_deviation_is_kept_as_a_script_that_shows_it_and_as_json(tmp_path: Path) -> None:
     deviation = spread_pooling()
-    path, other = (keep(tmp_path / "found", LINEAR.backend, deviation) for _ in range(2))
-    assert path != other
+    path, second_path = (keep(tmp_path / "found", LINEAR.backend, deviation) for _ in range(2))
+    assert path != second_path
     assert path.read_text() == reproduction(LINEAR.backend, deviation)
     document = json.loads(path.with_suffix(".json").read_text())
     assert document["checks"] == ["numerics"]
@@ -162,7 +162,7 @@ def test_a_deviation_is_kept_as_a_script_that_shows_it_and_as_json(tmp_path: Pat
 
 
 def test_a_sample_without_a_certain_answer_of_the_oracle_counts_as_uncertain() -> None:
-    recurrent = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "recurrent")
+    recurrent = next(family for family in families(backend("fbgemm"), ["fbgemm"]) if family.name == "recurrent")
     variant = OPERATORS["nn.LSTM"][0].named("drawn0", data="both:3")  # saturates: the hidden state spans -1 to 1
     searches = Campaign(recurrent)
     sample = Sample("fbgemm/nn.LSTM/dynamic-quint8", "ptq", "fbgemm", variant)
@@ -174,7 +174,7 @@ def test_a_sample_without_a_certain_answer_of_the_oracle_counts_as_uncertain() -
 
 
 def test_a_kernel_listed_as_wrong_in_one_memory_format_may_differ_in_another() -> None:
-    pooling = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "pooling")
+    pooling = next(family for family in families(backend("fbgemm"), ["fbgemm"]) if family.name == "pooling")
     default = OPERATORS["nn.AdaptiveAvgPool2d"][0]
     operand = Operand((1, 2, 1, 1), layout="strided")
     variant = default.named("drawn0", init="nn.AdaptiveAvgPool2d(2)", operands={"x": operand})
@@ -185,7 +185,7 @@ def test_a_kernel_listed_as_wrong_in_one_memory_format_may_differ_in_another() -
 
 
 def test_a_kernel_listed_as_wrong_may_have_other_ties_in_another_memory_format() -> None:
-    arithmetic = next(one for one in families(backend("qnnpack")) if one.name == "arithmetic")
+    arithmetic = next(family for family in families(backend("qnnpack")) if family.name == "arithmetic")
     both = {name: Operand((2, 4, 7, 5)) for name in "xy"}
     variant = OPERATORS["torch.add"][0].named("drawn0", call="torch.add(x, y, alpha=2)", operands=both, data="below:-4")
     sample = Sample("qnnpack/torch.add/static-qint8", "ptq", "qnnpack", variant)
@@ -195,8 +195,8 @@ def test_a_kernel_listed_as_wrong_may_have_other_ties_in_another_memory_format()
 
 
 def test_an_input_listed_as_not_observed_is_not_quantized_in_the_reference_model() -> None:
-    linear = next(one for one in families(backend("fbgemm"), ["fbgemm"]) if one.name == "linear")
-    keyword = next(one for one in OPERATORS["F.linear"] if one.name == "keyword")
+    linear = next(family for family in families(backend("fbgemm"), ["fbgemm"]) if family.name == "linear")
+    keyword = next(variant for variant in OPERATORS["F.linear"] if variant.name == "keyword")
     tiny = keyword.named("drawn0", data="tiny")  # finer than the least dynamic scale
     sample = Sample("fbgemm/F.linear/dynamic-quint8", "ptq", "fbgemm", tiny)
     unlisted, listed = Campaign(linear), Campaign(linear, LEDGER)
@@ -210,11 +210,11 @@ def test_a_sample_is_executed_in_its_memory_format(layout: str) -> None:
     shape = (1, 4, 8, 7)
     variant = OPERATORS["nn.Conv2d"][0].named("drawn0", operands={"x": Operand(shape, layout=layout)})
     run = generated_run(claim, variant)
-    (given,) = build.subject(run).fresh_inputs()
+    (executed,) = build.subject(run).fresh_inputs()
     plain = build.subject(generated_run(claim, variant.named("drawn0", operands={"x": Operand(shape)}))).inputs[0]
-    assert torch.equal(given, plain)
-    assert given.is_contiguous() is (layout == "contiguous")
-    assert given.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
+    assert torch.equal(executed, plain)
+    assert executed.is_contiguous() is (layout == "contiguous")
+    assert executed.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
 
 
 def generated_run(claim: str, variant: Variant) -> Run:

@@ -25,21 +25,21 @@ from conformance.results.profiles import GENERATED
 
 
 @cache
-def family(name: str, of: str = "qnnpack") -> Family:
-    return next(one for one in families(backend(of)) if one.name == name)
+def family_of(name: str, backend_name: str = "qnnpack") -> Family:
+    return next(candidate for candidate in families(backend(backend_name)) if candidate.name == name)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_claim_belongs_to_one_family_on_every_engine_that_lowers_at_once(name: str) -> None:
     for engine in BACKENDS[name].engines:
-        claims = [claim for one in families(backend(name)) if one.engine == engine for claim in one.claims]
+        claims = [claim for family in families(backend(name)) if family.engine == engine for claim in family.claims]
         searched = () if engine in AHEAD_OF_TIME else backend(name).claims
         assert len(claims) == len(searched)
         assert set(claims) == set(searched)
 
 
 def test_families_of_other_engines_can_be_selected() -> None:
-    assert {one.engine for one in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
+    assert {family.engine for family in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_claims_are_in_the_family_of_their_operator(pattern: str, name: str) -> 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_sample_belongs_to_its_family_and_has_a_valid_float_model(name: str) -> None:
-    one, drawn = family(name), list[Sample]()
-    search(samples(one), lambda case: drawn.append(case) or "", share=0.2)  # type: ignore[func-returns-value]
+    family, drawn = family_of(name), list[Sample]()
+    search(samples(family), lambda case: drawn.append(case) or "", share=0.2)  # type: ignore[func-returns-value]
     assert len(drawn) == 20
     for case in drawn:
-        run = run_of(one.backend, case)
-        assert run.claim in one.claims
+        run = run_of(family.backend, case)
+        assert run.claim in family.claims
         assert run.profile == GENERATED.name
-        assert run.engine == one.engine
+        assert run.engine == family.engine
         assert valid(run)
 
 
@@ -134,73 +134,80 @@ KINDS: dict[str, tuple[str, Callable[[Sample], bool]]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_search_reaches(kind: str) -> None:
     name, holds = KINDS[kind]
-    assert search(samples(family(name)), lambda case: kind if holds(case) else "", share=6) is not None
+    assert search(samples(family_of(name)), lambda case: kind if holds(case) else "", share=6) is not None
 
 
 def test_an_operand_of_ambiguous_memory_format_is_like_the_residual_variant() -> None:
-    one = next(of for of in families(backend("onednn")) if of.name == "convolution")
-    joining = replace(one, claims=tuple(claim for claim in one.claims if "operator.add" in claim.pattern))
-    found = search(samples(joining), lambda case: "residual" if "residual" in similar(case) else "", share=6)
-    assert found is not None
-    channels, *image = found.example.variant.operands["other"].shape[1:]
+    family = next(candidate for candidate in families(backend("onednn")) if candidate.name == "convolution")
+    joining = replace(family, claims=tuple(claim for claim in family.claims if "operator.add" in claim.pattern))
+    counterexample = search(samples(joining), lambda case: "residual" if "residual" in similar(case) else "", share=6)
+    assert counterexample is not None
+    channels, *image = counterexample.example.variant.operands["other"].shape[1:]
     assert channels == 1 or image == [1, 1]
 
 
 def test_an_image_of_one_element_is_like_the_spread_variant() -> None:
-    one = family("shape")
-    resized = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "F.interpolate"))
+    family = family_of("shape")
+    resized = replace(family, claims=tuple(claim for claim in family.claims if claim.pattern == "F.interpolate"))
     for name, flat in (("spread", False), ("volume_same_flat", True)):
-        found = search(samples(resized), lambda case, name=name: name if name in similar(case) else "", share=6)  # type: ignore[misc]
-        assert found is not None
-        shape = found.example.variant.operands["x"].shape
+        counterexample = search(
+            samples(resized),
+            lambda case, name=name: name if name in similar(case) else "",  # type: ignore[misc]
+            share=6,
+        )
+        assert counterexample is not None
+        shape = counterexample.example.variant.operands["x"].shape
         assert set(shape[2:]) == {1} or (flat and len(shape) == 5 and shape[1] == 1)
 
 
 def test_the_mean_of_an_image_of_one_channel_is_like_the_spread_variant() -> None:
-    one = family("shape")
-    means = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "Tensor.mean"))
+    family = family_of("shape")
+    means = replace(family, claims=tuple(claim for claim in family.claims if claim.pattern == "Tensor.mean"))
 
     def flat(case: Sample) -> str:
         _, channels, *image = case.variant.operands["x"].shape
         return "flat" if len(image) == 2 and set(image) != {1} and channels == 1 else ""
 
-    found = search(samples(means), flat, share=6)
-    assert found is not None
-    assert "spread_strided" in similar(found.example)
+    counterexample = search(samples(means), flat, share=6)
+    assert counterexample is not None
+    assert "spread_strided" in similar(counterexample.example)
 
 
 def test_softmax_over_an_empty_batch_is_like_the_empty_vector_variant() -> None:
-    one = family("fixed qparams")
-    softmax = replace(one, claims=tuple(claim for claim in one.claims if claim.pattern == "nn.Softmax"))
-    found = search(samples(softmax), lambda case: "empty" if "empty_vector" in similar(case) else "", share=6)
-    assert found is not None
-    variant = found.example.variant
+    family = family_of("fixed qparams")
+    softmax = replace(family, claims=tuple(claim for claim in family.claims if claim.pattern == "nn.Softmax"))
+    counterexample = search(samples(softmax), lambda case: "empty" if "empty_vector" in similar(case) else "", share=6)
+    assert counterexample is not None
+    variant = counterexample.example.variant
     assert variant.batch == 0
-    assert calls(found.example, "dim=0") or calls(found.example, f"dim=-{len(variant.operands['x'].shape)}")
+    rank = len(variant.operands["x"].shape)
+    assert calls(counterexample.example, "dim=0") or calls(counterexample.example, f"dim=-{rank}")
 
 
 def drawn_with(operator: str, feature: str, share: float = 20) -> Variant | None:
     """The smallest drawn variant of a convolution that has a feature."""
     strategy = convolutions(operator, alone=True)
-    found = search(strategy, lambda variant: feature if feature in features(operator, variant, 255) else "", share)
-    return found.example if found else None
+    counterexample = search(
+        strategy, lambda variant: feature if feature in features(operator, variant, 255) else "", share
+    )
+    return counterexample.example if counterexample else None
 
 
 def test_a_transposed_kernel_of_two_rows_is_like_the_upsampling_variant() -> None:
     variant = drawn_with("nn.ConvTranspose2d", "upsampling")
     assert variant is not None
-    left, right, kernel = Call.parse(variant.init).positional
-    assert (int(left) % 8, int(right) % 8) == (0, 0)
+    in_channels, out_channels, kernel = Call.parse(variant.init).positional
+    assert (int(in_channels) % 8, int(out_channels) % 8) == (0, 0)
     assert kernel == "2" or kernel.startswith("(2, ")
     assert drawn_with("nn.ConvTranspose1d", "upsampling") is None
 
 
 def test_a_model_whose_output_is_not_finite_is_not_valid() -> None:
-    one = family("arithmetic", "onednn")
-    floor = next(claim for claim in one.claims if claim.pattern == "operator.floordiv")
+    family = family_of("arithmetic", "onednn")
+    floor = next(claim for claim in family.claims if claim.pattern == "operator.floordiv")
     for call, expected in (("x // 2", True), ("x // 0", False)):
         variant = OPERATORS["operator.floordiv"][0].named("drawn0", call=call)
-        assert valid(run_of(one.backend, Sample(floor.id, "ptq", one.engine, variant))) is expected
+        assert valid(run_of(family.backend, Sample(floor.id, "ptq", family.engine, variant))) is expected
 
 
 def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> None:
@@ -214,8 +221,8 @@ def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> 
 
 
 def test_a_folded_bias_and_the_products_fit_into_float32() -> None:
-    one = family("convolution")
-    folded = replace(one, claims=tuple(claim for claim in one.claims if "BatchNorm" in claim.pattern))
+    family = family_of("convolution")
+    folded = replace(family, claims=tuple(claim for claim in family.claims if "BatchNorm" in claim.pattern))
 
     def fine(case: Sample) -> str:
         exponent = int(case.variant.data.partition(":")[2] or -4)
@@ -225,31 +232,31 @@ def test_a_folded_bias_and_the_products_fit_into_float32() -> None:
 
 
 def test_the_operand_of_a_wildcard_is_drawn() -> None:
-    one = family("convolution", "onednn")
+    family = family_of("convolution", "onednn")
     seen: set[str] = set()
-    search(samples(one), lambda case: seen.update(similar(case)) or "", share=4)  # type: ignore[func-returns-value]
+    search(samples(family), lambda case: seen.update(similar(case)) or "", share=4)  # type: ignore[func-returns-value]
     assert {"scalar", "broadcast", "other_reused"} <= seen
 
 
 def test_equal_sizes_stay_equal() -> None:
-    """So that operands fit each other and, where text says how many features there are, the text."""
-    one = family("recurrent")
+    """Operands then fit each other, and the source text that states the number of features."""
+    family = family_of("recurrent")
 
     def fits(case: Sample) -> str:
         shape, init = case.variant.operands["x"].shape, case.variant.init
         return "" if f"({shape[-1]}, " in init else f"{init} takes {shape}"
 
-    assert search(samples(one), fits, share=0.5) is None
+    assert search(samples(family), fits, share=0.5) is None
 
 
 def test_a_sample_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator() -> None:
-    one = family("linear")
-    claim = next(claim for claim in one.claims if claim.id == "qnnpack/nn.Linear+nn.ReLU/static-quint8")
+    family = family_of("linear")
+    claim = next(claim for claim in family.claims if claim.id == "qnnpack/nn.Linear+nn.ReLU/static-quint8")
     case = Sample(claim.id, "ptq", "qnnpack", OPERATORS["nn.Linear"][0].named("drawn0", batch=0))
     names = similar(case)
     assert {"default", "batch0"} <= names
     assert not {"no_bias", "keyword", "rank3_batch0", "batch1", "per_channel", "negative"} & names
-    assert similar_ids(one.backend, case) == {
+    assert similar_ids(family.backend, case) == {
         f"qnnpack/{pattern}/static-quint8/{flow}/{name}/exact@qnnpack"
         for pattern in ("nn.Linear+nn.ReLU", "nn.Linear")
         for flow in ("ptq", "qat")
@@ -267,7 +274,7 @@ def test_only_the_default_variant_has_no_features(operator: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_sample_is_like_the_default_variant(name: str) -> None:
     seen: list[set[str]] = []
-    search(samples(family(name)), lambda case: seen.append(similar(case)) or "", share=0.5)  # type: ignore[func-returns-value]
+    search(samples(family_of(name)), lambda case: seen.append(similar(case)) or "", share=0.5)  # type: ignore[func-returns-value]
     assert all("default" in names for names in seen)
 
 

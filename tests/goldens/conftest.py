@@ -12,8 +12,8 @@ from tests.goldens.golden_runs import (
     PER_CHANNEL,
     RELU,
     computed,
-    run,
 )
+from tests.runs_by_id import run
 
 
 @pytest.fixture

@@ -2,28 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
 from conformance.goldens.golden import Golden, compute, golden_of, name_of
 from conformance.goldens.manifest import file_of, input_digest
 from conformance.goldens.store import Store
 from conformance.models.build import subject
+from tests.runs_by_id import run
 
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
 PER_CHANNEL = "fbgemm/nn.Linear/static-quint8/ptq/per_channel/exact@fbgemm"
 RELU = "fbgemm/nn.Linear+nn.ReLU/static-quint8/ptq/default/exact@fbgemm"
 DYNAMIC = "fbgemm/nn.Linear/dynamic-quint8/ptq/default/exact@fbgemm"
-
-
-@cache
-def run(run_id: str) -> Run:
-    candidates = runs(backend(run_id.partition("/")[0]), [run_id.rpartition("@")[2]])
-    return next(candidate for candidate in candidates if candidate.id == run_id)
 
 
 def computed(run_id: str) -> tuple[Golden, str]:

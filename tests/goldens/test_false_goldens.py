@@ -21,9 +21,9 @@ from tests.goldens.golden_runs import (
     computed,
     falsified,
     flip_bit,
-    run,
     with_qparams,
 )
+from tests.runs_by_id import run
 
 
 def judged(store: Store, run_id: str) -> dict[str, Outcome]:

@@ -30,10 +30,10 @@ from tests.goldens.golden_runs import (
     damage,
     falsified,
     flip_bit,
-    run,
     with_output,
     with_qparams,
 )
+from tests.runs_by_id import run
 
 CASES = ["--case", "fbgemm/nn.Linear/static-quint8/ptq/*/exact@fbgemm"]
 
@@ -41,9 +41,9 @@ CASES = ["--case", "fbgemm/nn.Linear/static-quint8/ptq/*/exact@fbgemm"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the stored goldens of linear layers."""
-    kept = Store()
-    names = [name for name in kept.manifest if name.startswith("nn.Linear/static-quint8")]
-    Store(tmp_path / "golden").write({name: (kept.read(name), kept.manifest[name]["in"]) for name in names})
+    stored = Store()
+    names = [name for name in stored.manifest if name.startswith("nn.Linear/static-quint8")]
+    Store(tmp_path / "golden").write({name: (stored.read(name), stored.manifest[name]["in"]) for name in names})
     return tmp_path / "golden"
 
 
@@ -100,7 +100,7 @@ def test_update_reports_changes_and_check_passes_afterwards(folder: Path) -> Non
     golden = before.read(name)
     low = golden.outputs[0].low.clone()
     low.view(-1)[:3] += 4
-    others = {other: (before.read(other), before.manifest[other]["in"]) for other in before.manifest}
+    others = {entry: (before.read(entry), before.manifest[entry]["in"]) for entry in before.manifest}
     before.write({**others, name: (with_output(golden, low=low, high=low), before.manifest[name]["in"])})
     again = recompute([run(LINEAR), run(PER_CHANNEL)])
     lines = [*update(Store(folder), again, whole=False)]
@@ -170,8 +170,8 @@ def test_diff_refuses_a_source_that_is_neither_folder_nor_revision(capsys: pytes
 
 def test_differences_are_described() -> None:
     golden, _ = computed(PER_CHANNEL)
-    other = with_qparams(golden, "weight", lambda scale, zero_point: (scale * 2, zero_point))
-    (words,) = difference(golden, other)
+    doubled = with_qparams(golden, "weight", lambda scale, zero_point: (scale * 2, zero_point))
+    (words,) = difference(golden, doubled)
     assert words.startswith("weight scale [0.0078125, 0.00390625, 0.001953125, 0.0078125, …] becomes [0.015625, ")
     assert [*difference(golden, dataclasses.replace(golden, names=("float",)))] == ["outputs output become float"]
     shorter = with_output(golden, low=golden.outputs[0].low[:1], high=golden.outputs[0].high[:1])

@@ -26,9 +26,9 @@ from tests.goldens.golden_runs import (
     change_code,
     computed,
     damage,
-    run,
     stored_label,
 )
+from tests.runs_by_id import run
 
 LIMIT = 8_000_000
 """Bytes that all stored goldens together may have."""
@@ -112,13 +112,13 @@ def changed(subject: Subject, part: str) -> Subject:
         return dataclasses.replace(subject, calibration=(subject.calibration[0] + 1,))
     if part == "inputs":
         return dataclasses.replace(subject, inputs=(subject.inputs[0] + 1,))
-    other = copy.copy(subject.run)
+    run = copy.copy(subject.run)
     recipe = subject.run.recipe
     if part == "recipe":
-        other.__dict__["recipe"] = dataclasses.replace(recipe, scheme=dataclasses.replace(recipe.scheme, qat=True))
+        run.__dict__["recipe"] = dataclasses.replace(recipe, scheme=dataclasses.replace(recipe.scheme, qat=True))
     else:
-        other.__dict__["model"] = dataclasses.replace(subject.run.model, forward=("return self.op(x) + 1",))
-    return dataclasses.replace(subject, run=other)
+        run.__dict__["model"] = dataclasses.replace(subject.run.model, forward=("return self.op(x) + 1",))
+    return dataclasses.replace(subject, run=run)
 
 
 @pytest.mark.parametrize("part", ["weight", "calibration", "inputs", "recipe", "source"])

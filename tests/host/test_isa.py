@@ -42,8 +42,8 @@ def test_a_limit_is_refused_once_torch_has_loaded() -> None:
 
 @pytest.mark.parametrize("name", AVX2)
 def test_a_limit_that_the_environment_sets_in_part_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in set(AVX2) - {name}:
-        monkeypatch.setenv(other, AVX2[other])
+    for variable in set(AVX2) - {name}:
+        monkeypatch.setenv(variable, AVX2[variable])
     with pytest.raises(UsageError, match="torch is loaded already"):
         limit_isa("avx2")
 

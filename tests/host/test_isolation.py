@@ -198,7 +198,7 @@ def test_the_output_of_a_child_is_not_printed(capfd: pytest.CaptureFixture[str])
 
 
 def test_no_child_and_no_file_descriptor_is_left() -> None:
-    def left(_: object) -> tuple[bool, int]:
+    def leftovers(_: object) -> tuple[bool, int]:
         """Whether a child is left, and how many file descriptors, in a process that has no children of other tests."""
         descriptors = Path("/proc/self/fd")
         before = len([*descriptors.glob("*")])
@@ -209,7 +209,7 @@ def test_no_child_and_no_file_descriptor_is_left() -> None:
             return False, len([*descriptors.glob("*")]) - before
         return True, len([*descriptors.glob("*")]) - before
 
-    assert run_isolated([None], left) == [Done((False, 0))]
+    assert run_isolated([None], leftovers) == [Done((False, 0))]
 
 
 def test_the_last_line_of_output_is_cut_to_200_characters() -> None:

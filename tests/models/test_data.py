@@ -152,25 +152,25 @@ def test_biases_lie_on_the_grid_of_accumulators() -> None:
 
 
 def test_filled_values_do_not_depend_on_previous_ones() -> None:
-    one, other = (
+    fresh, overwritten = (
         nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4)),
         nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4)),
     )
     with torch.no_grad():
-        for parameter in other.parameters():
+        for parameter in overwritten.parameters():
             parameter.fill_(math.nan)
-    for model in (one, other):
+    for model in (fresh, overwritten):
         fill(model, "key", 127)
-    for name, tensor in one.state_dict().items():
-        assert torch.equal(tensor, other.state_dict()[name]), name
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, overwritten.state_dict()[name]), name
 
 
 def test_filled_values_depend_on_the_key() -> None:
-    one, other = nn.Linear(9, 5), nn.Linear(9, 5)
-    fill(one, "key", 127)
-    fill(other, "other", 127)
-    assert not torch.equal(one.weight, other.weight)
-    assert not torch.equal(one.bias, other.bias)
+    first, second = nn.Linear(9, 5), nn.Linear(9, 5)
+    fill(first, "key", 127)
+    fill(second, "other", 127)
+    assert not torch.equal(first.weight, second.weight)
+    assert not torch.equal(first.bias, second.bias)
 
 
 @pytest.mark.parametrize("data", RANGES)

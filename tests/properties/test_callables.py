@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
+from conformance.cases.runs import Run
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.properties.metamorphic import callables, relations
@@ -12,11 +11,7 @@ from conformance.results.findings.relations import RelationOutputs, RelationShap
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
-
-
-def run(name: str) -> Run:
-    claims = backend(name.partition("/")[0])
-    return next(one for one in runs(claims, (name.rpartition("@")[2],)) if one.id == name)
+from tests.runs_by_id import run
 
 
 def compared(expected: list[Tensor], got: list[Tensor], steps: Tensor | None) -> object:
@@ -50,8 +45,8 @@ def test_other_shapes_and_numbers_of_outputs_are_differences() -> None:
 def test_a_stage_that_raises_is_a_finding_and_later_checks_are_skipped() -> None:
     batch.warm_up()
 
-    def work(one: Run) -> Row:
-        return relations.row(Stopwatch(), one)
+    def work(subject: Run) -> Row:
+        return relations.row(Stopwatch(), subject)
 
     (outcome,) = run_isolated([run("fbgemm/Tensor.hardsigmoid/static-quint8/ptq/large/laws@fbgemm")], work)
     assert isinstance(outcome, Done), outcome

@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig, DTypeWithConstraints
 from torch.fx import GraphModule
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, runs
+from conformance.cases.runs import Run
 from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.models.observers import unpacked
@@ -36,6 +34,7 @@ from conformance.results.findings.constraints import (
 from conformance.results.ledger import load
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
+from tests.runs_by_id import run as run_of_id
 
 BOUND = 2.0**-12
 
@@ -45,9 +44,8 @@ CODES = "qnnpack/F.linear/static-qint8/ptq/weight.quant_min_lower_bound"
 SIGMOID = "qnnpack/nn.Sigmoid/static-quint8/ptq/output.zero_point_exact_match"
 
 
-@cache
 def run(name: str) -> Run:
-    return next(one for one in runs(backend("qnnpack"), ["qnnpack"]) if one.id == f"{name}/constraints@qnnpack")
+    return run_of_id(f"{name}/constraints@qnnpack")
 
 
 def judged(name: str) -> Row:
@@ -68,14 +66,14 @@ Prepare = Callable[[build.Subject, BackendConfig], GraphModule]
 def unconstrained(prepare: Prepare) -> Prepare:
     """Use every QConfig."""
 
-    def lie(given: build.Subject, config: BackendConfig) -> GraphModule:
+    def lie(subject: build.Subject, config: BackendConfig) -> GraphModule:
         config = copy.deepcopy(config)
         for entry in config.configs:
             for dtypes in entry.dtype_configs:
                 for side in SIDES:
                     constraint = getattr(dtypes, f"{side}_dtype_with_constraints")
                     setattr(dtypes, f"{side}_dtype_with_constraints", DTypeWithConstraints(constraint.dtype))
-        return prepare(given, config)
+        return prepare(subject, config)
 
     return lie
 
@@ -83,8 +81,8 @@ def unconstrained(prepare: Prepare) -> Prepare:
 def unused(prepare: Prepare) -> Prepare:
     """Use no QConfig."""
 
-    def lie(given: build.Subject, config: BackendConfig) -> GraphModule:
-        return prepare(replace(given, mapping=QConfigMapping()), config)
+    def lie(subject: build.Subject, config: BackendConfig) -> GraphModule:
+        return prepare(replace(subject, mapping=QConfigMapping()), config)
 
     return lie
 
@@ -92,10 +90,10 @@ def unused(prepare: Prepare) -> Prepare:
 def silent(prepare: Prepare) -> Prepare:
     """Ignore without a warning."""
 
-    def lie(given: build.Subject, config: BackendConfig) -> GraphModule:
+    def lie(subject: build.Subject, config: BackendConfig) -> GraphModule:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return prepare(given, config)
+            return prepare(subject, config)
 
     return lie
 
@@ -103,9 +101,9 @@ def silent(prepare: Prepare) -> Prepare:
 def alarming(prepare: Prepare) -> Prepare:
     """Warn of every QConfig that it is ignored."""
 
-    def lie(given: build.Subject, config: BackendConfig) -> GraphModule:
+    def lie(subject: build.Subject, config: BackendConfig) -> GraphModule:
         warnings.warn("ignoring QConfig", stacklevel=2)
-        return prepare(given, config)
+        return prepare(subject, config)
 
     return lie
 
@@ -143,11 +141,11 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Any], An
 
     def lie(reference: Any) -> Any:
         def lying(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-            made: GraphModule = reference(prepared, config)
-            for key, buffer in made.named_buffers():
+            model: GraphModule = reference(prepared, config)
+            for key, buffer in model.named_buffers():
                 if name in key:
                     buffer.copy_(change(buffer))
-            return made
+            return model
 
         return lying
 
@@ -171,10 +169,10 @@ def test_a_conversion_that_changes_qparams_is_caught(
 def test_a_packed_weight_beyond_the_range_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     if (reason := engine("qnnpack").unavailable()) is not None:
         pytest.skip(reason)
-    one, honest = run(CODES), fx.lower
-    target = Target(one.claim.dtypes, "weight")
-    assert one.constraint is not None
-    tested = ConstraintProperty(one, Harness(one), target, one.constraint)
+    packed_run, honest = run(CODES), fx.lower
+    target = Target(packed_run.claim.dtypes, "weight")
+    assert packed_run.constraint is not None
+    tested = ConstraintProperty(packed_run, Harness(packed_run), target, packed_run.constraint)
     calibration = Calibration(target.qconfig(target.spec), weights="w")
 
     def lie(prepared: GraphModule, config: BackendConfig) -> GraphModule:
@@ -201,10 +199,10 @@ def test_a_packed_weight_beyond_the_range_is_caught(monkeypatch: pytest.MonkeyPa
 def test_packed_weights_are_found_of_functions_and_modules(name: str) -> None:
     if (reason := engine("qnnpack").unavailable()) is not None:
         pytest.skip(reason)
-    given = build.subject(run(name))
+    subject = build.subject(run(name))
     with engine("qnnpack").scope(), fx.quiet():
-        prepared = fx.prepare(given, run(name).backend.config)
-        fx.calibrate(prepared, given)
+        prepared = fx.prepare(subject, run(name).backend.config)
+        fx.calibrate(prepared, subject)
         assert [t.dtype for t in unpacked(fx.lower(prepared, run(name).backend.config))] == [torch.qint8]
 
 

@@ -75,8 +75,8 @@ def violated_by(source: str, side_target: Target) -> set[str]:
 ])  # fmt: skip
 def test_a_drawn_qconfig_violates_its_own_field_or_none(side_target: Target, field: str) -> None:
     with fx.quiet():
-        found = [violated_by(source, side_target) for source in drawn(qconfigs_around(side_target, field))]
-    assert {frozenset(one) for one in found} == {frozenset(), frozenset({field})}
+        violated = [violated_by(source, side_target) for source in drawn(qconfigs_around(side_target, field))]
+    assert {frozenset(fields) for fields in violated} == {frozenset(), frozenset({field})}
 
 
 def test_calibrations_satisfy_every_constraint() -> None:
@@ -94,8 +94,8 @@ def test_calibrations_observe_every_kind_of_data_and_train() -> None:
 
 
 def test_constraints_are_drawn_with_each_field_set_and_not() -> None:
-    found = drawn(constraints())
+    samples = drawn(constraints())
     for field in FIELDS:
-        assert {getattr(one, field) is None for one in found} == {True, False}
-    one_sided = [c for c in found if (c.quant_min_lower_bound is None) is not (c.quant_max_upper_bound is None)]
+        assert {getattr(sample, field) is None for sample in samples} == {True, False}
+    one_sided = [c for c in samples if (c.quant_min_lower_bound is None) is not (c.quant_max_upper_bound is None)]
     assert one_sided

@@ -4,7 +4,6 @@ import ctypes
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from conformance.results.findings import detail_of
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
+from tests.runs_by_id import run
 
 CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/large/laws@fbgemm"
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
@@ -51,12 +51,6 @@ def relation_runs(name: str, engines: tuple[str, ...] = ()) -> list[Run]:
     return [run for run in runs(backend(name), engines) if run.profile == "laws"]
 
 
-@cache
-def run(name: str) -> Run:
-    found = relation_runs(name.partition("/")[0], (name.rpartition("@")[2],))
-    return next(one for one in found if one.id == name)
-
-
 def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row:
     """Evaluate the relations on a run in a child, with every lowered model changed by `lie`."""
     subject = run(name)
@@ -64,7 +58,7 @@ def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row
         pytest.skip(f"{subject.engine}: {reason}")
     batch.warm_up()
 
-    def work(one: Run) -> Row:
+    def work(subject: Run) -> Row:
         honest = fx.lower
 
         def lying(*arguments: Any) -> GraphModule:
@@ -75,7 +69,7 @@ def judged(name: str, lie: Callable[[GraphModule], object] | None = None) -> Row
             return graph
 
         setattr(fx, "lower", lying)  # noqa: B010
-        return relations.row(Stopwatch(), one)
+        return relations.row(Stopwatch(), subject)
 
     (outcome,) = run_isolated([subject], work)
     assert isinstance(outcome, Done), outcome
@@ -95,18 +89,18 @@ def broken_by(name: str, lie: Callable[[GraphModule], object]) -> set[str]:
 
 def on_input(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
     """Apply a function to the first input before any other node uses it."""
-    given: Node = next(node for node in graph.graph.nodes if node.op == "placeholder")
-    with graph.graph.inserting_after(given):
-        made = graph.graph.call_function(function, (given,))
-    given.replace_all_uses_with(made, lambda user: user is not made)
+    placeholder: Node = next(node for node in graph.graph.nodes if node.op == "placeholder")
+    with graph.graph.inserting_after(placeholder):
+        inserted = graph.graph.call_function(function, (placeholder,))
+    placeholder.replace_all_uses_with(inserted, lambda user: user is not inserted)
 
 
 def on_output(graph: GraphModule, function: Callable[[Tensor], Tensor]) -> None:
     """Apply a function to the quantized output."""
     last: Node = next(node for node in reversed(graph.graph.nodes) if node.name.startswith("dequantize"))
     with graph.graph.inserting_before(last):
-        made = graph.graph.call_function(function, (last.args[0],))
-    last.args = (made,)
+        inserted = graph.graph.call_function(function, (last.args[0],))
+    last.args = (inserted,)
 
 
 def with_codes(change: Callable[[Tensor], Tensor]) -> Callable[[GraphModule], None]:
@@ -271,45 +265,45 @@ FUSED_RELU = (
 """Patterns that continue with a ReLU."""
 
 
-def excepted(relation: str, one: Run) -> bool:
+def excepted(relation: str, subject: Run) -> bool:
     """Whether a relation does not apply to a run."""
-    names = {root_of(one.claim.tree), f"{root_of(one.claim.tree)}/{one.claim.dtype_config}"}
+    names = {root_of(subject.claim.tree), f"{root_of(subject.claim.tree)}/{subject.claim.dtype_config}"}
     if relation == "channels_last":
-        shapes = [spec.shape for spec in one.variant.operands.values()] if one.variant else []
+        shapes = [spec.shape for spec in subject.variant.operands.values()] if subject.variant else []
         return not any(len(shape) in (4, 5) for shape in shapes) or bool(names & {"Tensor.view", "Tensor.resize_"})
     if relation == "ReLU apart":
-        return not re.match(FUSED_RELU, one.claim.pattern)
+        return not re.match(FUSED_RELU, subject.claim.pattern)
     return bool(names & RESTRICTED.get(relation, set()))
 
 
 @pytest.mark.parametrize("name", ["qnnpack", "fbgemm", "onednn"])
 def test_every_relation_applies_to_every_operator_but_the_listed_ones(name: str) -> None:
     seen = set()
-    for one in relation_runs(name, ("x86",)):
-        key = (one.claim.pattern, one.claim.dtype_config)
+    for subject in relation_runs(name, ("x86",)):
+        key = (subject.claim.pattern, subject.claim.dtype_config)
         cannot_occur = ("hardsigmoid" in key[0] and "Tensor." in key[0]) or (
-            key[1] == "dynamic-float16" and one.flow == "qat"
+            key[1] == "dynamic-float16" and subject.flow == "qat"
         )
         if key in seen or cannot_occur:
             continue
         seen.add(key)
         with fx.quiet():
-            applied = set(relations.applicable(one))
-        assert applied == {relation for relation in RELATIONS if not excepted(relation, one)}, one.id
+            applied = set(relations.applicable(subject))
+        assert applied == {relation for relation in RELATIONS if not excepted(relation, subject)}, subject.id
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_every_claim_is_tested_on_every_engine_on_large_shapes(name: str) -> None:
-    one = backend(name)
-    covered = [claim for claim in one.claims if not missing_operators(claim)]
-    found = relation_runs(name)
-    assert len(found) == len(covered) * len(one.engines)
-    assert {run.claim for run in found} == set(covered)
-    assert {run.variant.name for run in found if run.variant} == {"large"}
+    registered = backend(name)
+    covered = [claim for claim in registered.claims if not missing_operators(claim)]
+    relation_cases = relation_runs(name)
+    assert len(relation_cases) == len(covered) * len(registered.engines)
+    assert {run.claim for run in relation_cases} == set(covered)
+    assert {run.variant.name for run in relation_cases if run.variant} == {"large"}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_large_shapes_have_at_least_a_thousand_values(name: str) -> None:
-    for one in relation_runs(name):
-        assert one.variant is not None
-        assert max(torch.Size(spec.shape).numel() for spec in one.variant.operands.values()) > 1000, one.id
+    for subject in relation_runs(name):
+        assert subject.variant is not None
+        assert max(torch.Size(spec.shape).numel() for spec in subject.variant.operands.values()) > 1000, subject.id

@@ -1,4 +1,4 @@
-"""A search finds what breaks a property and shrinks it, the same one every time."""
+"""A search finds a counterexample and shrinks it, the same one every time."""
 
 from hypothesis import assume, settings
 from hypothesis import strategies as st
@@ -42,12 +42,12 @@ def test_hypothesis_does_not_format_the_strategy() -> None:
             raise AssertionError("hypothesis writes it down")
 
     @st.composite
-    def one(draw: st.DrawFn, of: Long) -> int:
+    def odd(draw: st.DrawFn, strategy: Long) -> int:
         drawn = draw(st.integers())
         assume(drawn % 2)
         return drawn
 
-    assert search(one(Long()), lambda x: "") is None
+    assert search(odd(Long()), lambda x: "") is None
 
 
 def test_the_exception_of_a_property_is_not_swallowed() -> None:

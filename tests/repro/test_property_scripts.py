@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from functools import cache
 
 import pytest
 
-from conformance.cases.claims import backend
-from conformance.cases.runs import Run, describe, runs
+from conformance.cases.runs import describe
 from conformance.engines.registry import engine
 from conformance.properties.constraints.strategies import Target
 from conformance.properties.metamorphic import relations
@@ -36,6 +34,7 @@ from conformance.results.findings.relations import (
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from tests.runs_by_id import run
 
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
 EMBEDDING_BAG = "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"
@@ -56,11 +55,6 @@ for text in json.load(sys.stdin):
     outputs.append([line for line in output.getvalue().splitlines() if line.startswith(("DEVIATES", "CONFORMS"))])
 print(json.dumps(outputs))
 """
-
-
-@cache
-def run(name: str) -> Run:
-    return next(one for one in runs(backend(name.partition("/")[0]), [name.rpartition("@")[2]]) if one.id == name)
 
 
 def source(name: str, *findings: Finding) -> str:
@@ -143,9 +137,9 @@ def test_each_kind_of_finding_about_relations_deviates_where_a_program_breaks_th
 
 def qconfigs(name: str) -> tuple[str, str]:
     """A QConfig that satisfies every constraint, and one whose eps is below the least scale."""
-    one = run(name)
-    assert one.constraint is not None
-    target = Target(one.claim.dtypes, one.constraint.side, one.flow == "qat", 0)
+    subject = run(name)
+    assert subject.constraint is not None
+    target = Target(subject.claim.dtypes, subject.constraint.side, subject.flow == "qat", 0)
     satisfying = target.qconfig(target.spec)
     violating = satisfying.replace("eps=0.000244140625", "eps=1e-07", 1)
     assert violating != satisfying

@@ -76,7 +76,7 @@ def golden(run_id: str) -> Golden:
 
 
 def elements(run_id: str) -> tuple[Element, ...]:
-    """The golden's first element, of which the engine is said to give another value."""
+    """The golden's first element, with -1 as the value of the engine."""
     output = golden(run_id).outputs[0]
     values = output.code if output.quantized else output.low
     index = (0,) * values.dim()
@@ -208,22 +208,22 @@ REFERENCE = [
 ]
 
 
-def of_output(what: str, field: str, bound: float, change: str) -> Claim:
-    stage = "convert_fx" if what == "engine's output" else "convert_to_reference_fx"
+def of_output(tensor: str, field: str, bound: float, change: str) -> Claim:
+    stage = "convert_fx" if tensor == "engine's output" else "convert_to_reference_fx"
     lie = f"on_output(lambda y: {change}, {stage!r})"
-    return Claim(LINEAR, ConstraintViolated("constraints", what, field, -1, bound), lie)
+    return Claim(LINEAR, ConstraintViolated("constraints", tensor, field, -1, bound), lie)
 
 
 VIOLATIONS = [
     violation
-    for what in ("output", "engine's output")
+    for tensor in ("output", "engine's output")
     for violation in (
-        of_output(what, "scale_min_lower_bound", SCALE, f"codes(y, {SCALE / 2}, 0)"),
-        of_output(what, "scale_max_upper_bound", SCALE, f"codes(y, {SCALE * 2}, 0)"),
-        of_output(what, "scale_exact_match", SCALE, f"codes(y, {SCALE * 2}, 0)"),
-        of_output(what, "zero_point_exact_match", ZERO_POINT, f"codes(y, {SCALE}, {ZERO_POINT + 1})"),
-        of_output(what, "quant_min_lower_bound", 0, f"codes(y - 1000, {SCALE}, 0, torch.qint8)"),
-        of_output(what, "quant_max_upper_bound", 255, f"codes(y + 1000 * {SCALE}, {SCALE}, 0, torch.qint32)"),
+        of_output(tensor, "scale_min_lower_bound", SCALE, f"codes(y, {SCALE / 2}, 0)"),
+        of_output(tensor, "scale_max_upper_bound", SCALE, f"codes(y, {SCALE * 2}, 0)"),
+        of_output(tensor, "scale_exact_match", SCALE, f"codes(y, {SCALE * 2}, 0)"),
+        of_output(tensor, "zero_point_exact_match", ZERO_POINT, f"codes(y, {SCALE}, {ZERO_POINT + 1})"),
+        of_output(tensor, "quant_min_lower_bound", 0, f"codes(y - 1000, {SCALE}, 0, torch.qint8)"),
+        of_output(tensor, "quant_max_upper_bound", 255, f"codes(y + 1000 * {SCALE}, {SCALE}, 0, torch.qint32)"),
     )
 ] + [
     Claim(
@@ -329,7 +329,7 @@ CLAIMS = [*STAGES, *STRUCTURE, *REFERENCE, *VIOLATIONS, *KERNELS, *OUTPUTS, *STA
 
 @pytest.fixture(scope="module")
 def ended() -> dict[int, tuple[Ending, Ending]]:
-    """How the script of each claim ends with an honest torch and with one that lies, by the claim's number."""
+    """The endings of each claim's script with an honest torch and with one that lies, by the claim's number."""
     runs = {run_id: find(run_id) for run_id in {claim.run for claim in CLAIMS}}
     texts = [script(runs[claim.run], row_of(runs[claim.run], claim.finding), None) for claim in CLAIMS]
     pairs = [pair for claim, text in zip(CLAIMS, texts, strict=True) for pair in (("", text), (claim.lie, text))]

@@ -1,4 +1,4 @@
-"""A script holds the definitions that it needs and no others, and shows the findings of its run."""
+"""A script contains only the definitions that it needs, and shows the findings of its run."""
 
 import ast
 import builtins
@@ -190,21 +190,21 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproducti
         assert isinstance(outcome, Judged)
         judged[run_id] = outcome.row
 
-    def one(number: int) -> Reproduction:
+    def reproduction(number: int) -> Reproduction:
         row = judged[[*REAL][number]]
         path = folder / f"{number}.py"
         path.write_text(script(find(row.id), row, None))
         return reproduce(row, path, sys.executable)
 
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(REAL, pool.map(one, range(len(REAL))), strict=True))
+        return dict(zip(REAL, pool.map(reproduction, range(len(REAL))), strict=True))
 
 
 @pytest.mark.parametrize("run_id", REAL)
 def test_a_script_shows_what_its_run_showed(run_id: str, reproduced: dict[str, Reproduction]) -> None:
-    one = reproduced[run_id]
-    assert one.failed == REAL[run_id]
-    assert one.showed == REAL[run_id], one.output
+    reproduction = reproduced[run_id]
+    assert reproduction.failed == REAL[run_id]
+    assert reproduction.showed == REAL[run_id], reproduction.output
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ def test_a_script_has_to_end_as_it_says(text: str, showed: frozenset[str] | None
 def test_no_script_reaches_this_project(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text("import conformance")
-    one = reproduce(row_of(find(LINEAR)), path, sys.executable)
-    assert re.search("No module named 'conformance'", one.output)
+    reproduction = reproduce(row_of(find(LINEAR)), path, sys.executable)
+    assert re.search("No module named 'conformance'", reproduction.output)

@@ -126,9 +126,9 @@ def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
 
 def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
     geometries = _transposed_geometries(rank) if transposed else _geometries(rank)
-    made = {}
+    variants = {}
     for name, geometry, core in geometries:
-        made[name] = Variant(
+        variants[name] = Variant(
             name,
             "self.op(x)",
             operands((2, geometry.channels[0], *geometry.spatial)),
@@ -136,12 +136,12 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
             output=geometry.output,
             core=core,
         )
-    yield from made.values()
-    default = made["default"]
+    yield from variants.values()
+    default = variants["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
         yield from layout_variants(default)
-        yield made["depthwise"].named("depthwise_per_channel", per_channel=True)
+        yield variants["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
             default.named(f"padding_{mode}", init=Geometry(rank, padding=1, padding_mode=mode).module, core=False)
             for mode in ("reflect", "replicate", "circular")
@@ -170,10 +170,10 @@ def positional(geometry: Geometry) -> str:
 def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
     function = f"F.conv_transpose{rank}d" if transposed else f"F.conv{rank}d"
     geometries = _transposed_geometries(rank) if transposed else _geometries(rank)
-    made = {}
+    variants = {}
     for name, geometry, core in geometries:
         bias = "self.bias" if "bias" in geometry.parameters else "None"
-        made[name] = Variant(
+        variants[name] = Variant(
             name,
             f"{function}(x, self.weight, {bias}{positional(geometry)})",
             operands((2, geometry.channels[0], *geometry.spatial)),
@@ -181,8 +181,8 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
             output=geometry.output,
             core=core,
         )
-    yield from made.values()
-    default = made["default"]
+    yield from variants.values()
+    default = variants["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
     weight, bias = "self.weight", "self.bias"
@@ -298,8 +298,8 @@ def wrapped(variant: Variant, operator: str) -> Variant:
     fused = variant.named(variant.name, init=Call(operator, modules).source)
     if "torch.add" not in followers:
         return fused
-    other = Operand(fused.output, exponent=1)
-    return fused.named(fused.name, call="self.op(x, other)", operands={**fused.operands, "other": other})
+    addend = Operand(fused.output, exponent=1)
+    return fused.named(fused.name, call="self.op(x, other)", operands={**fused.operands, "other": addend})
 
 
 def _holding(operator: str, variants: Iterator[Variant]) -> list[Variant]:

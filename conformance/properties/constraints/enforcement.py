@@ -65,9 +65,9 @@ class ConstraintProperty:
             return None
         with fx.quiet():
             assessments = self._assess(qconfig)
-        violations = [found.violation for found in assessments.values() if found.violation is not None]
-        # sides with the same observer violate the same bounds: each sentence is said once
-        broken = tuple({found.text: found for found in violations}.values())
+        violations = [assessment.violation for assessment in assessments.values() if assessment.violation is not None]
+        # sides with the same observer violate the same bounds: each violation is reported once
+        broken = tuple({violation.text: violation for violation in violations}.values())
         if broken and preparation.used:
             return ViolatingQConfigUsed("observed", broken, preparation.warned, qconfig, None)
         if broken and not preparation.warned:
@@ -96,8 +96,8 @@ class ConstraintProperty:
     def converted_violation(self, calibration: Calibration) -> ConversionViolates | None:
         """The first tensor of the converted model that violates the field."""
         for name, tensor in self.harness.convert(calibration).get(self.constraint.side, ()):
-            if (found := violation(self.target.constraints, self.constraint.field, tensor)) is not None:
-                where = ConvertedViolation(name, found, calibration.data, calibration.weights, calibration.trained)
+            if (broken := violation(self.target.constraints, self.constraint.field, tensor)) is not None:
+                where = ConvertedViolation(name, broken, calibration.data, calibration.weights, calibration.trained)
                 return ConversionViolates("constraints", where, calibration.qconfig)
         return None
 
@@ -105,8 +105,9 @@ class ConstraintProperty:
         """The finding with the violation that the QConfig causes in the converted model, if prepare uses it."""
         if isinstance(finding, ViolatingQConfigIgnored | SatisfyingQConfigIgnored):
             return finding
-        violations = map(self.converted_violation, observations(self.target, finding.qconfig))
-        return replace(finding, consequence=next((found.violation for found in violations if found is not None), None))
+        conversions = map(self.converted_violation, observations(self.target, finding.qconfig))
+        consequences = (conversion.violation for conversion in conversions if conversion is not None)
+        return replace(finding, consequence=next(consequences, None))
 
     def findings(self) -> dict[str, tuple[Finding, ...]]:
         """The findings of both properties by check, each with the smallest counterexample."""
@@ -133,7 +134,7 @@ class Enforcement:
         """The harness of a run: a new one, or that of an earlier run of the same backend, claim, flow and engine."""
         key = (run.backend, run.claim, run.flow, run.engine)
         if key not in self._harnesses:
-            if {other[:3] for other in self._harnesses} != {key[:3]}:
+            if {harness_key[:3] for harness_key in self._harnesses} != {key[:3]}:
                 many = sum(harness.size for harness in self._harnesses.values()) > MANY_RESULTS
                 self._harnesses.clear()
                 if many:  # models refer to themselves, and child processes run without automatic collection
@@ -156,13 +157,13 @@ class Enforcement:
             check: fails if findings[check] else "pass" if tested[check] else "skip"
             for check in ("observed", "constraints")
         }
-        found = (*findings["observed"], *findings["constraints"])
+        failures = (*findings["observed"], *findings["constraints"])
         return Row(
             **describe(run),
             verdict=Verdict.of("fail" in checks.values()),
             checks=checks,
-            detail=detail_of(found),
-            findings=found,
+            detail=detail_of(failures),
+            findings=failures,
             seconds=round(time.perf_counter() - start, 4),
         )
 
@@ -184,7 +185,9 @@ def _against(config: DTypeConfig, qconfig: Any) -> dict[str, Assessment] | None:
         if constraints.dtype not in (None, dtypes[side]):
             return None
         post_process = weight if side == "weight" else activation
-        assessments |= {f"{side}.{name}": found for name, found in unsatisfied(constraints, post_process).items()}
+        assessments |= {
+            f"{side}.{name}": assessment for name, assessment in unsatisfied(constraints, post_process).items()
+        }
     return assessments
 
 

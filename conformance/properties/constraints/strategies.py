@@ -115,7 +115,7 @@ class Target:
 
     @property
     def spec(self) -> ObserverSpec:
-        return self._of(self.side, self.constraints)
+        return self._observer_spec(self.side, self.constraints)
 
     @property
     def dynamic(self) -> bool:
@@ -129,7 +129,7 @@ class Target:
         spec = self.spec
         return {"low": low if spec.low is None else spec.low, "high": high if spec.high is None else spec.high}
 
-    def _of(self, side: str, constraints: DTypeWithConstraints) -> ObserverSpec:
+    def _observer_spec(self, side: str, constraints: DTypeWithConstraints) -> ObserverSpec:
         spec = satisfying(constraints, dynamic=bool(self.dtypes.is_dynamic), weight=side == "weight")
         if not self.qat:
             return spec
@@ -145,8 +145,8 @@ class Target:
         if weight.dtype not in QUANTIZED:  # a QConfig always has a weight observer
             weight = DTypeWithConstraints(torch.qint8)
         if self.side == "weight":
-            return f"QConfig(activation={self._of('input', activation).source}, weight={spec.source})"
-        return f"QConfig(activation={spec.source}, weight={self._of('weight', weight).source})"
+            return f"QConfig(activation={self._observer_spec('input', activation).source}, weight={spec.source})"
+        return f"QConfig(activation={spec.source}, weight={self._observer_spec('weight', weight).source})"
 
 
 def styles(target: Target) -> list[ObserverSpec]:
@@ -159,10 +159,10 @@ def styles(target: Target) -> list[ObserverSpec]:
     average, symmetric = "MovingAverageMinMaxObserver", "per_tensor_symmetric"
     fused = "FusedMovingAvgObsFakeQuantize"
     if target.side != "weight":
-        other = replace(plain, observer=average, qscheme=symmetric)
+        alternative = replace(plain, observer=average, qscheme=symmetric)
         if target.qat:
-            return [plain, other, replace(plain, observer=average, fake=fused, inside=False)]
-        return [plain, other, replace(plain, observer="HistogramObserver")]
+            return [plain, alternative, replace(plain, observer=average, fake=fused, inside=False)]
+        return [plain, alternative, replace(plain, observer="HistogramObserver")]
     specs = [plain, replace(plain, qscheme="per_tensor_affine")]
     if target.qat:
         specs.append(replace(plain, observer=average, fake=fused, inside=False))
@@ -337,12 +337,12 @@ def calibrations(target: Target) -> SearchStrategy[Calibration]:
         specs = [spec for spec in specs if spec.observer != "HistogramObserver"]
     first, *others = (target.qconfig(spec) for spec in specs)
     drawn = observations(target, first)
-    for other in others:
-        drawn += observations(target, other)[: None if thorough() else 2]
+    for qconfig in others:
+        drawn += observations(target, qconfig)[: None if thorough() else 2]
         if target.side == "weight":
-            drawn.append(Calibration(other, weights=ROUNDED))
+            drawn.append(Calibration(qconfig, weights=ROUNDED))
         if target.side == "weight" and target.qat:
-            drawn.append(Calibration(other, weights="w", trained=TRAINED))
+            drawn.append(Calibration(qconfig, weights="w", trained=TRAINED))
     return st.sampled_from(drawn)
 
 

@@ -170,12 +170,12 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     if findings := tuple(lowering.findings_of(run, execution)):
         raise StageFailed(findings)
 
-    def call_of(other: Subject) -> Call:
-        if other is own:
+    def call_of(subject: Subject) -> Call:
+        if subject is own:
             return as_call(program)
-        other_prepared = fx.prepare(other, config)
-        fx.calibrate(other_prepared, other)
-        return as_call(lower(other_prepared, other.fresh_inputs()))
+        other_prepared = fx.prepare(subject, config)
+        fx.calibrate(other_prepared, subject)
+        return as_call(lower(other_prepared, subject.fresh_inputs()))
 
     def compare(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
         return compared(relation, expected, got, partial(tie_steps, own, prepared))

@@ -140,13 +140,13 @@ def _relu_after(impl: EngineImplementation) -> Finding | None:
     """A fused ReLU equals a ReLU applied to the output, with a zero point that is not the lowest code."""
     plain, config = _without_relu(impl.subject), impl.subject.run.backend.config
     assert plain is not None
-    other, fused = fx.prepare(plain, config), copy.deepcopy(impl.prepared)
-    fx.calibrate(other, plain)
-    if (own := _output_observer(other)) is not None:
+    unfused, fused = fx.prepare(plain, config), copy.deepcopy(impl.prepared)
+    fx.calibrate(unfused, plain)
+    if (own := _output_observer(unfused)) is not None:
         target = _output_observer(fused)
         assert target is not None
-        fused.set_submodule(target, copy.deepcopy(other.get_submodule(own)))
-    expected = as_call(impl.lower(other, plain.fresh_inputs()))(plain.fresh_inputs())
+        fused.set_submodule(target, copy.deepcopy(unfused.get_submodule(own)))
+    expected = as_call(impl.lower(unfused, plain.fresh_inputs()))(plain.fresh_inputs())
     got = as_call(impl.lower(fused, impl.subject.fresh_inputs()))(impl.subject.fresh_inputs())
     return compared(RELU_APART, [y.clamp_min(0.0) for y in expected], got, partial(tie_steps, impl.subject, fused))
 
@@ -228,8 +228,8 @@ def _state_dict(impl: EngineImplementation) -> Finding | None:
     """A model with other weights and uncalibrated observers gives the same output after it loads the state_dict."""
     blank, run = copy.deepcopy(impl.blank), impl.subject.run
     fill(blank, "other", run.recipe.weight_levels)
-    other = engine(run.engine).reload(impl.program, blank.eval(), run.backend.config)
-    return impl.compare(STATE_DICT, impl.outputs, as_call(other)(impl.subject.fresh_inputs()))
+    reloaded = engine(run.engine).reload(impl.program, blank.eval(), run.backend.config)
+    return impl.compare(STATE_DICT, impl.outputs, as_call(reloaded)(impl.subject.fresh_inputs()))
 
 
 def _torchscript(impl: EngineImplementation) -> Finding | None:
@@ -370,7 +370,7 @@ CHECKS = ("matched", "observed", "lowered", CHECK)
 
 
 def row(watch: Stopwatch, run: Run) -> Row:
-    """Evaluate the relations on a run. Checks after the one that fails are skipped."""
+    """Evaluate the relations on a run. Checks after a failed one are skipped."""
     start = time.perf_counter()
     kernels: tuple[str, ...] = ()
     findings: tuple[Finding, ...]
