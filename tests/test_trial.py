@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("scipy", reason="`tox -e bench` has it")
+
 from trial_of_benchmarks import DELAY, disguised
 
 ROOT = Path(__file__).parents[1]

@@ -5,7 +5,6 @@ import builtins
 import re
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fabricated import row_of
 from run_reproductions import Reproduction, reproduce
+from run_reproductions import reproduced as run_scripts
 
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack"
 REFUSED = Raises("lowered", "lower", "ValueError", "none")
@@ -182,22 +182,15 @@ REAL = {
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproduction]:
     """The results of these runs' scripts, in an interpreter without this project."""
-    folder = tmp_path_factory.mktemp("scripts")
-
-    judged = {}
+    rows, texts = [], {}
     for run_id in REAL:
-        (outcome,) = judge_runs([find(run_id)], lambda _: None)
+        run = find(run_id)
+        (outcome,) = judge_runs([run], lambda _: None)
         assert isinstance(outcome, Judged)
-        judged[run_id] = outcome.row
-
-    def reproduction(number: int) -> Reproduction:
-        row = judged[[*REAL][number]]
-        path = folder / f"{number}.py"
-        path.write_text(script(find(row.id), row, None))
-        return reproduce(row, path, sys.executable)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(REAL, pool.map(reproduction, range(len(REAL))), strict=True))
+        rows.append(outcome.row)
+        texts[run_id] = script(run, outcome.row, None)
+    folder = tmp_path_factory.mktemp("scripts")
+    return dict(zip(REAL, run_scripts(rows, texts, folder, "script", sys.executable), strict=True))
 
 
 @pytest.mark.parametrize("run_id", REAL)
