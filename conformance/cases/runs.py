@@ -1,8 +1,8 @@
 """Runs: every claim with every variant, flow, profile and engine, in a stable order."""
 
 import fnmatch
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,8 +112,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
     engines = tuple(engines) or backend.engines
     for claim in backend.claims:
         covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
-        # a fixed-qparams function quantizes the model's input with the qparams of its own result
-        main = next((v for v in covered if v is not None and v.prelude), covered[0])
+        main = _main(covered)
         for flow in flows(claim, backend.entries):
             # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
@@ -129,6 +128,17 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
         if main is not None:
             for engine in engines:
                 yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)
+
+
+def _main(covered: Sequence[Variant | None]) -> Variant | None:
+    """The default variant of a claim. For a fixed-qparams function it is one with a prelude, because without one the model's
+    input is quantized with the qparams of the function's own result."""
+    return next((variant for variant in covered if variant is not None and variant.prelude), covered[0])
+
+
+def default_form(run: Run) -> Run:
+    """The run of the same claim, flow and engine with the default variant and exact data."""
+    return replace(run, variant=_main(variants(run.claim)), profile="exact", constraint=None)
 
 
 def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Iterable[str] = EXTENTS) -> Iterator[Run]:

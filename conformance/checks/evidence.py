@@ -38,14 +38,22 @@ class Front:
 
     They do not depend on the engine, so runs of one case on several engines share them. The product of a stage that failed
     is None, and `failures` has the exception by the name of the stage. `float_outputs` are those of the unfused model in
-    float64, `blank` is the prepared model before calibration and `prepared` the calibrated one.
+    float64, `prepared` is the calibrated model.
     """
 
     subject: Subject | None = None
     float_outputs: tuple[Tensor, ...] = ()
     prepared: GraphModule | None = None
-    blank: GraphModule | None = None
     ablation: Ablation | None = None
+    failures: Mapping[str, Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference model and its execution, which do not depend on the engine; `failures` as in `Front`."""
+
+    model: GraphModule | None = None
+    execution: Execution | None = None
     failures: Mapping[str, Failure] = field(default_factory=dict)
 
 

@@ -1,17 +1,17 @@
 """Stages of a run, from its float model to repeated executions; each returns a frozen product."""
 
-import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from conformance.cases.runs import Run
+from conformance.cases.claims import Claim
+from conformance.cases.runs import Run, default_form
 from conformance.configs.registry import BACKENDS
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
@@ -25,10 +25,12 @@ from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.oracle import Answer, Codes, NotCovered
 from conformance.results.profiles import PROFILES
+from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from .evidence import Ablation, Back, Evidence, Expectation, Front
-from .structure import signature
+from .comparison import differ
+from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference
+from .structure import settings, signature
 
 
 @contextmanager
@@ -62,27 +64,84 @@ class Recorder:
             yield
 
 
+@dataclass
+class Shared:
+    """What runs of one case on several engines share, each product made when it is first asked for."""
+
+    front: Front
+    reference: Reference | None = None
+    expectation: Expectation | None = None
+
+
 class Pipeline:
-    """Takes runs through their stages. Consecutive runs of one case share the front, which does not depend on the engine."""
+    """Takes runs through their stages. Consecutive runs of one case share what does not depend on the engine.
+
+    `_takes_effect` has, by claim and flow, whether the default form is prepared differently without the claim; `_whole` the
+    structures of lowered models whose state has come back whole from a state_dict.
+    """
 
     def __init__(self, watch: Stopwatch, store: Store) -> None:
         self.watch, self.store = watch, store
-        self._last: tuple[tuple[object, ...], Front] | None = None
+        self._last: tuple[tuple[object, ...], Shared] | None = None
+        self._takes_effect: dict[tuple[Claim, str], bool] = {}
+        self._whole: set[tuple[object, ...]] = set()
 
     def evidence(self, run: Run) -> Evidence:
         """Take a run through every stage that it reaches. Its engine has to be available and in scope."""
-        front, back, expectation = self._front(run), Back(), Expectation()
-        if front.subject is not None and front.prepared is not None and front.blank is not None:
-            back = _Conversion(self.watch, run, front, front.subject, front.prepared, front.blank).back()
-        if front.subject is not None and "float" not in front.failures:
-            expectation = self._expectation(run, front.subject, back)
-        return Evidence(run, front, back, expectation)
+        shared = self._shared(run)
+        front, back = shared.front, Back()
+        if front.subject is not None and front.prepared is not None:
+            reference = self._reference(run, shared, front.subject, front.prepared)
+            back = _Conversion(self.watch, run, front, reference, self._whole).back(front.subject, front.prepared)
+        if front.subject is None or "float" in front.failures:
+            return Evidence(run, front, back)
+        if shared.expectation is None or not enabled("reference"):
+            shared.expectation = self._expectation(run, front.subject, back)
+        return Evidence(run, front, back, shared.expectation)
 
-    def _front(self, run: Run) -> Front:
+    def _shared(self, run: Run) -> Shared:
         key = (run.backend, run.key, run.recipe)
         if self._last is None or self._last[0] != key:
-            self._last = key, front(self.watch, run)
+            self._last = key, Shared(self._front(run))
         return self._last[1]
+
+    def _front(self, run: Run) -> Front:
+        """Build the float model of a run, prepare it with and without the claim, and calibrate it."""
+        recorder = Recorder(self.watch)
+        float_outputs: tuple[Tensor, ...] = ()
+        try:
+            subject = build.subject(run)
+        except build.CannotBeBuilt as error:
+            return Front(failures={"float": Failure.of(error.args[0])})
+        with recorder.stage("float"):
+            float_outputs = tuple(build.float_outputs(subject))
+        prepared = ablation = None
+        if "float" not in recorder.failures:
+            with recorder.stage("prepare"):
+                prepared = fx.prepare(subject, run.backend.config)
+        if prepared is not None:
+            ablation = self._ablation(recorder, subject, prepared)
+            with recorder.stage("calibrate"):
+                fx.calibrate(prepared, subject)
+            fx.settle(prepared)
+        return Front(subject, float_outputs, prepared, ablation, recorder.failures)
+
+    def _ablation(self, recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
+        """Ablate the claim on the default form first; a claim without effect there is ablated on the run's own form."""
+        run = subject.run
+        if not enabled("ablation"):
+            return ablated(recorder, subject, prepared)
+        key = run.claim, run.flow
+        if key not in self._takes_effect:
+            self._takes_effect[key] = _default_changes(self.watch, run)
+        if self._takes_effect[key]:
+            return Ablation(changes=True)
+        return ablated(recorder, subject, prepared)
+
+    def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
+        if shared.reference is None or not enabled("reference"):
+            shared.reference = referenced(self.watch, run, subject, prepared)
+        return shared.reference
 
     def _expectation(self, run: Run, subject: Subject, back: Back) -> Expectation:
         """Take the golden from the store, or the oracle's answer where none is stored.
@@ -129,29 +188,18 @@ class Pipeline:
         return None
 
 
-def front(watch: Stopwatch, run: Run) -> Front:
-    """Build the float model of a run, prepare it with and without the claim, and calibrate it."""
+def _default_changes(watch: Stopwatch, run: Run) -> bool:
+    """Whether the default form of a run's claim is prepared differently without the claim; False if it is not prepared."""
     recorder = Recorder(watch)
-    float_outputs: tuple[Tensor, ...] = ()
-    try:
-        subject = build.subject(run)
-    except build.CannotBeBuilt as error:
-        return Front(failures={"float": Failure.of(error.args[0])})
-    with recorder.stage("float"):
-        float_outputs = tuple(build.float_outputs(subject))
-    prepared = blank = ablation = None
-    if "float" not in recorder.failures:
-        with recorder.stage("prepare"):
-            prepared = fx.prepare(subject, run.backend.config)
-    if prepared is not None:
-        ablation = _ablate(recorder, subject, prepared)
-        with recorder.stage("calibrate"):
-            blank = copy.deepcopy(prepared)
-            fx.calibrate(prepared, subject)
-    return Front(subject, float_outputs, prepared, blank, ablation, recorder.failures)
+    changes = False
+    with recorder.stage("default form"):
+        subject = build.subject(default_form(run))
+        build.float_outputs(subject)
+        changes = ablated(recorder, subject, fx.prepare(subject, run.backend.config)).changes
+    return changes
 
 
-def _ablate(recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
+def ablated(recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
     """Take the claim out of the config, first its dtype config and then its entry, until the prepared model changes."""
     before = signature(prepared)
     without = None
@@ -163,41 +211,55 @@ def _ablate(recorder: Recorder, subject: Subject, prepared: GraphModule) -> Abla
     return Ablation(changes=False, config=config, prepared=without)
 
 
+def referenced(watch: Stopwatch, run: Run, subject: Subject, prepared: GraphModule) -> Reference:
+    """Convert to the reference model and execute it."""
+    recorder = Recorder(watch)
+    model = execution = None
+    with recorder.stage("reference"):
+        model = fx.reference(prepared, run.backend.config)
+    if model is not None:
+        with recorder.stage("reference execution"):
+            execution = execute(model, subject.fresh_inputs())
+    return Reference(model, execution, recorder.failures)
+
+
 class _Conversion:
     """The stages of one run that depend on the engine."""
 
     def __init__(
-        self, watch: Stopwatch, run: Run, front: Front, subject: Subject, prepared: GraphModule, blank: GraphModule
+        self, watch: Stopwatch, run: Run, front: Front, reference: Reference, whole: set[tuple[object, ...]]
     ) -> None:
         self.recorder = Recorder(watch)
-        self.front, self.subject, self.prepared, self.blank = front, subject, prepared, blank
+        self.run, self.front, self.reference, self.whole = run, front, reference, whole
         self.config, self.engine = run.backend.config, engine(run.engine)
 
-    def back(self) -> Back:
-        """Convert to the reference model, lower to the engine, and execute both."""
-        stage, config, subject = self.recorder.stage, self.config, self.subject
-        reference = reference_execution = lowered = program = None
-        with stage("reference"):
-            reference = fx.reference(self.prepared, config)
-        if reference is not None:
-            with stage("reference execution"):
-                reference_execution = execute(reference, subject.fresh_inputs())
+    def back(self, subject: Subject, prepared: GraphModule) -> Back:
+        """Lower to the engine and execute."""
+        stage = self.recorder.stage
+        lowered = program = None
         with stage("lower"):
-            lowered = self.engine.convert(self.prepared, config)
+            lowered = self.engine.convert(prepared, self.config)
             program = self.engine.compile(lowered, subject.fresh_inputs())
-        changes = lowered is not None and self._lowered_changes(lowered)
+        changes = lowered is not None and self._lowered_changes(subject, lowered)
         execution: Execution | None = None
         if program is not None:
             with stage("execute"), fresh_memory_holds(0x55):
                 execution = self.engine.execute(program, subject.fresh_inputs())
         repetitions: dict[str, tuple[Tensor, ...]] = {}
-        if execution is not None:
-            execution, repetitions = self._repeat(program, execution)
+        if lowered is not None and program is not None and execution is not None:
+            execution, repetitions = self._repeat(subject, lowered, program, execution)
         return Back(
-            reference, reference_execution, lowered, program, changes, execution, repetitions, self.recorder.failures
+            self.reference.model,
+            self.reference.execution,
+            lowered,
+            program,
+            changes,
+            execution,
+            repetitions,
+            {**self.reference.failures, **self.recorder.failures},
         )
 
-    def _lowered_changes(self, lowered: GraphModule) -> bool:
+    def _lowered_changes(self, subject: Subject, lowered: GraphModule) -> bool:
         """Whether the lowered model changes, or lowering raises, without the claim; False if the observed model changes."""
         ablation = self.front.ablation
         assert ablation is not None
@@ -207,17 +269,19 @@ class _Conversion:
         assert ablation.config is not None
         without_claim: GraphModule | None = None
         with self.recorder.stage("lower without"):
-            fx.calibrate(ablation.prepared, self.subject)
+            fx.calibrate(ablation.prepared, subject)
             without_claim = self.engine.convert(ablation.prepared, ablation.config)
         return without_claim is None or signature(lowered) != signature(without_claim)
 
-    def _repeat(self, program: Program, execution: Execution) -> tuple[Execution, dict[str, tuple[Tensor, ...]]]:
+    def _repeat(
+        self, subject: Subject, lowered: GraphModule, program: Program, execution: Execution
+    ) -> tuple[Execution, dict[str, tuple[Tensor, ...]]]:
         """Execute again in every way that must not change the outputs.
 
         Returns the first execution, with copies of its outputs and the conversions inside of kernels, and the outputs of each
         repetition by name.
         """
-        stage, used, subject = self.recorder.stage, self.engine, self.subject
+        stage, used = self.recorder.stage, self.engine
         repetitions: dict[str, tuple[Tensor, ...]] = {}
         written = [output.raw for output in execution.outputs]
         execution = replace(execution, outputs=tuple(output.copied() for output in execution.outputs))
@@ -228,28 +292,75 @@ class _Conversion:
         with stage("another call"), torch.no_grad():
             program(*(_other_data(x) for x in subject.fresh_inputs()))
             repetitions["another call"] = tuple(output.clone() for output in written)
-        with stage("state_dict"):
-            repetitions["state_dict"] = self._reloaded(program)
+        self._reload(subject, lowered, program, execution, repetitions)
         inputs = channels_last(subject.fresh_inputs())
-        if inputs is not None and not used.fixed_shapes and self._float_model_keeps_to_memory_format():
-            with stage("channels_last"), torch.no_grad(), fresh_memory_holds(0xAA):
-                repetitions["channels_last"] = tuple(build.tensors(program(*inputs)))
+        if inputs is not None and not used.fixed_shapes:
+            self._in_channels_last(subject, program, inputs, execution, repetitions)
         return execution, repetitions
 
-    def _reloaded(self, program: Program) -> tuple[Tensor, ...]:
-        """Outputs of a model with other weights and uncalibrated observers, after loading the lowered model's state."""
-        fill(self.blank, "other", self.subject.run.recipe.weight_levels)
-        reloaded = self.engine.reload(program, self.blank.eval(), self.config)
-        with torch.no_grad():
-            return tuple(build.tensors(reloaded(*self.subject.fresh_inputs())))
+    def _reload(
+        self,
+        subject: Subject,
+        lowered: GraphModule,
+        program: Program,
+        execution: Execution,
+        repetitions: dict[str, tuple[Tensor, ...]],
+    ) -> None:
+        """Repeat with a model that has other weights and uncalibrated observers, after it has loaded the lowered model's state.
 
-    def _float_model_keeps_to_memory_format(self) -> bool:
+        A structure whose state has come back whole is not repeated.
+        """
+        structure = (self.engine.name, self.run.recipe, *signature(lowered), *settings(lowered))
+        if enabled("state_dict") and structure in self.whole:
+            return
+        outputs: tuple[Tensor, ...] = ()
+        with self.recorder.stage("state_dict"):
+            blank = fx.prepare(subject, self.config)
+            fill(blank, "other", subject.run.recipe.weight_levels)
+            reloaded = self.engine.reload(program, blank.eval(), self.config)
+            with torch.no_grad():
+                outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
+            repetitions["state_dict"] = outputs
+        # an output of one value alone, or of none, does not show that the state is there
+        varied = any(output.values.unique().numel() > 1 for output in execution.outputs)
+        if "state_dict" in repetitions and varied and _equal(execution, outputs):
+            self.whole.add(structure)
+
+    def _in_channels_last(
+        self,
+        subject: Subject,
+        program: Program,
+        inputs: list[Tensor],
+        execution: Execution,
+        repetitions: dict[str, tuple[Tensor, ...]],
+    ) -> None:
+        """Repeat with inputs in channels-last format, unless the float model itself does not keep to the format."""
+        late = enabled("memory format")
+        if not late and not self._float_model_keeps_to_memory_format(subject):
+            return
+        with self.recorder.stage("channels_last"), torch.no_grad(), fresh_memory_holds(0xAA):
+            repetitions["channels_last"] = tuple(build.tensors(program(*inputs)))
+        same = "channels_last" in repetitions and _equal(execution, repetitions["channels_last"])
+        if late and not same and not self._float_model_keeps_to_memory_format(subject):
+            repetitions.pop("channels_last", None)
+            self.recorder.failures.pop("channels_last", None)
+
+    def _float_model_keeps_to_memory_format(self, subject: Subject) -> bool:
         """Whether the float model has the same outputs for channels_last inputs; with `view` or `resize_` it does not."""
         try:
-            outputs = build.float_outputs(self.subject, channels_last(self.subject.fresh_inputs()))
+            outputs = build.float_outputs(subject, channels_last(subject.fresh_inputs()))
         except RuntimeError:
             return False
         return all(torch.allclose(a, b) for a, b in zip(outputs, self.front.float_outputs, strict=True))
+
+
+def _equal(execution: Execution, repeated: tuple[Tensor, ...]) -> bool:
+    """Whether a repetition has the outputs of an execution, bit for bit."""
+    values = [output.values for output in execution.outputs]
+    again = [x.dequantize() if x.is_quantized else x for x in repeated]
+    return len(values) == len(again) and all(
+        a.shape == b.shape and not bool(differ(a, b).any()) for a, b in zip(values, again, strict=True)
+    )
 
 
 def _other_data(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 from torch.ao.quantization import FakeQuantizeBase
 from torch.ao.quantization.backend_config import ObservationType
@@ -64,6 +65,21 @@ def signature(graph: GraphModule) -> list[str]:
         lines.append(
             f"{node.op} {called} {arguments}" if module is not None else f"{node.op} {called} {arguments} {node.name}"
         )
+    return lines
+
+
+PLAIN = (bool, int, str, tuple, torch.dtype, torch.qscheme, type(None))
+
+
+def settings(graph: GraphModule) -> list[str]:
+    """The plain attributes of each module that a graph calls, such as sizes, strides and dtypes, but not scales or weights."""
+    lines = []
+    for name, module in graph.named_modules():
+        if name and not is_observer(module):
+            plain = {
+                key: value for key, value in vars(module).items() if isinstance(value, PLAIN) and key != "zero_point"
+            }
+            lines.append(f"{name} {type(module).__module__}.{type(module).__name__} {plain}")
     return lines
 
 

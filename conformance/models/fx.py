@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.ao.quantization.backend_config import BackendConfig
@@ -18,14 +19,26 @@ from torch.ao.quantization.quantize_fx import (
 from torch.fx import GraphModule
 
 from conformance.cases.runs import Run
+from conformance.shortcuts import enabled
 
 from .build import Subject
+from .torchs import Unlowered, code_postponed, unlowered, with_code
+
+
+_conversions: WeakKeyDictionary[GraphModule, tuple[BackendConfig, Unlowered]] = WeakKeyDictionary()
+"""What `reference` and `lower` share of the models that do not change any more, once one of them has converted."""
+
+_unchanging: WeakSet[GraphModule] = WeakSet()
 
 
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
     prepare_model = prepare_qat_fx if subject.run.flow == "qat" else prepare_fx
-    return prepare_model(copy.deepcopy(subject.model), subject.mapping, subject.calibration, backend_config=config)
+    with code_postponed():
+        prepared = prepare_model(
+            copy.deepcopy(subject.model), subject.mapping, subject.calibration, backend_config=config
+        )
+    return with_code(prepared)
 
 
 def calibrate(prepared: GraphModule, subject: Subject) -> None:
@@ -41,14 +54,39 @@ def calibrate(prepared: GraphModule, subject: Subject) -> None:
     prepared.eval()
 
 
+def settle(calibrated: GraphModule) -> None:
+    """Declare that a calibrated model changes no more, so that its conversions share what they have in common."""
+    if enabled("conversion"):
+        _unchanging.add(calibrated)
+
+
 def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the reference model (dequantize, float operator, quantize) of a calibrated one."""
-    return convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+    with code_postponed():
+        if prepared in _unchanging:
+            model = _unlowered(prepared, config).reference()
+        else:
+            model = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+    return with_code(model)
 
 
 def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the model with quantized kernels of the selected engine. `prepared` is not changed."""
-    return convert_fx(copy.deepcopy(prepared), backend_config=config)
+    with code_postponed():
+        if prepared in _unchanging:
+            model = _unlowered(prepared, config).lowered()
+        else:
+            model = convert_fx(copy.deepcopy(prepared), backend_config=config)
+    return with_code(model)
+
+
+def _unlowered(prepared: GraphModule, config: BackendConfig) -> Unlowered:
+    """The conversion of a settled model, up to lowering. If torch raises, it does so at each call."""
+    kept = _conversions.get(prepared)
+    if kept is None or kept[0] is not config:
+        converted = unlowered(lambda: convert_fx(copy.deepcopy(prepared), backend_config=config))
+        _conversions[prepared] = kept = config, converted
+    return kept[1]
 
 
 def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:

@@ -1,0 +1,244 @@
+"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `code`, `copies` and `conversion`.
+
+torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
+"""
+
+import copy
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
+from torch import nn
+from torch.ao.quantization import QConfig
+from torch.ao.quantization.backend_config import BackendConfig, utils
+from torch.ao.quantization.fx import fuse_handler, quantize_handler
+from torch.ao.quantization.utils import MatchAllNode
+from torch.fx import Graph, GraphModule
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from conformance.shortcuts import enabled
+
+convert: Any = import_module("torch.ao.quantization.fx.convert")  # the package has a function of the same name
+
+TABLES: tuple[tuple[Any, str], ...] = (
+    (utils, "get_pattern_to_dtype_configs"),
+    (utils, "get_qat_module_classes"),
+    (utils, "get_fused_module_classes"),
+    (utils, "get_pattern_to_input_type_to_index"),
+    (utils, "get_root_module_to_quantized_reference_module"),
+    (utils, "get_fuser_method_mapping"),
+    (utils, "get_module_to_qat_module"),
+    (utils, "get_fusion_pattern_to_root_node_getter"),
+    (utils, "get_fusion_pattern_to_extra_inputs_getter"),
+    (quantize_handler, "_get_pattern_to_quantize_handlers"),
+    (fuse_handler, "_get_fusion_pattern_to_fuse_handler_cls"),
+)
+"""torch's functions that derive a table from a config, with the modules that define them."""
+
+
+def _kept(derive: Callable[[BackendConfig], Any]) -> Callable[[BackendConfig], Any]:
+    """A function of a config whose results are kept. A caller gets a copy, in case that it changes what it gets."""
+    results: dict[int, tuple[BackendConfig, Any]] = {}
+
+    @wraps(derive)
+    def table(config: BackendConfig) -> Any:
+        if not enabled("tables"):
+            return derive(config)
+        if id(config) not in results:
+            results[id(config)] = config, derive(config)  # the config is kept, so that no other gets its id
+        return copy.copy(results[id(config)][1])
+
+    return table
+
+
+def _keep_tables() -> None:
+    """Replace the functions of TABLES in every module of torch that has imported them."""
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith("torch.ao.")]
+    for owner, name in TABLES:
+        derive = getattr(owner, name)
+        kept = _kept(derive)
+        for module in modules:
+            if getattr(module, name, None) is derive:
+                setattr(module, name, kept)
+
+
+def _may_match(pattern: Any, called: frozenset[Any]) -> bool:
+    """Whether a pattern may match a node of a graph in which these operators and classes of modules are called."""
+    operator = pattern[0] if isinstance(pattern, tuple) else pattern
+    return operator in called or (isinstance(operator, type) and issubclass(operator, MatchAllNode))
+
+
+def _fewer(patterns: dict[Any, Any], graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Any, Any]:
+    """The patterns whose last operator is called in a graph, in the same order."""
+    if not enabled("patterns"):
+        return patterns
+    called = frozenset(
+        type_before_parametrizations(modules[str(node.target)]) if node.op == "call_module" else node.target
+        for node in graph.nodes
+    )
+    return {pattern: value for pattern, value in patterns.items() if _may_match(pattern, called)}
+
+
+def _graph_first(find: Callable[..., Any]) -> Callable[..., Any]:
+    """`_find_matches` of prepare."""
+
+    @wraps(find)
+    def find_matches(graph: Graph, modules: dict[str, nn.Module], patterns: dict[Any, Any], *others: Any) -> Any:
+        return find(graph, modules, _fewer(patterns, graph, modules), *others)
+
+    return find_matches
+
+
+def _root_first(find: Callable[..., Any]) -> Callable[..., Any]:
+    """`_find_matches` of fusion."""
+
+    @wraps(find)
+    def find_matches(root: GraphModule, graph: Graph, patterns: dict[Any, Any]) -> Any:
+        return find(root, graph, _fewer(patterns, graph, dict(root.named_modules())))
+
+    return find_matches
+
+
+def _match_fewer(module: Any, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    module._find_matches = wrapped(module._find_matches)
+
+
+_recompile = GraphModule.recompile
+_postponed = 0
+
+
+def _when_called(self: GraphModule, *inputs: Any, **options: Any) -> Any:
+    """The `forward` of a graph module whose code is not generated yet."""
+    _recompile(self)
+    return self(*inputs, **options)
+
+
+def _recompile_later(self: GraphModule) -> Any:
+    if not _postponed or not enabled("code"):
+        return _recompile(self)
+    type(self).forward = _when_called
+    return None
+
+
+@contextmanager
+def code_postponed() -> Iterator[None]:
+    """In this scope, graph modules get their code when they are first called. `with_code` completes what leaves the scope."""
+    global _postponed
+    _postponed += 1
+    try:
+        yield
+    finally:
+        _postponed -= 1
+
+
+def with_code(model: GraphModule) -> GraphModule:
+    """The model itself, with its code."""
+    for module in model.modules():
+        if isinstance(module, GraphModule) and type(module).forward is _when_called:
+            _recompile(module)
+    return model
+
+
+def _qconfig_copied(qconfig: QConfig, memo: dict[int, Any]) -> Any:
+    if enabled("copies"):
+        return qconfig
+    return copy._reconstruct(qconfig, memo, *qconfig.__reduce_ex__(4))  # type: ignore[attr-defined]
+
+
+def _ordered_copied(ordered: "OrderedDict[Any, Any]", memo: dict[int, Any]) -> Any:
+    if not enabled("copies"):
+        return copy._reconstruct(ordered, memo, *ordered.__reduce_ex__(4))  # type: ignore[attr-defined]
+    memo[id(ordered)] = copied = OrderedDict[Any, Any]()
+    for key, value in ordered.items():
+        copied[copy.deepcopy(key, memo)] = copy.deepcopy(value, memo)
+    return copied
+
+
+_ATOMIC = {kind for kind, copied in copy._deepcopy_dispatch.items() if copied is copy._deepcopy_atomic} | {  # type: ignore[attr-defined]
+    torch.dtype,
+    torch.qscheme,
+    torch.device,
+}
+_CONTAINERS = (dict, list, set, OrderedDict)
+
+
+_PLAIN_STATE = {name: getattr(nn.Module, name, None) for name in ("__reduce_ex__", "__reduce__", "__getstate__")}
+"""The methods of a module whose state is the dict of its attributes."""
+
+
+def _value_copied(value: Any, memo: dict[int, Any]) -> Any:
+    kind = type(value)
+    if kind in _ATOMIC:
+        return value
+    return kind() if kind in _CONTAINERS and not value else copy.deepcopy(value, memo)
+
+
+def _module_copied(module: nn.Module, memo: dict[int, Any]) -> Any:
+    """A deep copy of a module. Most attributes of a module are empty containers of hooks, for which torch's way is long."""
+    kind = type(module)
+    if not enabled("copies") or any(getattr(kind, name, None) is not plain for name, plain in _PLAIN_STATE.items()):
+        return copy._reconstruct(module, memo, *module.__reduce_ex__(4))  # type: ignore[attr-defined]
+    memo[id(module)] = copied = kind.__new__(kind)
+    state = {name: value for name, value in vars(module).items() if name != "_compiled_call_impl"}
+    copied.__setstate__({name: _value_copied(value, memo) for name, value in state.items()})
+    return copied
+
+
+class _Reached(Exception):
+    """Conversion has reached lowering; `args` are those of torch's function that lowers."""
+
+
+@dataclass(frozen=True)
+class Unlowered:
+    """A converted model as torch has it before it lowers it, with the further arguments of the function that lowers."""
+
+    model: GraphModule
+    arguments: tuple[Any, ...]
+
+    def reference(self) -> GraphModule:
+        """The reference model, as `convert_to_reference_fx` returns it."""
+        return _finished(copy.deepcopy(self.model))
+
+    def lowered(self) -> GraphModule:
+        """The lowered model, as `convert_fx` returns it, with the kernels of the selected engine."""
+        return _finished(convert.lower_to_fbgemm(copy.deepcopy(self.model), *self.arguments))
+
+
+def _finished(model: GraphModule) -> GraphModule:
+    """Remove what only converting needs, as the last lines of torch's `convert` do."""
+    convert._remove_qconfig(model)
+    model.delete_all_unused_submodules()
+    model.meta.pop("_observed_graph_module_attrs", None)
+    return model
+
+
+def unlowered(converted: Callable[[], GraphModule]) -> Unlowered:
+    """Call `converted`, which calls `convert_fx`, up to the point where torch lowers the model."""
+
+    def reached(*arguments: Any) -> GraphModule:
+        raise _Reached(*arguments)
+
+    lower, convert.lower_to_fbgemm = convert.lower_to_fbgemm, reached
+    try:
+        converted()
+    except _Reached as end:
+        model, *arguments = end.args
+        return Unlowered(model, tuple(arguments))
+    finally:
+        convert.lower_to_fbgemm = lower
+    raise AssertionError("convert_fx has not lowered the model")
+
+
+_keep_tables()
+GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
+copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
+copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
+nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]
+_match_fewer(import_module("torch.ao.quantization.fx.prepare"), _graph_first)
+_match_fewer(import_module("torch.ao.quantization.fx.fuse"), _root_first)

@@ -1,0 +1,95 @@
+"""Shortcuts: work that is done once where it is known to come out the same, each with its reason.
+
+No shortcut changes a row. `tests/test_shortcuts.py` judges a sample with and without each of them, `--no-shortcuts` switches all
+of them off for an invocation, and `tox -e repeat` compares all rows of such an invocation with those of others.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """What is left out, and the reason why rows stay the same."""
+
+    name: str
+    reason: str
+
+
+TABLE = (
+    Shortcut(
+        "tables",
+        "torch derives a dozen tables from a config whenever it prepares or converts a model: they depend on the config alone, "
+        "which does not change after it is loaded",
+    ),
+    Shortcut(
+        "patterns",
+        "torch tries every pattern of a config on every node of a model: a pattern whose last operator is not called in the "
+        "model matches nothing",
+    ),
+    Shortcut(
+        "code",
+        "torch generates and compiles the code of a graph each time that a pass has changed it: only the code of the last graph "
+        "is ever called",
+    ),
+    Shortcut(
+        "copies",
+        "torch copies models attribute by attribute, and their QConfigs with them: most attributes of a module are empty "
+        "containers, and QConfigs are immutable constructors, which behave like their copies",
+    ),
+    Shortcut(
+        "conversion",
+        "`convert_to_reference_fx` and `convert_fx` do the same up to the point where the latter lowers the model, and none of "
+        "it depends on the engine",
+    ),
+    Shortcut(
+        "reference",
+        "the reference model is computed in float, which does not depend on the engine, so runs of one case on several engines "
+        "have the same",
+    ),
+    Shortcut(
+        "ablation",
+        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and it takes "
+        "effect for every form of the pattern that is prepared at all",
+    ),
+    Shortcut(
+        "state_dict",
+        "whether a state is saved and loaded whole depends on the structure of the lowered model: a structure whose state came "
+        "back whole once is not reloaded again",
+    ),
+    Shortcut(
+        "memory format",
+        "whether the float model keeps to channels_last inputs matters only where the lowered model does not",
+    ),
+)
+"""Every shortcut."""
+
+_OFF: set[str] = set()
+
+
+def enabled(name: str) -> bool:
+    """Whether a shortcut is taken. Raises KeyError for a name that is not in the table."""
+    if name not in NAMES:
+        raise KeyError(name)
+    return name not in _OFF
+
+
+NAMES = frozenset(shortcut.name for shortcut in TABLE)
+
+
+def switch_off() -> None:
+    """Switch off every shortcut in this process and in those that it forks."""
+    _OFF.update(NAMES)
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Switch off shortcuts in this scope: all of them if none is named."""
+    before = set(_OFF)
+    _OFF.update(names or NAMES)
+    try:
+        yield
+    finally:
+        _OFF.clear()
+        _OFF.update(before)
