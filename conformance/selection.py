@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,12 +15,14 @@ from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
-from conformance.fuzz.samples import Family, families
 from conformance.goldens.store import Store
 from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.ledger import Entry, Host, backends_of, load, useless
+
+if TYPE_CHECKING:
+    from conformance.fuzz.samples import Family
 
 
 @dataclass
@@ -73,10 +75,12 @@ class Selection:
         return [(run, extent_of[run]) for run in select(extent_of, self.globs)]
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> "list[Family]":
         """The operator families to search with drawn cases: those of the selected backends; none if cases are selected."""
         if self.globs:
             return []
+        from conformance.fuzz.samples import families
+
         return [family for claims in self.claims for family in families(claims, self.engines)]
 
     @cached_property

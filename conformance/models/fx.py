@@ -21,6 +21,9 @@ from conformance.cases.runs import Run
 
 from .build import Subject
 
+# FX would symbolize the Python stack at every node, for which torch imports its compiler: a second, and nothing reads it
+torch.fx.config.do_not_emit_stack_traces = True
+
 
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
