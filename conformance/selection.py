@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from conformance.cases.claims import BackendClaims, backend, third_party
-from conformance.cases.runs import Run, benchmarks, runs, select, usual
+from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine
@@ -49,10 +49,10 @@ class Selection:
 
     @cached_property
     def possible(self) -> list[Run]:
-        """Every run of the selected backends and engines."""
+        """Every run of the selected backends and engines; with globs, those of the claims that they can match."""
         for name in self.engines:
             engine(name)
-        return [run for claims in self.claims for run in runs(claims, self.engines)]
+        return candidates(self.claims, self.engines, self.globs)
 
     @cached_property
     def runs(self) -> list[Run]:
