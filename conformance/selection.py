@@ -5,22 +5,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from conformance.cases.claims import BackendClaims, backend, third_party
-from conformance.cases.runs import Run, benchmarks, runs, select, usual
+from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
-from conformance.fuzz.samples import Family, families
 from conformance.goldens.store import Store
 from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.ledger import Entry, Host, backends_of, load, useless
+
+if TYPE_CHECKING:
+    from conformance.fuzz.samples import Family
 
 
 @dataclass
@@ -47,10 +49,10 @@ class Selection:
 
     @cached_property
     def possible(self) -> list[Run]:
-        """Every run of the selected backends and engines."""
+        """Every run of the selected backends and engines; with globs, those of the claims that they can match."""
         for name in self.engines:
             engine(name)
-        return [run for claims in self.claims for run in runs(claims, self.engines)]
+        return candidates(self.claims, self.engines, self.globs)
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -73,10 +75,12 @@ class Selection:
         return [(run, extent_of[run]) for run in select(extent_of, self.globs)]
 
     @property
-    def families(self) -> list[Family]:
+    def families(self) -> "list[Family]":
         """The operator families to search with drawn cases: those of the selected backends; none if cases are selected."""
         if self.globs:
             return []
+        from conformance.fuzz.samples import families
+
         return [family for claims in self.claims for family in families(claims, self.engines)]
 
     @cached_property

@@ -1,16 +1,22 @@
 """Drawn cases of every operator family on every engine: no deviation is new to the ledger."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from conformance.engines.availability import probe
-from conformance.fuzz.campaign import Campaign, keep, reproduction
-from conformance.fuzz.samples import Family
 from conformance.plugin.searching import DRAWN
 from conformance.selection import Selection
 
+if TYPE_CHECKING:
+    from conformance.fuzz.samples import Family
 
-def test_drawn_cases(family: Family, selection: Selection, request: pytest.FixtureRequest) -> None:
+
+def test_drawn_cases(family: "Family", selection: Selection, request: pytest.FixtureRequest) -> None:
     """A search finds no new deviation. It saves those that it finds, and the first one is printed with its script."""
+    # loads hypothesis, which invocations without a search do not need
+    from conformance.fuzz.campaign import Campaign, keep, reproduction
+
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
     option = request.config.getoption

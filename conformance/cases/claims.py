@@ -1,5 +1,6 @@
 """Claims of a backend config: one for each pattern and dtype config, with stable ids."""
 
+import gc
 import importlib
 import sys
 from collections import Counter
@@ -18,6 +19,8 @@ from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
 from .recipes import dtype_config_name
+
+gc.freeze()  # what torch has loaded stays: a collection would visit a million objects each time
 
 THIRD_PARTY_ENGINES = ("x86",)
 """Engines that run a config given by `--backend-config` unless `--engine` is set: torch's default engine."""
@@ -50,7 +53,7 @@ class Claim:
     def __repr__(self) -> str:
         return self.id
 
-    @property
+    @cached_property
     def tree(self) -> Any:
         """The pattern in nested form, the last operator first: `(nn.ReLU, (nn.BatchNorm2d, nn.Conv2d))`."""
         return nested(config_pattern(self.entry))

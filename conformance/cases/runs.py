@@ -1,6 +1,7 @@
 """Runs: every claim with every variant, flow, profile and engine, in a stable order."""
 
 import fnmatch
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -107,13 +108,25 @@ def shares(claim: Claim) -> tuple[int, ...]:
     return tuple(count for count in ALWAYS if by_count.get(count, entry.observation_type) is shared)
 
 
-def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
-    """Yield every run of a backend on `engines`, or on those that the registry names for it."""
-    engines = tuple(engines) or backend.engines
+def may_match(glob: str, start: str) -> bool:
+    """Whether a glob may match an id that begins with `start`, by its part before the first wildcard."""
+    literal = re.split(r"[*?[]", glob, maxsplit=1)[0]
+    return literal.startswith(start) or start.startswith(literal)
+
+
+def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[str] = ()) -> Iterator[Run]:
+    """Yield every run of a backend on `engines`, or on those that the registry names for it.
+
+    With globs, claims are left out whose runs none of them can match.
+    """
+    engines, globs = tuple(engines) or backend.engines, tuple(globs)
     for claim in backend.claims:
+        if globs and not any(may_match(glob, claim.id + "/") for glob in globs):
+            continue
         covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
         main = _main(covered)
-        for flow in flows(claim, backend.entries):
+        claim_flows = flows(claim, backend.entries)
+        for flow in claim_flows:
             # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and not is_qat_module(root_of(claim.tree))
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
@@ -127,7 +140,20 @@ def runs(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Run]:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None:
             for engine in engines:
-                yield Run(backend, claim, flows(claim, backend.entries)[0], large(claim), "laws", engine)
+                yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
+
+
+def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:
+    """The runs of backends; with globs, only those of the claims that a glob can match.
+
+    If a glob matches none of them these are all runs, among which an error finds the nearest ids.
+    """
+    engines = tuple(engines)
+    if globs:
+        near = [run for backend in backends for run in runs(backend, engines, globs)]
+        if all(any(fnmatch.fnmatchcase(run.id, glob) for run in near) for glob in globs):
+            return near
+    return [run for backend in backends for run in runs(backend, engines)]
 
 
 def _main(covered: Sequence[Variant | None]) -> Variant | None:

@@ -110,10 +110,7 @@ def variants(claim: Claim) -> list[Variant]:
 
 def large(claim: Claim) -> Variant:
     """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
-    root = root_of(claim.tree)
-    layer = plain_of(root)
-    variant, *_ = continuing(claim.tree, [wrapped(enlarged(layer, OPERATORS[layer][0]), root)])
-    return variant.named("large", per_channel=_has_per_channel(claim))
+    return _large(claim.tree, _has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
@@ -128,6 +125,14 @@ def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
 
 def _has_per_channel(claim: Claim) -> bool:
     return any(variant.per_channel for variant in variants(claim))
+
+
+@cache
+def _large(tree: Any, per_channel: bool) -> Variant:
+    root = root_of(tree)
+    layer = plain_of(root)
+    variant, *_ = continuing(tree, [wrapped(enlarged(layer, OPERATORS[layer][0]), root)])
+    return variant.named("large", per_channel=per_channel)
 
 
 @cache

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -82,7 +83,7 @@ def _worst(wrong: Tensor, off: Tensor, got: Tensor, golden: Tensor, exact: Tenso
     """The elements that are furthest off, at most SHOWN of those that are wrong."""
     elements = []
     for flat in off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices.tolist():
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
+        index = tuple(map(int, numpy.unravel_index(flat, tuple(off.shape))))  # torch's function would import sympy
         columns = (got, golden) if exact is None else (got, golden, exact)
         elements.append(Element(index, *(float(column.flatten()[flat]) for column in columns)))
     return tuple(elements)

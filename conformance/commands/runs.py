@@ -3,7 +3,6 @@
 import argparse
 import fnmatch
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
@@ -33,10 +32,10 @@ def add(commands: "Commands") -> None:
         parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
 
 
-def candidates(run_id: str, backend_config: str | None) -> "Iterator[Run]":
-    """Yield the runs of the backends that an id or glob can match, on the engine that it names, if any."""
+def possible(run_id: str, backend_config: str | None) -> "list[Run]":
+    """The runs that an id or glob can match, on the engine that it names, if any; all of a backend's if it matches none."""
     from conformance.cases.claims import backend, third_party
-    from conformance.cases.runs import runs
+    from conformance.cases.runs import candidates
     from conformance.configs.registry import BACKENDS
     from conformance.engines.registry import engine
 
@@ -51,8 +50,7 @@ def candidates(run_id: str, backend_config: str | None) -> "Iterator[Run]":
     else:
         matching = [name for name in BACKENDS if fnmatch.fnmatchcase(name, backend_name)]
         backends = [backend(name) for name in matching or [backend_name]]
-    for claims in backends:
-        yield from runs(claims, engines)
+    return candidates(backends, engines, [run_id])
 
 
 def find(run_id: str, backend_config: str | None = None) -> "Run":
@@ -61,7 +59,7 @@ def find(run_id: str, backend_config: str | None = None) -> "Run":
     An id takes precedence over a glob, because patterns may contain an asterisk. Raises UsageError with the nearest ids if
     no run matches, and with the matching ids if several do.
     """
-    runs = {run.id: run for run in candidates(run_id, backend_config)}
+    runs = {run.id: run for run in possible(run_id, backend_config)}
     if run_id in runs:
         return runs[run_id]
     matching = [name for name in runs if fnmatch.fnmatchcase(name, run_id)]
@@ -79,7 +77,7 @@ def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
     from conformance.selection import Selection
 
     selection = Selection(isa_limit=isa_limit)
-    return [entry for entry in selection.entries if entry.applies(selection.host) and entry.matches(run.id)]
+    return [entry for entry in selection.entries if entry.matches(run.id) and entry.applies(selection.host)]
 
 
 def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | None]":

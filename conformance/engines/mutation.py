@@ -23,7 +23,16 @@ def content(x: Tensor) -> Tensor:
     return x.int_repr() if x.is_quantized else x.nan_to_num()
 
 
-class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that is never compiled."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from guarding each call against its compiler, which the first call would import: for over a second."""
+        return False
+
+
+class Writes(Watching):  # type: ignore[no-untyped-call]
     """Records in `found` each write of an operator to a tensor argument that its schema does not declare as mutable."""
 
     def __init__(self) -> None:

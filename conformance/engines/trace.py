@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.models.build import tensors
 
-from .mutation import Write, Writes
+from .mutation import Watching, Write, Writes
 
 CONVERSIONS = frozenset(
     {
@@ -139,7 +138,7 @@ class Execution:
         return [kernel.name for kernel in self.kernels if kernel.name not in CONVERSIONS]
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(Watching):  # type: ignore[no-untyped-call]
     """Records every operator call. `sources` has the argument and the result of each quantize and dequantize call by the id
     of the result."""
 

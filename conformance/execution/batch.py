@@ -16,7 +16,6 @@ from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
 from conformance.models import build, fx
-from conformance.properties.constraints.enforcement import Enforcement
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
@@ -108,10 +107,12 @@ def judge_runs(
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
         store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
-    properties: dict[str, Callable[[Run], Row]] = {
-        "constraints": Enforcement(judge.watch).row,
-        "laws": partial(relations.row, judge.watch),
-    }
+    properties: dict[str, Callable[[Run], Row]] = {"laws": partial(relations.row, judge.watch)}
+    if any(run.profile == "constraints" for run in possible):
+        # loads hypothesis, which takes longer than another run
+        from conformance.properties.constraints.enforcement import Enforcement
+
+        properties["constraints"] = Enforcement(judge.watch).row
     for run, outcome in zip(possible, run_isolated(possible, partial(_judge, judge, properties)), strict=True):
         if isinstance(outcome, Done):
             results[run.id] = outcome.value

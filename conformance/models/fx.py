@@ -30,6 +30,9 @@ _conversions: WeakKeyDictionary[GraphModule, tuple[BackendConfig, Unlowered]] = 
 
 _unchanging: WeakSet[GraphModule] = WeakSet()
 
+# FX would symbolize the Python stack at every node, for which torch imports its compiler: a second, and nothing reads it
+torch.fx.config.do_not_emit_stack_traces = True
+
 
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""

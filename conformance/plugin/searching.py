@@ -1,5 +1,6 @@
 """Searching with drawn cases: the options of a search, and the count of cases that closes an invocation."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,8 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register hypothesis profiles before hypothesis' own plugin, which is configured later, loads the chosen one."""
-    from conformance.properties import search  # noqa: F401
+    """Register hypothesis profiles before hypothesis' own plugin, which is configured later, applies its options.
+
+    Without any of them hypothesis is loaded where a search is selected: it takes as long as a run.
+    """
+    if any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
+        from conformance.properties import search  # noqa: F401
 
     config.pluginmanager.register(Searching(config), "conformance-searching")
 
@@ -49,6 +54,12 @@ class Searching:
             with usage_errors():
                 families = self.config.stash[Selecting.KEY].selection.families
             metafunc.parametrize("family", [pytest.param(family, id=family.id) for family in families])
+
+    def pytest_sessionfinish(self) -> None:
+        """Leave out hypothesis' summary where cases were selected and none needed hypothesis: it would load it to print
+        nothing."""
+        if self.config.getoption("case") and "hypothesis" not in sys.modules:
+            self.config.pluginmanager.unregister(name="hypothesispytest")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":

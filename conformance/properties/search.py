@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy.random  # noqa: F401  (hypothesis imports it at the first example, in every child that does not have it)
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 

@@ -1,6 +1,7 @@
 """The table of profiles: which data and observers a run has, and which checks it goes through."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 CHECK_MODULES = {
@@ -76,6 +77,7 @@ PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, L
 """Profiles by the name that they have in ids."""
 
 
+@cache
 def profile_names(kind: Literal["case", "property"]) -> tuple[str, ...]:
     """Names of the profiles of a kind whose runs have rows."""
     return tuple(profile.name for profile in PROFILES.values() if profile.kind == kind and profile.has_rows)
