@@ -1,7 +1,7 @@
 """Shortcuts: work that is done once where it is known to come out the same, each with its reason.
 
-No shortcut changes a row. `tests/test_shortcuts.py` judges a sample with and without each of them, `--no-shortcuts` switches all
-of them off for an invocation, and `tox -e repeat` compares all rows of such an invocation with those of others.
+No shortcut changes a row. `tests/test_shortcuts.py` judges a sample with and without each of them, `--no-shortcuts` switches
+all of them off for an invocation, and `tox -e repeat` compares all rows of such an invocation with those of others.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ class Shortcut:
 TABLE = (
     Shortcut(
         "tables",
-        "torch derives a dozen tables from a config whenever it prepares or converts a model: they depend on the config alone, "
-        "which does not change after it is loaded",
+        "torch derives a dozen tables from a config whenever it prepares or converts a model: they depend on the config, which "
+        "does not change after it is loaded",
     ),
     Shortcut(
         "patterns",
@@ -30,8 +30,7 @@ TABLE = (
     ),
     Shortcut(
         "code",
-        "torch generates and compiles the code of a graph each time that a pass has changed it: only the code of the last graph "
-        "is ever called",
+        "torch generates and compiles the code of a graph after each pass over it: only that of the last graph is called",
     ),
     Shortcut(
         "copies",
@@ -40,23 +39,23 @@ TABLE = (
     ),
     Shortcut(
         "conversion",
-        "`convert_to_reference_fx` and `convert_fx` do the same up to the point where the latter lowers the model, and none of "
-        "it depends on the engine",
+        "`convert_to_reference_fx` and `convert_fx` do the same until the latter lowers the model, and none of it depends on "
+        "the engine",
     ),
     Shortcut(
         "reference",
-        "the reference model is computed in float, which does not depend on the engine, so runs of one case on several engines "
-        "have the same",
+        "the reference model computes in float, which does not depend on the engine: runs of one case on several engines have "
+        "the same",
     ),
     Shortcut(
         "ablation",
-        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and it takes "
-        "effect for every form of the pattern that is prepared at all",
+        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and it does "
+        "so for every form of the pattern that is prepared at all",
     ),
     Shortcut(
         "state_dict",
         "whether a state is saved and loaded whole depends on the structure of the lowered model: a structure whose state came "
-        "back whole once is not reloaded again",
+        "back whole is not reloaded again",
     ),
     Shortcut(
         "memory format",

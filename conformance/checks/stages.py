@@ -30,7 +30,7 @@ from conformance.stopwatch import Stopwatch
 
 from .comparison import differ
 from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference
-from .structure import settings, signature
+from .structure import signature, stored_structure
 
 
 @contextmanager
@@ -191,12 +191,11 @@ class Pipeline:
 def _default_changes(watch: Stopwatch, run: Run) -> bool:
     """Whether the default form of a run's claim is prepared differently without the claim; False if it is not prepared."""
     recorder = Recorder(watch)
-    changes = False
     with recorder.stage("default form"):
         subject = build.subject(default_form(run))
         build.float_outputs(subject)
-        changes = ablated(recorder, subject, fx.prepare(subject, run.backend.config)).changes
-    return changes
+        return ablated(recorder, subject, fx.prepare(subject, run.backend.config)).changes
+    return False
 
 
 def ablated(recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
@@ -306,11 +305,11 @@ class _Conversion:
         execution: Execution,
         repetitions: dict[str, tuple[Tensor, ...]],
     ) -> None:
-        """Repeat with a model that has other weights and uncalibrated observers, after it has loaded the lowered model's state.
+        """Repeat with a model of other weights and uncalibrated observers that has loaded the lowered model's state.
 
         A structure whose state has come back whole is not repeated.
         """
-        structure = (self.engine.name, self.run.recipe, *signature(lowered), *settings(lowered))
+        structure = (self.engine.name, self.run.recipe, *stored_structure(lowered, self.run.model.source))
         if enabled("state_dict") and structure in self.whole:
             return
         outputs: tuple[Tensor, ...] = ()

@@ -71,16 +71,21 @@ def signature(graph: GraphModule) -> list[str]:
 PLAIN = (bool, int, str, tuple, torch.dtype, torch.qscheme, type(None))
 
 
-def settings(graph: GraphModule) -> list[str]:
-    """The plain attributes of each module that a graph calls, such as sizes, strides and dtypes, but not scales or weights."""
-    lines = []
-    for name, module in graph.named_modules():
-        if name and not is_observer(module):
-            plain = {
-                key: value for key, value in vars(module).items() if isinstance(value, PLAIN) and key != "zero_point"
-            }
-            lines.append(f"{name} {type(module).__module__}.{type(module).__name__} {plain}")
-    return lines
+def stored_structure(lowered: GraphModule, source: str) -> tuple[str, ...]:
+    """What decides how the state of a lowered model is saved and loaded: its operators, and the classes and plain attributes
+    of its modules, such as sizes and strides, but neither scales nor weights.
+
+    Weights that belong to no module are packed with the options of their operator; `source`, the model's, stands for them.
+    """
+    lines = [f"{node.op} {node.target}" for node in lowered.graph.nodes if node.op != "placeholder"]
+    for name, module in lowered.named_modules():
+        plain = {key: value for key, value in vars(module).items() if isinstance(value, PLAIN)}
+        for unstored in ("zero_point", "_code"):
+            plain.pop(unstored, None)
+        lines.append(f"{name} {type(module).__module__}.{type(module).__name__} {plain if name else ''}")
+    if any(isinstance(value, torch.ScriptObject) for value in vars(lowered).values()):
+        lines.append(source)
+    return tuple(lines)
 
 
 def matched(evidence: Evidence) -> Outcome:

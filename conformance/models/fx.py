@@ -24,7 +24,6 @@ from conformance.shortcuts import enabled
 from .build import Subject
 from .torchs import Unlowered, code_postponed, unlowered, with_code
 
-
 _conversions: WeakKeyDictionary[GraphModule, tuple[BackendConfig, Unlowered]] = WeakKeyDictionary()
 """What `reference` and `lower` share of the models that do not change any more, once one of them has converted."""
 

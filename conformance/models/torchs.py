@@ -13,7 +13,7 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
-import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
+import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
 from torch import nn
 from torch.ao.quantization import QConfig
 from torch.ao.quantization.backend_config import BackendConfig, utils
