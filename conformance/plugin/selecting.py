@@ -15,9 +15,10 @@ from conformance.errors import UsageError
 from conformance.host.isa import limit_isa
 
 if TYPE_CHECKING:
+    from conformance.cases.runs import Run
     from conformance.selection import Selection
 
-SELECTING = ("backend", "engine", "case", "backend_config", "ledger")
+SELECTING = ("backend", "engine", "case", "backend_config", "ledger", "shard", "since", "only_since")
 """Options that are checked before anything is collected."""
 
 PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
@@ -50,6 +51,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
+    group.addoption(
+        "--shard",
+        metavar="I/N",
+        help="run part I of N of what the other options select; `merge` puts the parts together",
+    )
+    group.addoption(
+        "--since",
+        type=Path,
+        metavar="ROWS",
+        help="run first what failed in this rows file or is not in it; its seconds balance the parts of --shard",
+    )
+    group.addoption(
+        "--only-since", action="store_true", help="run only what failed in the rows file of --since or is not in it"
+    )
     group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
 
 
@@ -75,6 +90,12 @@ def usage_errors() -> Iterator[None]:
 def controls(config: pytest.Config) -> bool:
     """Whether this process writes files and prints: it is xdist's controller, or the only process."""
     return not hasattr(config, "workerinput")
+
+
+def run_of(item: pytest.Item) -> "Run | None":
+    """The run of a test; None for a test without one."""
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.params.get("run")
 
 
 class Selecting:
@@ -104,7 +125,16 @@ class Selecting:
             option("results"),
             option("ledger") or KNOWN,
             option("golden") or GOLDEN,
+            option("shard"),
+            option("since"),
+            option("only_since"),
         )
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether the selection has runs, but none of them is in this shard, or failed or is new: no mistake."""
+        narrowed = self.config.getoption("shard") or self.config.getoption("only_since")
+        return bool(narrowed) and not self.selection.runs
 
     @property
     def checked_early(self) -> bool:
@@ -131,9 +161,18 @@ class Selecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Drop tests that the selection leaves without parameters; pytest would report each as skipped."""
+        """Drop tests that the selection leaves without parameters, which pytest would report as skipped, and put first what
+        failed or is new since earlier rows."""
         empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
         items[:] = [item for item in items if not item.name.startswith(empty)]
+        if self.config.getoption("since"):
+            items.sort(key=self._turn)
+
+    def _turn(self, item: pytest.Item) -> int:
+        from conformance.selection import LATER
+
+        run = run_of(item)
+        return LATER if run is None else self.selection.turn(run)
 
 
 @pytest.fixture
