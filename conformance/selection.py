@@ -64,10 +64,11 @@ class Selection:
     @cached_property
     def asked_for(self) -> list[Run]:
         """The runs that backends, engines and globs select, or only those of them that failed or are new since then."""
+        earlier = self.earlier
         selected = select(self.possible, self.globs)
         if not self.only_since:
             return selected
-        if self.earlier is None:
+        if earlier is None:
             raise UsageError("--only-since: name the rows file of an earlier invocation with --since")
         return [run for run in selected if self.turn(run) < LATER]
 

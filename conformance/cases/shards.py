@@ -7,7 +7,7 @@ from conformance.results.shards import Unit, deal
 
 from .runs import Run
 
-SEARCH_SECONDS = 5.0
+SEARCH_SECONDS = 6.0
 """Typical duration of the bounded search of one family of operators."""
 PER_SECOND = 10_000
 """Weights are durations in the resolution of rows: sums of integers do not depend on the version of Python."""
@@ -18,8 +18,8 @@ def dealt(runs: Sequence[Run], searches: Iterable[str], seconds: Mapping[str, fl
 
     A run weighs its `seconds`, or if these do not have it the typical duration of its profile. Runs of the same claim, flow
     and kind of test share prepared models, and go to one shard; if they are more than a shard's share, each case goes by
-    itself. Searches, of which there are few, are dealt first, then each kind of test by itself: an invocation may run one
-    kind alone.
+    itself. Searches, of which there are few, are dealt first, then one kind of test after the other, because an invocation
+    may run one kind alone.
     """
     weights = {run.id: round(PER_SECOND * (seconds.get(run.id) or PROFILES[run.profile].seconds)) for run in runs}
     units = {name: Unit(name, round(PER_SECOND * SEARCH_SECONDS)) for name in searches}

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,7 @@ class Running:
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
         self.collected: list[str] = []
+        self.nothing_left = False
         self.judged: dict[str, Judged | Raised] = {}
         self.runs_of_batch: dict[str, list[Run]] = {}
         self.writer: rows.Writer | None = None
@@ -133,7 +134,7 @@ class Running:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""
-        self._collect(item.nodeid for item in session.items)
+        self._collect([item.nodeid for item in session.items])
         if controls(self.config) and not self.config.getoption("collectonly"):
             self._open()
 
@@ -142,11 +143,12 @@ class Running:
         self._collect(ids)
         self._open()
 
-    def _collect(self, nodeids: Iterable[str]) -> None:
+    def _collect(self, nodeids: Collection[str]) -> None:
         self.collected = [run_id for nodeid in nodeids if (run_id := run_id_of(nodeid))]
+        self.nothing_left = not self.collected and self.config.stash[Selecting.KEY].nothing_left(nodeids)
 
     def _open(self) -> None:
-        if self.writer is not None or not (self.collected or self.config.stash[Selecting.KEY].nothing_left):
+        if self.writer is not None or not (self.collected or self.nothing_left):
             return
         from conformance.results import diagnostics, rows
 
@@ -191,10 +193,9 @@ class Running:
                 from conformance.checks.tolerances import TABLE, unneeded
 
                 self.unneeded = unneeded(self.writer.rows.values(), self.selection.runs, TABLE)
-            nothing_left = self.config.stash[Selecting.KEY].nothing_left
-            if exitstatus == pytest.ExitCode.OK and (self.unneeded or not (self.writer.executed or nothing_left)):
+            if exitstatus == pytest.ExitCode.OK and (self.unneeded or not (self.writer.executed or self.nothing_left)):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and nothing_left:
+            elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.nothing_left:
                 session.exitstatus = pytest.ExitCode.OK
 
     @pytest.hookimpl(optionalhook=True)

@@ -3,7 +3,7 @@
 Nothing here loads torch before a test of the suite is collected.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -130,11 +130,14 @@ class Selecting:
             option("only_since"),
         )
 
-    @property
-    def nothing_left(self) -> bool:
-        """Whether the selection has runs, but none of them is in this shard, or failed or is new: no mistake."""
-        narrowed = self.config.getoption("shard") or self.config.getoption("only_since")
-        return bool(narrowed) and not self.selection.runs
+    def nothing_left(self, nodeids: Collection[str]) -> bool:
+        """Whether no run is in this shard, or failed or is new, as these collected tests show: no mistake of the options."""
+        option = self.config.getoption
+        if not (option("shard") or option("only_since")):
+            return False
+        # a shard may have no run of the tests that are named, but a wrong expression selects nothing as well
+        none_here = option("shard") and not (nodeids or option("keyword") or option("markexpr"))
+        return bool(none_here) or not self.selection.runs
 
     @property
     def checked_early(self) -> bool:
