@@ -1,7 +1,7 @@
 """The selection of an invocation: claims, runs, operator families, ledger entries, goldens and the rows file."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 
 from conformance.cases.claims import BackendClaims, backend, third_party
 from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
+from conformance.cases.shards import dealt
 from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine
@@ -19,7 +20,12 @@ from conformance.goldens.store import Store
 from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
+from conformance.results.earlier import Earlier, read_earlier
 from conformance.results.ledger import Entry, Host, backends_of, load, useless
+from conformance.results.shards import Shard
+
+FAILED, NEW, LATER = range(3)
+"""The turns of runs, in order."""
 
 if TYPE_CHECKING:
     from conformance.fuzz.samples import Family
@@ -37,6 +43,9 @@ class Selection:
     results: Path | None = None
     ledger: Path = KNOWN
     golden: Path = GOLDEN
+    shard: str | None = None
+    since: Path | None = None
+    only_since: bool = False
 
     @cached_property
     def claims(self) -> list[BackendClaims]:
@@ -55,9 +64,72 @@ class Selection:
         return candidates(self.claims, self.engines, self.globs)
 
     @cached_property
+    def asked_for(self) -> list[Run]:
+        """The runs that backends, engines and globs select, or only those of them that failed or are new since then."""
+        earlier = self.earlier
+        selected = select(self.possible, self.globs)
+        if not self.only_since:
+            return selected
+        if earlier is None:
+            raise UsageError("--only-since: name the rows file of an earlier invocation with --since")
+        return [run for run in selected if self.turn(run) < LATER]
+
+    @cached_property
     def runs(self) -> list[Run]:
-        """The selected runs."""
-        return select(self.possible, self.globs)
+        """The selected runs; of a shard, its part of them."""
+        return [run for run in self.asked_for if self._mine(run.id)]
+
+    @cached_property
+    def part(self) -> Shard | None:
+        """The shard that is asked for."""
+        if self.shard is None:
+            return None
+        try:
+            return Shard.parse(self.shard)
+        except ValueError as error:
+            raise UsageError(f"--shard {self.shard!r}: {error}: write 1/4 for the first of four parts") from error
+
+    @cached_property
+    def _dealt(self) -> Mapping[str, int]:
+        """The number of the shard of each run and family of the selection, by id."""
+        assert self.part is not None
+        seconds = self.earlier.seconds if self.earlier else {}
+        return dealt(self.asked_for, [family.id for family in self._searched], seconds, self.part.of)
+
+    def _mine(self, name: str) -> bool:
+        """Whether the run or family with this id belongs to the shard."""
+        return self.part is None or self._dealt[name] == self.part.number
+
+    @cached_property
+    def earlier(self) -> Earlier | None:
+        """The rows that `--since` names."""
+        if self.since is None:
+            return None
+        return read_earlier(self.since, [claims.name for claims in self.claims], self.entries)
+
+    def turn(self, run: Run) -> int:
+        """When a run has its turn, after `--since`: what failed then first, then what was not executed, then the rest."""
+        if self.earlier is None:
+            return LATER
+        if run.id in self.earlier.failed:
+            return FAILED
+        # an operator that is missing from the tables is executed nowhere: only its first row is new
+        executed = run.id in (self.earlier.seconds if run.variant else self.earlier.ids)
+        return LATER if executed else NEW
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines that say which part of the selection this is, for the end of an invocation."""
+        lines = []
+        if self.earlier is not None:
+            turns = [self.turn(run) for run in self.asked_for]
+            failed, new = turns.count(FAILED), turns.count(NEW)
+            nothing = "" if self.asked_for else ": nothing to run"
+            lines.append(f"since {self.since}: {failed} runs failed there, {new} are new{nothing}")
+        if self.part is not None:
+            searched = f", {len(self.families)} of {len(self._searched)} searches" if self._searched else ""
+            lines.append(f"shard {self.part}: {len(self.runs)} of {len(self.asked_for)} runs{searched}")
+        return lines
 
     @property
     def not_asked_for(self) -> list[Run]:
@@ -74,19 +146,23 @@ class Selection:
         }
         return [(run, extent_of[run]) for run in select(extent_of, self.globs)]
 
-    @property
-    def families(self) -> "list[Family]":
-        """The operator families to search with drawn cases: those of the selected backends; none if cases are selected."""
-        if self.globs:
+    @cached_property
+    def _searched(self) -> "list[Family]":
+        if self.globs or self.only_since:
             return []
         from conformance.fuzz.samples import families
 
         return [family for claims in self.claims for family in families(claims, self.engines)]
 
+    @property
+    def families(self) -> "list[Family]":
+        """The operator families to search with drawn cases: those of the selected backends; none if cases are selected."""
+        return [family for family in self._searched if self._mine(family.id)]
+
     @cached_property
     def unavailable(self) -> dict[str, str | None]:
         """Why each engine of the selection cannot run on this host, None if it can. Each is probed in its own child."""
-        return {name: probe(name) for name in dict.fromkeys(run.engine for run in self.runs)}
+        return {name: probe(name) for name in dict.fromkeys(run.engine for run in self.asked_for)}
 
     @cached_property
     def store(self) -> Store:
@@ -105,10 +181,15 @@ class Selection:
 
     @property
     def whole(self) -> list[Backend]:
-        """The registered backends of which all claims are selected."""
-        if self.globs or self.backend_config:
+        """The registered backends of which all claims are selected. The first shard stands for all shards of a selection."""
+        if self.globs or self.backend_config or self.only_since or (self.part and self.part.number > 1):
             return []
         return [BACKENDS[claims.name] for claims in self.claims]
+
+    @property
+    def complete(self) -> bool:
+        """Whether this invocation has every run of the whole backends, so that it tells what none of them needs."""
+        return bool(self.whole) and self.part is None
 
     @property
     def ledger_to_check(self) -> list[Entry]:
@@ -136,7 +217,9 @@ class Selection:
         if self.results:
             return self.results
         name = "+".join(claims.name for claims in self.claims)
-        part = (f"-{self.isa_limit}" if self.isa_limit else "") + ("-selection" if self.globs or self.engines else "")
+        part = f"-{self.isa_limit}" if self.isa_limit else ""
+        part += "-selection" if self.globs or self.engines or self.only_since else ""
+        part += f"-shard-{self.part.number}-of-{self.part.of}" if self.part else ""
         return Path("reports/out") / f"{name}-{platform.machine()}{part}.jsonl"
 
     def circumstances(self) -> dict[str, Any]:
@@ -153,4 +236,7 @@ class Selection:
             **self.circumstances(),
             "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
             "not_asked_for": [run.id for run in self.not_asked_for],
+            **({"shard": str(self.part)} if self.part else {}),
+            **({"since": self.earlier.digest} if self.earlier else {}),
+            **({"only_since": True} if self.only_since else {}),
         }

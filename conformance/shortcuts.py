@@ -20,8 +20,8 @@ class Shortcut:
 TABLE = (
     Shortcut(
         "tables",
-        "torch derives a dozen tables from a config whenever it prepares or converts a model: they depend on the config, which "
-        "does not change after it is loaded",
+        "torch derives a dozen tables from a config whenever it prepares or converts a model, and the config does not change "
+        "after it is loaded",
     ),
     Shortcut(
         "patterns",
@@ -44,18 +44,17 @@ TABLE = (
     ),
     Shortcut(
         "reference",
-        "the reference model computes in float, which does not depend on the engine: runs of one case on several engines have "
-        "the same",
+        "the reference model computes in float, whatever the engine: runs of one case on several engines have the same",
     ),
     Shortcut(
         "ablation",
-        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and it does "
-        "so for every form of the pattern that is prepared at all",
+        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and does so "
+        "for every form of the pattern that is prepared at all",
     ),
     Shortcut(
         "state_dict",
-        "whether a state is saved and loaded whole depends on the structure of the lowered model: a structure whose state came "
-        "back whole is not reloaded again",
+        "whether a state is saved and loaded whole depends on the structure of the lowered model: a structure whose state "
+        "came back whole is not reloaded again",
     ),
     Shortcut(
         "memory format",

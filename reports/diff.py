@@ -11,11 +11,14 @@ from typing import Any
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, plain
 from conformance.results.diagnostics import Details, Offsets
+from conformance.results.environments import Environment
 from conformance.results.rows import Row
+from conformance.results.shards import selects_by_rows
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .findings import count
-from .load import Environment, Part, labels, parts_of
+from .load import labels
+from .parts import Part, parts_of
 
 PAIRINGS = (
     ("torch", "python", "os", "arch", "cpu", "isa"),
@@ -124,9 +127,11 @@ def _paired(
 
 
 def _selects(parts: Sequence[Part], row: Row) -> bool:
-    """Whether any of these invocations selected this run. Some runs have to be selected by name."""
+    """Whether any of these invocations selected this run, of which they have no row. Some have to be selected by name."""
     for part in parts:
         header = part.file.header
+        if selects_by_rows(header):
+            continue  # it selected what it has rows of
         globs = header.get("selection") or ["*"]
         if (
             row.backend in header.get("backends", ())

@@ -3,60 +3,23 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from conformance.errors import UsageError
 from conformance.paths import KNOWN
-from conformance.results import diagnostics
 from conformance.results.diagnostics import Details
+from conformance.results.environments import Environment
 from conformance.results.families import family_named
-from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge, load
+from conformance.results.ledger import Entry, Expectation, entries_by_run, judge, load
 from conformance.results.profiles import CHECKS
-from conformance.results.rows import Row, RowsFile, read_all
+from conformance.results.rows import Row
 from conformance.results.verdicts import IN_ORDER, Verdict
+
+from .parts import Part, parts_of
 
 DISTINCT = ("torch", "cpu", "os", "python")
 """Fields that appear in an environment's label only if they distinguish it from another one, the most telling first."""
-
-
-LISTS = {"engines": dict, "backends": list, "selection": list, "not_asked_for": list, "cpu_flags": list}
-"""Fields of a header with several values, and the type of each."""
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Fields of an invocation's header that a run's outcome may depend on."""
-
-    torch: str
-    python: str
-    os: str
-    arch: str
-    cpu: str
-    isa: str
-
-    @property
-    def host(self) -> Host:
-        return Host(self.torch, self.arch, self.isa)
-
-    @property
-    def platform(self) -> str:
-        """Architecture and instruction set, each once."""
-        return self.arch if self.arch == self.isa else f"{self.arch} {self.isa}"
-
-
-def environment(path: Path, header: Mapping[str, Any]) -> Environment:
-    """The environment of a header. Raises UsageError naming the file if a field is missing or of the wrong type."""
-    values = {field.name: header.get(field.name) for field in fields(Environment)}
-    for name, value in values.items():
-        if not isinstance(value, str):
-            raise UsageError(f"{path}: damaged: {name} of its header is {value!r}; run it again")
-    for name, kind in LISTS.items():
-        if not isinstance(header.get(name, kind()), kind):
-            raise UsageError(f"{path}: damaged: {name} of its header is {header[name]!r}; run it again")
-    return Environment(**values)  # type: ignore[arg-type]
 
 
 def labels(environments: Iterable[Environment]) -> dict[Environment, str]:
@@ -74,16 +37,6 @@ def labels(environments: Iterable[Environment]) -> dict[Environment, str]:
     if len(set(joined.values())) == len(distinct):
         return joined
     return {environment: f"{joined[environment]} ({number})" for number, environment in enumerate(distinct, 1)}
-
-
-@dataclass(frozen=True)
-class Part:
-    """The rows and diagnostics of one invocation, and the path of their file."""
-
-    path: Path
-    file: RowsFile
-    environment: Environment
-    details: Mapping[str, Details]
 
 
 @dataclass(frozen=True)
@@ -122,28 +75,6 @@ class Result:
     def message(self) -> str:
         """How the outcome differs from the ledger, or else the row's detail."""
         return self.expectation.message or self.row.detail
-
-
-def parts_of(paths: Sequence[Path]) -> list[Part]:
-    """Read rows files, merged or not, with their diagnostics.
-
-    Raises UsageError naming a file that cannot be read, or two files with the same run in the same environment.
-    """
-    parts: list[Part] = []
-    seen: dict[tuple[str, Environment], Path] = {}
-    for path in paths:
-        files = read_all(path)
-        for file, details in zip(files, diagnostics.read(path, files), strict=True):
-            recorded_in = environment(path, file.header)
-            for row in file.rows:
-                if (earlier := seen.get((row.id, recorded_in))) is not None:
-                    raise UsageError(
-                        f"{path}: duplicate: {row.id} is in {earlier} too, from the same environment "
-                        f"({recorded_in.platform}, torch {recorded_in.torch}): give one of them"
-                    )
-                seen[row.id, recorded_in] = path
-            parts.append(Part(path, file, recorded_in, details))
-    return parts
 
 
 class Report:

@@ -1,31 +1,37 @@
-"""Merging of rows files: their parts one after the other, each with its own header and footer, and likewise diagnostics."""
+"""Merging of rows files: their parts one after the other, each with its own header and footer, and likewise diagnostics.
+
+Shards of a selection become one part.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from conformance.errors import UsageError
 from conformance.results import diagnostics
 from conformance.results.jsonl import opened, replacing
-from conformance.results.rows import RowsFile
 
-from .load import Part, parts_of
+from .parts import Part, missing, parts_of
 
 
-def merge(paths: Sequence[Path], out: Path) -> list[Part]:
+def merge(paths: Sequence[Path], out: Path, *, incomplete: bool = False) -> list[Part]:
     """Write the rows of several files, and their diagnostics, into one.
 
-    Raises UsageError naming a file that is damaged or truncated, or two files with the same run in the same environment.
+    Raises UsageError naming a file that is damaged or truncated, two files with the same run in the same environment, or,
+    unless `incomplete`, shards that are missing.
     """
     parts = parts_of(paths)
-    files: dict[Path, list[RowsFile]] = {}
-    for part in parts:
-        files.setdefault(part.path, []).append(part.file)
-    merged_details = diagnostics.merged(files)
+    if not incomplete and (lost := missing(parts)):
+        raise UsageError(f"{'; '.join(lost)}: give them too, or merge what there is with --incomplete")
+    details = [
+        diagnostics.part_text(part.file.digest, [part.details[run_id].line for run_id in sorted(part.details)])
+        for part in parts
+    ]
     with opened(out, "-o"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as beside:
             beside.write_text("".join(part.file.text for part in parts), encoding="utf-8")
             # earlier diagnostics would be taken for those of the new rows until theirs are written
             diagnostics.path_beside(out).unlink(missing_ok=True)
-        if merged_details:
-            diagnostics.write(out, merged_details)
+        if any(part.details for part in parts):
+            diagnostics.write(out, details)
     return parts

@@ -52,6 +52,12 @@ def test_backends_engines_and_globs_narrow_the_selection() -> None:
         (Selection(backends=["fbgemm"], globs=["qnnpack/*"]), "no run matches 'qnnpack/*'"),
         (Selection(backend_config="nowhere"), "--backend-config 'nowhere': write it as module:callable"),
         (Selection(backends=["fbgemm"], backend_config="a:b"), "--backend and --backend-config exclude each other"),
+        (Selection(shard="5/4"), "--shard '5/4': not I/N with 1 <= I <= N: write 1/4 for the first of four parts"),
+        (
+            Selection(since=Path("nowhere")),
+            "--since nowhere: no such file: name the rows file of an earlier invocation",
+        ),
+        (Selection(only_since=True), "--only-since: name the rows file of an earlier invocation with --since"),
     ],
 )
 def test_an_unusable_option_is_an_error_of_one_line(selection: Selection, message: str) -> None:
@@ -79,6 +85,9 @@ def test_results_names_the_file_of_the_rows() -> None:
         (Selection(backends=["fbgemm"]), "fbgemm-{}.jsonl"),
         (Selection(backends=["fbgemm", "qnnpack"]), "fbgemm+qnnpack-{}.jsonl"),
         (Selection(backends=["fbgemm"], globs=["fbgemm/nn.ReLU/*"]), "fbgemm-{}-selection.jsonl"),
+        (Selection(backends=["fbgemm"], only_since=True), "fbgemm-{}-selection.jsonl"),
+        (Selection(backends=["fbgemm"], shard="1/4"), "fbgemm-{}-shard-1-of-4.jsonl"),
+        (Selection(backends=["fbgemm"], shard="02/4", isa_limit="avx2"), "fbgemm-{}-avx2-shard-2-of-4.jsonl"),
     ],
 )
 def test_rows_go_to_the_reports_by_default_and_a_selection_has_a_file_of_its_own(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +35,11 @@ def add(commands: "Commands") -> None:
         ("badge", ci_badge_command, "print JSON for an endpoint badge of shields.io"),
     ):
         add_command(actions, name, command, text, [rows])
-    text = "merge rows files of different hosts, engines, limits and versions into one"
+    text = "merge rows files of different hosts, engines, limits, versions and shards into one"
     merge = add_command(commands, "merge", merge_command, text)
     add_rows(merge)
     merge.add_argument("-o", dest="out", metavar="OUT", required=True, help="the rows file to write")
+    merge.add_argument("--incomplete", action="store_true", help="merge even if shards of a selection are missing")
     text = "compare two rows files; the exit status is 1 if anything got worse"
     diff = add_command(commands, "diff", diff_command, text)
     diff.add_argument("before", metavar="A", help="the earlier rows file, merged or not")
@@ -111,9 +113,12 @@ def ci_badge_command(arguments: argparse.Namespace) -> int:
 
 def merge_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.merge import merge
+    from conformance.reports.parts import missing
 
-    parts = merge([*map(Path, arguments.rows)], Path(arguments.out))
+    parts = merge([*map(Path, arguments.rows)], Path(arguments.out), incomplete=arguments.incomplete)
     print(f"{arguments.out}: {sum(len(part.file.rows) for part in parts)} rows of {len(parts)} invocations")
+    for line in missing(parts):
+        print(f"incomplete: {line}", file=sys.stderr)
     return 0
 
 

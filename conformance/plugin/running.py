@@ -3,15 +3,15 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
-from .selecting import Selecting, controls, usage_errors
+from .selecting import Selecting, controls, run_of, usage_errors
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -65,6 +65,7 @@ class Running:
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
         self.collected: list[str] = []
+        self.nothing_left = False
         self.judged: dict[str, Judged | Raised] = {}
         self.runs_of_batch: dict[str, list[Run]] = {}
         self.writer: rows.Writer | None = None
@@ -133,7 +134,7 @@ class Running:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""
-        self._collect(item.nodeid for item in session.items)
+        self._collect([item.nodeid for item in session.items])
         if controls(self.config) and not self.config.getoption("collectonly"):
             self._open()
 
@@ -142,11 +143,12 @@ class Running:
         self._collect(ids)
         self._open()
 
-    def _collect(self, nodeids: Iterable[str]) -> None:
+    def _collect(self, nodeids: Collection[str]) -> None:
         self.collected = [run_id for nodeid in nodeids if (run_id := run_id_of(nodeid))]
+        self.nothing_left = not self.collected and self.config.stash[Selecting.KEY].nothing_left(nodeids)
 
     def _open(self) -> None:
-        if self.writer is not None or not self.collected:
+        if self.writer is not None or not (self.collected or self.nothing_left):
             return
         from conformance.results import diagnostics, rows
 
@@ -187,12 +189,14 @@ class Running:
                 {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or seconds, 3)}
             )
             self.details.finish(self.writer.path, digest)
-            if self.selection.whole:
+            if self.selection.complete:
                 from conformance.checks.tolerances import TABLE, unneeded
 
                 self.unneeded = unneeded(self.writer.rows.values(), self.selection.runs, TABLE)
-            if exitstatus == pytest.ExitCode.OK and (not self.writer.executed or self.unneeded):
+            if exitstatus == pytest.ExitCode.OK and (self.unneeded or not (self.writer.executed or self.nothing_left)):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.nothing_left:
+                session.exitstatus = pytest.ExitCode.OK
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -207,7 +211,7 @@ class Running:
 
         terminalreporter.section("conformance")
         not_selected = Counter(run.engine for run in self.selection.not_asked_for)
-        for line in lines(self.writer, self.unexpected, self.unneeded, not_selected):
+        for line in (*self.selection.notes, *lines(self.writer, self.unexpected, self.unneeded, not_selected)):
             terminalreporter.line(line)
 
 
@@ -218,11 +222,7 @@ def run_id_of(nodeid: str) -> str:
 
 def _runs(session: pytest.Session) -> "Iterator[Run]":
     """The runs of the collected tests that pytest has kept, in its order."""
-    for item in session.items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            run = item.callspec.params.get("run")
-            if run is not None:
-                yield cast("Run", run)
+    yield from (run for run in map(run_of, session.items) if run is not None)
 
 
 def details_line(

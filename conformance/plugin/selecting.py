@@ -3,7 +3,7 @@
 Nothing here loads torch before a test of the suite is collected.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,10 @@ from conformance.errors import UsageError
 from conformance.host.isa import limit_isa
 
 if TYPE_CHECKING:
+    from conformance.cases.runs import Run
     from conformance.selection import Selection
 
-SELECTING = ("backend", "engine", "case", "backend_config", "ledger")
+SELECTING = ("backend", "engine", "case", "backend_config", "ledger", "shard", "since", "only_since")
 """Options that are checked before anything is collected."""
 
 PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
@@ -50,6 +51,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
+    group.addoption(
+        "--shard",
+        metavar="I/N",
+        help="run part I of N of what the other options select; `merge` puts the parts together",
+    )
+    group.addoption(
+        "--since",
+        type=Path,
+        metavar="ROWS",
+        help="run first what failed in this rows file or is not in it; its seconds balance the parts of --shard",
+    )
+    group.addoption(
+        "--only-since", action="store_true", help="run only what failed in the rows file of --since or is not in it"
+    )
     group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
 
 
@@ -75,6 +90,12 @@ def usage_errors() -> Iterator[None]:
 def controls(config: pytest.Config) -> bool:
     """Whether this process writes files and prints: it is xdist's controller, or the only process."""
     return not hasattr(config, "workerinput")
+
+
+def run_of(item: pytest.Item) -> "Run | None":
+    """The run of a test; None for a test without one."""
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.params.get("run")
 
 
 class Selecting:
@@ -104,7 +125,19 @@ class Selecting:
             option("results"),
             option("ledger") or KNOWN,
             option("golden") or GOLDEN,
+            option("shard"),
+            option("since"),
+            option("only_since"),
         )
+
+    def nothing_left(self, nodeids: Collection[str]) -> bool:
+        """Whether no run is in this shard, or failed or is new, as these collected tests show: no mistake of the options."""
+        option = self.config.getoption
+        if not (option("shard") or option("only_since")):
+            return False
+        # a shard may have no run of the tests that are named, but a wrong expression selects nothing as well
+        none_here = option("shard") and not (nodeids or option("keyword") or option("markexpr"))
+        return bool(none_here) or not self.selection.runs
 
     @property
     def checked_early(self) -> bool:
@@ -131,9 +164,18 @@ class Selecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Drop tests that the selection leaves without parameters; pytest would report each as skipped."""
+        """Drop tests that the selection leaves without parameters, which pytest would report as skipped, and put first what
+        failed or is new since earlier rows."""
         empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
         items[:] = [item for item in items if not item.name.startswith(empty)]
+        if self.config.getoption("since"):
+            items.sort(key=self._turn)
+
+    def _turn(self, item: pytest.Item) -> int:
+        from conformance.selection import LATER
+
+        run = run_of(item)
+        return LATER if run is None else self.selection.turn(run)
 
 
 @pytest.fixture

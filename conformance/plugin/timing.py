@@ -83,6 +83,8 @@ class Timing:
             return
         if option("numprocesses", None):
             raise pytest.UsageError("--bench: what runs side by side cannot be timed: leave -n out")
+        if option("shard") or option("since") or option("only_since"):
+            raise pytest.UsageError("--bench: every case is timed, on one machine: leave --shard and --since out")
         if not self.config.pluginmanager.hasplugin("benchmark"):
             raise pytest.UsageError("--bench: pytest-benchmark is not there: `tox -e bench` has it")
         if self.config.stash[Selecting.KEY].checked_early:

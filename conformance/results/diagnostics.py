@@ -113,10 +113,11 @@ class Writer:
 
     def finish(self, rows: Path, digest: str) -> None:
         """Write the file beside the rows with this SHA-256."""
-        write(rows, [_part(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])])
+        write(rows, [part_text(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])])
 
 
-def _part(digest: str, lines: Sequence[str]) -> str:
+def part_text(digest: str, lines: Sequence[str]) -> str:
+    """The text of a part with these lines, which belong to the rows with this SHA-256."""
     return FORMAT.part({"schema": FORMAT.schemas[-1], "rows": digest}, lines, {"runs": len(lines)})
 
 
@@ -130,13 +131,6 @@ def write(rows: Path, parts: Iterable[str]) -> None:
     ):
         for part in parts:
             file.write(part.encode())
-
-
-def merged(files: Mapping[Path, Sequence[RowsFile]]) -> list[str]:
-    """The texts of the parts that belong to the parts of these rows files, in order; none if no file has diagnostics."""
-    texts = {digest: part.text for path in files for digest, part in _parts(path).items()}
-    digests = [file.digest for parts in files.values() for file in parts]
-    return [texts.get(digest) or _part(digest, []) for digest in digests] if texts else []
 
 
 def read(rows: Path, parts: Sequence[RowsFile]) -> list[dict[str, Details]]:

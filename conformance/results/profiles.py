@@ -43,6 +43,8 @@ class Profile:
     """Whether a run is unavailable where its engine is."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
+    seconds: float = 0.05
+    """Typical duration of a run: what it weighs when shards are balanced without the rows of earlier runs."""
 
     @property
     def has_rows(self) -> bool:
@@ -51,7 +53,9 @@ class Profile:
 
 
 EXACT = Profile("exact")
-TYPICAL = Profile("typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always")
+TYPICAL = Profile(
+    "typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always", seconds=0.08
+)
 CONSTRAINTS = Profile(
     "constraints",
     kind="property",
@@ -60,6 +64,7 @@ CONSTRAINTS = Profile(
     variants="default",
     unasked="always",
     needs_engine=False,  # torch enforces constraints in prepare, whatever the engine
+    seconds=0.23,
 )
 LAWS = Profile(
     "laws",
@@ -68,6 +73,7 @@ LAWS = Profile(
     golden="none",
     variants="large",
     unasked="never",
+    seconds=0.1,
 )
 GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", certain_only=True)
 """Cases drawn at random."""

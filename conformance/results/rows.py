@@ -251,6 +251,18 @@ def read_all(path: Path) -> tuple[RowsFile, ...]:
     return tuple(RowsFile(part.header, part.items, part.footer, part.text) for part in read_text(FORMAT, path))
 
 
+def assembled(header: Mapping[str, Any], files: Iterable[RowsFile]) -> RowsFile:
+    """The file of one invocation that has the rows of several, with this header; the seconds of their footers add up."""
+    files = list(files)
+    rows = sorted((row for file in files for row in file.rows), key=lambda row: row.id)
+    footer = counts(rows)
+    for name in [name for name in files[0].footer if name not in footer]:
+        values: list[Any] = [file.footer.get(name) for file in files]
+        footer[name] = round(sum(values), 3) if all(isinstance(value, int | float) for value in values) else values[0]
+    text = FORMAT.part(header, [FORMAT.line(*FORMAT.encode(row)) for row in rows], footer)
+    return RowsFile(header, tuple(rows), footer, text)
+
+
 def repro_command(run_id: str) -> str:
     """The command that prints the reproduction of a run."""
     quoted = run_id.replace("'", "'\\''")

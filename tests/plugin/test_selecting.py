@@ -38,6 +38,8 @@ REFUSED = {
     "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps': TypeError"),
     "both": (["--backend", "qnnpack", "--backend-config", NATIVE], "", "exclude each other"),
     "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1: unknown check 'numeric'"),
+    "shard": (["--backend", "qnnpack", "--shard", "0/2"], "", "--shard '0/2': not I/N with 1 <= I <= N: write 1/4"),
+    "since": (["--since", "nowhere.jsonl", "-n", "2"], "", "--since nowhere.jsonl: no such file: name the rows file"),
     "isa": (["--isa", "mmx"], "", "--isa 'mmx': choose from avx2"),
     "results": (["--backend", "qnnpack", *cases(GONE)], "", "name a file that can be written"),
 }

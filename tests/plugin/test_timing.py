@@ -68,6 +68,13 @@ def test_timing_with_workers_is_refused(pytester: pytest.Pytester) -> None:
     process.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
 
 
+def test_timing_a_part_is_refused(pytester: pytest.Pytester) -> None:
+    os.chdir(ROOT)
+    process = pytester.run(*BENCH, "--bench", "quick", "--shard", "1/2")
+    assert process.ret == pytest.ExitCode.USAGE_ERROR
+    process.stderr.fnmatch_lines(["*--bench: every case is timed, on one machine: leave --shard and --since out"])
+
+
 @needs_pytest_benchmark
 def test_a_glob_that_matches_no_timed_run_is_refused(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
