@@ -48,8 +48,8 @@ TABLE = (
     ),
     Shortcut(
         "ablation",
-        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and does so "
-        "for every form of the pattern that is prepared at all",
+        "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and does "
+        "so for every form of the pattern that is prepared at all",
     ),
     Shortcut(
         "state_dict",

@@ -2,8 +2,9 @@
 
     python tests/run_repeatedly.py [--times N] [--backend NAME …] [--keep FOLDER]
 
-Everything in a row except its seconds has to be the same every time. Differences are printed, and the exit status is 1, as
-it is if an invocation fails. Rows files that an interrupted call has left in FOLDER are used again: run the same revision.
+The second invocation takes no shortcut (conformance/shortcuts.py). Everything in a row except its seconds has to be the same
+every time. Differences are printed, and the exit status is 1, as it is if an invocation fails. Rows files that an interrupted
+call has left in FOLDER are used again: run the same revision.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from conformance.results.rows import Row, read
 ROOT = Path(__file__).parent.parent
 WORKERS = ("2", "1", "3", "0", "4")
 """Numbers of workers, in turn; 0 is a single process."""
+WITHOUT_SHORTCUTS = 1
+"""The number of the invocation that takes no shortcut."""
 SHOWN = 20
 """Most differences printed."""
 
@@ -30,8 +33,9 @@ def command(backend: str, number: int, results: Path) -> list[str]:
     """Return the command of an invocation. Each number has its own order."""
     workers = WORKERS[number % len(WORKERS)]
     shuffled = ["--random-order", f"--random-order-seed={number}", "--random-order-bucket=global"]
+    shortcuts = ["--no-shortcuts"] if number == WITHOUT_SHORTCUTS else []
     options = ["-q", "-p", "no:cacheprovider", "-n", workers, "--backend", backend, "--results", str(results)]
-    return [sys.executable, "-m", "pytest", "conformance", *shuffled, *options]
+    return [sys.executable, "-m", "pytest", "conformance", *shuffled, *shortcuts, *options]
 
 
 def constant_fields(row: Row) -> Mapping[str, Any]:

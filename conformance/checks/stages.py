@@ -100,7 +100,7 @@ class Pipeline:
         return Evidence(run, front, back, shared.expectation)
 
     def _shared(self, run: Run) -> Shared:
-        key = (run.backend, run.key, run.recipe)
+        key = (run.backend, run.key, run.recipe, run.variant)  # drawn variants may share a name
         if self._last is None or self._last[0] != key:
             self._last = key, Shared(self._front(run))
         return self._last[1]
@@ -321,7 +321,7 @@ class _Conversion:
                 outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
             repetitions["state_dict"] = outputs
         # an output of one value alone, or of none, does not show that the state is there
-        varied = any(output.values.unique().numel() > 1 for output in execution.outputs)
+        varied = any(bool((values != values.flatten()[:1]).any()) for values in (x.values for x in execution.outputs))
         if "state_dict" in repetitions and varied and _equal(execution, outputs):
             self.whole.add(structure)
 

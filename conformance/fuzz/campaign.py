@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from conformance.cases.claims import BackendClaims
@@ -67,8 +68,13 @@ class Campaign:
         self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
         self.latest: Deviation | None = None
 
+    @cached_property
+    def _judge_of_samples(self) -> Judge:
+        """One judge for all samples of a process, because they share claims and structures of lowered models."""
+        return Judge()
+
     def _judge(self, sample: Sample) -> tuple[Row, str]:
-        return Judge().row(run_of(self.family.backend, sample))
+        return self._judge_of_samples.row(run_of(self.family.backend, sample))
 
     def _listed(self, ids: set[str]) -> set[str]:
         """Checks that the ledger lists for any of these runs."""

@@ -184,7 +184,8 @@ def _module_copied(module: nn.Module, memo: dict[int, Any]) -> Any:
     kind = type(module)
     if not enabled("copies") or any(getattr(kind, name, None) is not plain for name, plain in _PLAIN_STATE.items()):
         return copy._reconstruct(module, memo, *module.__reduce_ex__(4))  # type: ignore[attr-defined]
-    memo[id(module)] = copied = kind.__new__(kind)
+    copied: Any = kind.__new__(kind)
+    memo[id(module)] = copied
     state = {name: value for name, value in vars(module).items() if name != "_compiled_call_impl"}
     copied.__setstate__({name: _value_copied(value, memo) for name, value in state.items()})
     return copied

@@ -13,6 +13,7 @@ import pytest
 
 from conformance.errors import UsageError
 from conformance.host.isa import limit_isa
+from conformance.shortcuts import switch_off
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -49,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MODULE:CALLABLE",
         help="run the claims of the BackendConfig that this callable returns",
     )
+    group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
     group.addoption(
@@ -70,7 +72,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Limit the instruction set before torch loads."""
+    """Limit the instruction set before torch loads, and switch off shortcuts."""
+    if config.getoption("no_shortcuts"):
+        switch_off()
     if config.getoption("isa"):
         with usage_errors():
             limit_isa(config.getoption("isa"))
