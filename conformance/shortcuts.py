@@ -44,6 +44,19 @@ TABLE: tuple[Shortcut, ...] = (
         "prepare and the conversion to a reference model do not depend on the engine: engines with the same recipe differ in "
         "packed weights alone",
     ),
+    Shortcut(
+        "engines-share-laws",
+        "the float model, prepare and calibration do not depend on the engine: engines with the same recipe have the same",
+    ),
+    Shortcut(
+        "replaced-tensors",
+        "prepare copies parameters and buffers unless it folds a batch norm into them: the prepared model of a model with "
+        "permuted channels equals the prepared model with permuted tensors",
+    ),
+    Shortcut(
+        "remembered-annotations",
+        "the types that a function names in its annotations do not change while it exists",
+    ),
 )
 
 _off: set[str] = set()
