@@ -60,6 +60,49 @@ TABLE = (
         "memory format",
         "whether the float model keeps to channels_last inputs matters only where the lowered model does not",
     ),
+    Shortcut(
+        "listed-examples",
+        "the examples of a bounded search for a violated constraint are finite: tried from the simplest to the largest, the "
+        "first that violates is the smallest, as drawing and shrinking finds it",
+    ),
+    Shortcut(
+        "alike-qconfigs",
+        "prepare compares the range, eps and fixed qparams of a QConfig with constraints, and never asks how its observers "
+        "observe: QConfigs of the same dtypes and kinds that compare alike with every constraint of the config have the same "
+        "outcome",
+    ),
+    Shortcut(
+        "rewritten-weights",
+        "prepare copies weights, or folds a batch norm into them, whatever the QConfig: a prepared model whose weights are "
+        "rewritten, or replaced by folded ones, equals the prepared model of rewritten weights",
+    ),
+    Shortcut(
+        "equal-qparams",
+        "conversion reads the qparams of observers and nothing else that they observed: a model whose observers have equal "
+        "qparams has the same reference model",
+    ),
+    Shortcut(
+        "lowered-reference",
+        "convert_fx makes the model that convert_to_reference_fx returns, and lowers it",
+    ),
+    Shortcut(
+        "engines-share-constraints",
+        "prepare and the conversion to a reference model do not depend on the engine: engines with the same recipe differ in "
+        "packed weights alone",
+    ),
+    Shortcut(
+        "engines-share-laws",
+        "the float model, prepare and calibration do not depend on the engine: engines with the same recipe have the same",
+    ),
+    Shortcut(
+        "replaced-tensors",
+        "prepare copies parameters and buffers unless it folds a batch norm into them: the prepared model of a model with "
+        "permuted channels equals the prepared model with permuted tensors",
+    ),
+    Shortcut(
+        "remembered-annotations",
+        "the types that a function names in its annotations do not change while it exists",
+    ),
 )
 """Every shortcut."""
 
@@ -83,8 +126,10 @@ def switch_off() -> None:
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Switch off shortcuts in this scope: all of them if none is named."""
+    """Switch off shortcuts in this scope: all of them if none is named. Raises KeyError like `enabled`."""
     before = set(_OFF)
+    for name in names:
+        enabled(name)
     _OFF.update(names or NAMES)
     try:
         yield

@@ -61,8 +61,10 @@ def test_shortcuts_are_switched_off_by_name() -> None:
             assert not any(map(enabled, NAMES))
         assert enabled("copies")
     assert enabled("code")
-    with pytest.raises(KeyError):
-        enabled("unknown")
+    with pytest.raises(KeyError, match="unheard"):
+        enabled("unheard")
+    with pytest.raises(KeyError, match="unheard"), without("unheard"):
+        pass
 
 
 def test_all_are_switched_off_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "markdown", "progress", "stopwatch", "paths", "suggestions", "configs"),
+    ("errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions", "configs"),
     ("host", "results", "oracle"),
     ("cases",),
     ("models",),
@@ -40,7 +40,7 @@ REPORTS_IMPORT = {
 CALLED = {"__main__", "plugin", "selection", "show", "terminal"}
 """Modules directly in `conformance` that people call, besides the tests of the suite."""
 
-LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "suggestions"}
+LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions"}
 
 TABLES: dict[str, str] = {}
 """Modules that may be longer than MOST_LINES, because they are tables."""

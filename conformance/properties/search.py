@@ -1,6 +1,6 @@
 """Search for a counterexample with hypothesis, and shrink it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -70,3 +70,12 @@ def search(
     except _Violated:
         return counterexamples[-1]
     return None
+
+
+def first(examples: Iterable[T], violated: Callable[[T], V | None]) -> Counterexample[T, V] | None:
+    """Return the first example for which `violated` returns a violation (any true value), or None without one.
+
+    It is the smallest one if the examples begin with the simplest.
+    """
+    found = ((example, violation) for example in examples if (violation := violated(example)))
+    return next((Counterexample(example, violation) for example, violation in found), None)

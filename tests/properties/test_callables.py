@@ -1,15 +1,22 @@
 """Outputs are compared up to ties, data contain both ends of the range, and a stage that raises is a finding."""
 
+import copy
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from conformance.cases.runs import Run
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
-from conformance.properties.metamorphic import callables, relations
+from conformance.models import fx
+from conformance.properties.metamorphic import callables, relations, transforms
+from conformance.properties.metamorphic.scripting import remembered_annotations
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
+from conformance.shortcuts import without
 from conformance.stopwatch import Stopwatch
 from tests.runs_by_id import run
 
@@ -64,3 +71,57 @@ def test_every_item_gets_both_ends_of_the_range_and_channels_get_scales_of_their
     assert {(item.min().item(), item.max().item()) for item in x} == {(x.min().item(), x.max().item())}
     assert len({channel.abs().max().item() for channel in subject.model.op.weight}) == 3  # type: ignore[union-attr]
     assert isinstance(subject.model, nn.Module)
+
+
+LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/large/laws@{}"
+
+
+def test_engines_with_the_same_recipe_share_the_prepared_model() -> None:
+    fbgemm, x86 = run(LINEAR.format("fbgemm")), run(LINEAR.format("x86"))
+    with fx.quiet():
+        first = callables._calibrated(callables.Case.of(fbgemm))
+        assert callables._calibrated(callables.Case.of(x86)) is first
+        assert callables.small(x86).run.engine == "x86"
+        assert callables.small(x86).model is callables.small(fbgemm).model
+        with without("engines-share-laws"):
+            assert callables._calibrated(callables.Case.of(x86)) is not first
+            assert callables.small(x86).model is not callables.small(fbgemm).model
+
+
+def shuffled(name: str) -> tuple[nn.Module | None, nn.Module]:
+    """A prepared model whose channels are permuted, and what prepare makes of a model with permuted channels."""
+    own = callables.small(run(name))
+    other = copy.deepcopy(own.model)
+    transforms.shuffle_channels(other, 8, 0)
+    config = own.run.backend.config
+    with fx.quiet():
+        replaced = callables._with_tensors_of(other, own.model, fx.prepare(own, config))
+        return replaced, fx.prepare(replace(own, model=other), config)
+
+
+def test_permuted_tensors_in_a_prepared_model_equal_a_prepared_model_of_permuted_tensors() -> None:
+    replaced, prepared = shuffled(LINEAR.format("fbgemm"))
+    assert replaced is not None
+    assert replaced.code == prepared.code
+    assert all(map(torch.equal, replaced.state_dict().values(), prepared.state_dict().values()))
+    with without("replaced-tensors"):
+        assert shuffled(LINEAR.format("fbgemm"))[0] is None
+
+
+def test_a_folded_batch_norm_is_folded_again() -> None:
+    replaced, _ = shuffled("fbgemm/nn.Linear+nn.BatchNorm1d/static-quint8/ptq/large/laws@fbgemm")
+    assert replaced is None
+
+
+def test_annotations_are_remembered_in_a_scope() -> None:
+    def read() -> Any:
+        return torch._jit_internal.get_type_hint_captures
+
+    honest = read()
+    with remembered_annotations():
+        assert read() is not honest
+        assert read()(compared) is read()(compared)
+        assert read()(compared) == honest(compared)
+    assert read() is honest
+    with without("remembered-annotations"), remembered_annotations():
+        assert read() is honest

@@ -18,7 +18,7 @@ from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.models.observers import unpacked
 from conformance.properties.constraints.enforcement import ConstraintProperty, Enforcement
-from conformance.properties.constraints.observed import Harness
+from conformance.properties.constraints.observed import Front, Harness
 from conformance.properties.constraints.strategies import Calibration, Target, ulp
 from conformance.results.constraints import SIDES
 from conformance.results.findings import detail_of
@@ -33,6 +33,7 @@ from conformance.results.findings.constraints import (
 )
 from conformance.results.ledger import load
 from conformance.results.rows import Row
+from conformance.shortcuts import without
 from conformance.stopwatch import Stopwatch
 from tests.runs_by_id import run as run_of_id
 
@@ -172,7 +173,7 @@ def test_a_packed_weight_beyond_the_range_is_caught(monkeypatch: pytest.MonkeyPa
     packed_run, honest = run(CODES), fx.lower
     target = Target(packed_run.claim.dtypes, "weight")
     assert packed_run.constraint is not None
-    tested = ConstraintProperty(packed_run, Harness(packed_run), target, packed_run.constraint)
+    tested = ConstraintProperty(packed_run, Harness(packed_run, Front(packed_run)), target, packed_run.constraint)
     calibration = Calibration(target.qconfig(target.spec), weights="w")
 
     def lie(prepared: GraphModule, config: BackendConfig) -> GraphModule:
@@ -183,7 +184,7 @@ def test_a_packed_weight_beyond_the_range_is_caught(monkeypatch: pytest.MonkeyPa
                 setattr(lowered, name, torch.ops.quantized.linear_prepack(weight, None))
         return lowered
 
-    with engine("qnnpack").scope():
+    with engine("qnnpack").scope(), without("lowered-reference"):
         assert tested.converted_violation(calibration) is None
         monkeypatch.setattr(fx, "lower", lie)
         tested.harness.tensors.clear()

@@ -14,6 +14,7 @@ from conformance.properties.constraints.strategies import (
     Target,
     calibrations,
     constraints,
+    listed_qconfigs,
     qconfigs_around,
     ulp,
 )
@@ -60,6 +61,7 @@ def test_qconfigs_of_every_kind_are_drawn_around_a_field(side_target: Target, fi
     sources = drawn(qconfigs_around(side_target, field))
     assert [word for word in words if not any(word in source for source in sources)] == []
     assert len(sources) <= 30, "a small search goes through all of them"
+    assert {*listed_qconfigs(side_target, field)} == {*sources}
 
 
 def violated_by(source: str, side_target: Target) -> set[str]:

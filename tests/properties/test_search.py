@@ -3,7 +3,7 @@
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 
-from conformance.properties.search import Counterexample, search
+from conformance.properties.search import Counterexample, first, search
 
 
 def test_the_smallest_example_is_returned_with_its_violation() -> None:
@@ -59,3 +59,10 @@ def test_the_exception_of_a_property_is_not_swallowed() -> None:
     except ZeroDivisionError:
         return
     raise AssertionError("the error of the property is lost")
+
+
+def test_the_first_listed_example_that_violates_is_returned_and_none_after_it_is_tried() -> None:
+    tried: list[int] = []
+    found = first([1, 2, 3, 4], lambda x: tried.append(x) or ("even" if x % 2 == 0 else ""))  # type: ignore[func-returns-value]
+    assert (found, tried) == (Counterexample(2, "even"), [1, 2])
+    assert first([1, 3], lambda x: "") is None

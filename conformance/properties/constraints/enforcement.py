@@ -8,9 +8,10 @@ satisfies the field, and so do those of the packed weights if the engine is avai
 
 import gc
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig
@@ -20,7 +21,7 @@ from conformance.cases.constraints import Assessment, of_side, unsatisfied, viol
 from conformance.cases.runs import Run, describe
 from conformance.engines.registry import engine
 from conformance.models import fx
-from conformance.properties.search import Counterexample, search
+from conformance.properties.search import Counterexample, first, search
 from conformance.results.constraints import SIDES, UNENFORCED, Constraint
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.constraints import (
@@ -34,10 +35,20 @@ from conformance.results.findings.constraints import (
 )
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from .observed import Harness
-from .strategies import Calibration, Target, calibrations, observations, qconfigs_around
+from .observed import Front, Harness
+from .strategies import (
+    Calibration,
+    Target,
+    calibrations,
+    listed_calibrations,
+    listed_qconfigs,
+    observations,
+    qconfigs_around,
+    thorough,
+)
 
 SHARE = 0.3
 """Share of the hypothesis profile's examples for each property: enough for all examples of the bounded search. A prepare
@@ -45,6 +56,8 @@ takes 8 ms, a conversion twice that."""
 
 MANY_RESULTS = 500
 """Cached results of a claim after which memory is collected; for fewer results, collecting takes longer than it is worth."""
+
+V = TypeVar("V")
 
 PrepareFinding = ViolatingQConfigUsed | ViolatingQConfigIgnored | SatisfyingQConfigIgnored | SatisfyingQConfigWarned
 
@@ -88,10 +101,13 @@ class ConstraintProperty:
     def _assess(self, qconfig: str) -> dict[str, Assessment]:
         """The unsatisfied fields of the claim's dtype config by side and field; none if the QConfig satisfies another dtype
         config of the pattern, by which prepare may use it as well."""
-        value = eval(qconfig, dict(self.harness.names))
-        if {} in [_against(config, value) for config in self.run.claim.entry.dtype_configs]:
-            return {}
-        return _against(self.run.claim.dtypes, value) or {}
+        known = self.harness.assessments
+        if qconfig not in known:
+            value = eval(qconfig, dict(self.harness.front.names))
+            observers = value.activation(), value.weight()
+            satisfies_another = {} in [_against(config, *observers) for config in self.run.claim.entry.dtype_configs]
+            known[qconfig] = {} if satisfies_another else _against(self.run.claim.dtypes, *observers) or {}
+        return known[qconfig]
 
     def converted_violation(self, calibration: Calibration) -> ConversionViolates | None:
         """The first tensor of the converted model that violates the field."""
@@ -111,16 +127,30 @@ class ConstraintProperty:
 
     def findings(self) -> dict[str, tuple[Finding, ...]]:
         """The findings of both properties by check, each with the smallest counterexample."""
-        converted = search(calibrations(self.target), self.converted_violation, SHARE)
+        converted = self._smallest_calibration()
         observed: list[Finding] = []
-        drawn = qconfigs_around(self.target, self.constraint.field)
-        prepared: Counterexample[str, PrepareFinding] | None = search(drawn, self.prepare_violation, SHARE)
+        prepared: Counterexample[str, PrepareFinding] | None = self._smallest_qconfig(self.prepare_violation)
         if prepared is not None:
             observed.append(self.with_consequence(prepared.violation))
         swaps = self.target.qat and self.constraint.side != "weight"
-        if swaps and (trained := search(drawn, self.training_violation, SHARE)) is not None:
+        if swaps and (trained := self._smallest_qconfig(self.training_violation)) is not None:
             observed.append(trained.violation)
         return {"observed": tuple(observed), "constraints": (converted.violation,) if converted else ()}
+
+    def _smallest_calibration(self) -> Counterexample[Calibration, ConversionViolates] | None:
+        if _lists_examples():
+            return first(listed_calibrations(self.target), self.converted_violation)
+        return search(calibrations(self.target), self.converted_violation, SHARE)
+
+    def _smallest_qconfig(self, violated: Callable[[str], V | None]) -> Counterexample[str, V] | None:
+        if _lists_examples():
+            return first(listed_qconfigs(self.target, self.constraint.field), violated)
+        return search(qconfigs_around(self.target, self.constraint.field), violated, SHARE)
+
+
+def _lists_examples() -> bool:
+    """Whether examples are tried in order and not drawn."""
+    return enabled("listed-examples") and not thorough()
 
 
 class Enforcement:
@@ -129,6 +159,7 @@ class Enforcement:
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
         self._harnesses: dict[tuple[Any, ...], Harness] = {}
+        self._fronts: list[Front] = []
 
     def harness(self, run: Run) -> Harness:
         """The harness of a run: a new one, or that of an earlier run of the same backend, claim, flow and engine."""
@@ -137,10 +168,19 @@ class Enforcement:
             if {harness_key[:3] for harness_key in self._harnesses} != {key[:3]}:
                 many = sum(harness.size for harness in self._harnesses.values()) > MANY_RESULTS
                 self._harnesses.clear()
+                self._fronts.clear()
                 if many:  # models refer to themselves, and child processes run without automatic collection
                     gc.collect()
-            self._harnesses[key] = Harness(run)
+            self._harnesses[key] = Harness(run, self._front(run))
         return self._harnesses[key]
+
+    def _front(self, run: Run) -> Front:
+        """The front of an engine with the same recipe for the claim, or else a new one."""
+        shared = [front for front in self._fronts if front.run.recipe == run.recipe]
+        if not shared or not enabled("engines-share-constraints"):
+            shared = [Front(run)]
+            self._fronts += shared
+        return shared[0]
 
     def row(self, run: Run) -> Row:
         """Search both properties of the run's constraint for counterexamples."""
@@ -168,9 +208,9 @@ class Enforcement:
         )
 
 
-def _against(config: DTypeConfig, qconfig: Any) -> dict[str, Assessment] | None:
-    """The fields of a dtype config that a QConfig does not satisfy, by side and field; None if it has other dtypes."""
-    activation, weight = qconfig.activation(), qconfig.weight()
+def _against(config: DTypeConfig, activation: Any, weight: Any) -> dict[str, Assessment] | None:
+    """The fields of a dtype config that the observers of a QConfig do not satisfy, by side and field; None if they have other
+    dtypes."""
     dynamic = bool(getattr(activation, "is_dynamic", False))
     dtypes = {
         "input": activation.dtype,

@@ -1,23 +1,28 @@
 """The model of one run, prepared and converted with any QConfig: which observers prepare inserts, which tensors result."""
 
 import copy
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from conformance.cases.constraints import Quantized
+from conformance.cases.constraints import Assessment, Quantized
 from conformance.cases.runs import Run
 from conformance.cases.sources import is_qat_module, root_of
 from conformance.engines.registry import engine
 from conformance.engines.trace import qparams_of
 from conformance.errors import brief
 from conformance.models import build, fx
-from conformance.models.observers import observes, quantized_by, rewrite, show, unpacked
+from conformance.models.observers import is_observer, observes, quantized_by, rewrite, show, unpacked
 from conformance.results.constraints import SIDES
+from conformance.shortcuts import enabled
 
-from .strategies import Calibration
+from .equivalence import constrained_dtypes, keeps_weights, kind_of, lower_reference, observed_qparams
+from .strategies import Calibration, thorough
 
 
 @dataclass(frozen=True)
@@ -34,29 +39,45 @@ class Preparation:
     raised: str = ""
 
 
-@dataclass
-class Harness:
-    """Prepares and converts the model of one run with any QConfig, and caches the results.
+@dataclass(frozen=True)
+class Converted:
+    """The quantized tensors of a reference model by side, each with its name. With weights, the calibrated model and its
+    reference model as well, from which engines pack the weights."""
 
-    `preparations` are by QConfig, `blanks` (prepared models before calibration) by QConfig and weights, and `tensors` by
-    calibration: the quantized tensors of the converted model by side, each with its name.
+    tensors: dict[str, list[tuple[str, Quantized]]]
+    prepared: GraphModule | None = None
+    reference: GraphModule | None = None
+
+    def lower(self, config: BackendConfig) -> GraphModule:
+        """The model with quantized kernels of the selected engine."""
+        assert self.prepared is not None
+        assert self.reference is not None
+        if enabled("lowered-reference"):
+            return lower_reference(self.prepared, self.reference)
+        return fx.lower(self.prepared, config)
+
+
+@dataclass
+class Front:
+    """The model of one run, prepared with any QConfig and converted to reference models, which no engine takes part in.
+
+    By QConfig: `models` (before calibration) and `working` (copies whose observers are replaced). `outcomes` are by what
+    prepare can tell of a QConfig, `folded` (parameters of prepared models) by weights, `references` by QConfig and
+    the qparams of all observers, and `converted` by calibration.
     """
 
     run: Run
-    preparations: dict[str, Preparation] = field(default_factory=dict)
-    blanks: dict[tuple[str, str], tuple[build.Subject, GraphModule]] = field(default_factory=dict)
-    tensors: dict[Calibration, dict[str, list[tuple[str, Quantized]]]] = field(default_factory=dict)
+    models: dict[str, GraphModule] = field(default_factory=dict)
+    working: dict[str, GraphModule] = field(default_factory=dict)
+    outcomes: dict[Hashable, Preparation] = field(default_factory=dict)
+    folded: dict[str, dict[str, nn.Parameter]] = field(default_factory=dict)
+    references: dict[tuple[str, Hashable], GraphModule] = field(default_factory=dict)
+    converted: dict[Calibration, Converted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.subject = build.subject(self.run)
         self.names = build.names()
-        backend_engine = engine(self.run.engine)
-        self.packs = not backend_engine.fixed_shapes and backend_engine.unavailable() is None
-
-    @property
-    def size(self) -> int:
-        """Number of cached results."""
-        return len(self.preparations) + len(self.tensors)
+        self.constrained = constrained_dtypes(self.run.backend.config)
 
     @property
     def _is_qat_module(self) -> bool:
@@ -71,29 +92,141 @@ class Harness:
         return replace(self.subject, qconfig=value, mapping=mapping)
 
     def prepare(self, qconfig: str) -> Preparation:
-        """Prepare the model with a QConfig."""
-        if qconfig not in self.preparations:
-            self.preparations[qconfig] = self._prepare(qconfig)
-        return self.preparations[qconfig]
+        """Prepare the model with a QConfig, unless one that prepare cannot tell from it was."""
+        if (kind := self._kind(qconfig)) not in self.outcomes:
+            self.outcomes[kind] = self._prepare(qconfig)
+        return self.outcomes[kind]
+
+    def _kind(self, qconfig: str) -> Hashable:
+        """What prepare can tell of a QConfig, or the QConfig itself if its outcome is not shared."""
+        if not shares_outcomes():
+            return qconfig
+        return kind_of(eval(qconfig, dict(self.names)), self.constrained) or qconfig
 
     def _prepare(self, qconfig: str) -> Preparation:
         with fx.quiet() as caught:
             try:
-                prepared = fx.prepare(self.subject_with(qconfig), self.run.backend.config)
+                prepared = self.models[qconfig] = fx.prepare(self.subject_with(qconfig), self.run.backend.config)
             except Exception as error:  # a QConfig that torch refuses is not used
                 return Preparation(raised=brief(error))
         messages = [str(warning.message) for warning in caught]
         warned = any("ignoring" in message and "QConfig" in message for message in messages)
         swapped = any(hasattr(module, "weight_fake_quant") for module in prepared.modules())
-        return Preparation(self._is_observed(prepared), warned, swapped and not self._is_qat_module)
+        return Preparation(self.is_observed(prepared), warned, swapped and not self._is_qat_module)
 
-    def _is_observed(self, prepared: GraphModule) -> bool:
+    def is_observed(self, prepared: GraphModule) -> bool:
         """Whether the pattern is observed: its output if another operator precedes it, else any of its tensors."""
         nodes = [*prepared.graph.nodes]
         assert self.run.variant is not None
         if self.run.variant.prelude:
             return any(observes(prepared, node) for node in nodes[-1].all_input_nodes)
         return any(observes(prepared, node) for node in nodes)
+
+    def _model(self, qconfig: str) -> GraphModule:
+        """The prepared model before calibration. Raises RuntimeError if torch refuses the QConfig."""
+        if qconfig not in self.models:
+            outcome = self._prepare(qconfig)
+            if outcome.raised:
+                raise RuntimeError(outcome.raised)
+            self.outcomes.setdefault(self._kind(qconfig), outcome)
+        return self.models[qconfig]
+
+    def _rewritten(self, qconfig: str, weights: str) -> GraphModule:
+        """A prepared model of its own, before calibration, with these weights."""
+        if not enabled("rewritten-weights"):
+            return self._prepared_with(qconfig, weights)
+        model = copy.deepcopy(self._model(qconfig))
+        if keeps_weights(self.subject.model, model):
+            rewrite(model, weights)
+            return model
+        if weights not in self.folded:
+            self.folded[weights] = dict(self._prepared_with(qconfig, weights).named_parameters())
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(self.folded[weights][name])
+        return model
+
+    def _prepared_with(self, qconfig: str, weights: str) -> GraphModule:
+        """Prepare the model with these weights."""
+        subject = self.subject_with(qconfig)
+        subject = replace(subject, model=copy.deepcopy(subject.model))
+        rewrite(subject.model, weights)
+        return fx.prepare(subject, self.run.backend.config)
+
+    def _shown(self, qconfig: str, data: Tensor) -> GraphModule:
+        """The prepared model after its observers observed this data; it is the same model at the next call."""
+        model = self._model(qconfig)
+        if qconfig not in self.working:
+            self.working[qconfig] = copy.deepcopy(model).eval()
+        working = self.working[qconfig]
+        # copied together, because the observers of several tensors may be one
+        unseen = {name: module for name, module in model.named_modules(remove_duplicate=False) if is_observer(module)}
+        for name, observer in copy.deepcopy(unseen).items():
+            working.set_submodule(name, observer)
+        show(working, data)
+        return working
+
+    def convert(self, calibration: Calibration) -> Converted:
+        """Calibrate the model and convert it to its reference model; no tensors if prepare ignores the QConfig."""
+        if calibration not in self.converted:
+            self.converted[calibration] = self._convert(calibration)
+        return self.converted[calibration]
+
+    def _convert(self, calibration: Calibration) -> Converted:
+        if not self.is_observed(self._model(calibration.qconfig)):
+            return Converted({})
+        data = eval(calibration.data or "torch.tensor([-1.0, 1.0])", self.names)
+        if calibration.weights:
+            prepared = self._rewritten(calibration.qconfig, calibration.weights)
+            fx.calibrate(prepared, self.subject)
+        else:
+            prepared = self._shown(calibration.qconfig, data)
+        rewrite(prepared, calibration.trained)
+        prepared.eval()
+        reference = self._reference(calibration, prepared)
+        tensors: dict[str, list[tuple[str, Quantized]]] = {side: [] for side in SIDES}
+        for side, tensor in quantized_by(reference, 2 * data):
+            tensors[side].append((side, _read(tensor)))
+        return Converted(tensors, prepared, reference) if calibration.weights else Converted(tensors)
+
+    def _reference(self, calibration: Calibration, prepared: GraphModule) -> GraphModule:
+        """The reference model of a calibrated model."""
+        if calibration.weights or not enabled("equal-qparams"):
+            return fx.reference(prepared, self.run.backend.config)
+        key = calibration.qconfig, observed_qparams(prepared)
+        if key not in self.references:
+            self.references[key] = fx.reference(prepared, self.run.backend.config)
+        return self.references[key]
+
+
+@dataclass
+class Harness:
+    """Prepares and converts the model of one run with any QConfig, and caches the results.
+
+    `preparations` and `assessments` are by QConfig, `tensors` by calibration: the quantized tensors of the converted model by
+    side, each with its name.
+    """
+
+    run: Run
+    front: Front
+    preparations: dict[str, Preparation] = field(default_factory=dict)
+    assessments: dict[str, dict[str, Assessment]] = field(default_factory=dict)
+    tensors: dict[Calibration, dict[str, list[tuple[str, Quantized]]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        backend_engine = engine(self.run.engine)
+        self.packs = not backend_engine.fixed_shapes and backend_engine.unavailable() is None
+
+    @property
+    def size(self) -> int:
+        """Number of cached results."""
+        return len(self.preparations) + len(self.tensors)
+
+    def prepare(self, qconfig: str) -> Preparation:
+        """Prepare the model with a QConfig."""
+        if qconfig not in self.preparations:
+            self.preparations[qconfig] = self.front.prepare(qconfig)
+        return self.preparations[qconfig]
 
     @property
     def has_prepared(self) -> bool:
@@ -115,34 +248,18 @@ class Harness:
         return self.tensors[calibration]
 
     def _convert(self, calibration: Calibration) -> dict[str, list[tuple[str, Quantized]]]:
-        subject, blank = self._blank(calibration.qconfig, calibration.weights)
-        if not self._is_observed(blank):
-            return {}
-        prepared = copy.deepcopy(blank)
-        data = eval(calibration.data or "torch.tensor([-1.0, 1.0])", self.names)
-        if calibration.weights:
-            fx.calibrate(prepared, subject)
-        else:
-            show(prepared, data)
-        rewrite(prepared, calibration.trained)
-        prepared.eval()
-        tensors: dict[str, list[tuple[str, Quantized]]] = {side: [] for side in SIDES}
-        for side, tensor in quantized_by(fx.reference(prepared, self.run.backend.config), 2 * data):
-            tensors[side].append((side, _read(tensor)))
-        if calibration.weights and self.packs:
+        converted = self.front.convert(calibration)
+        tensors = {side: [*found] for side, found in converted.tensors.items()}
+        if converted.reference is not None and self.packs:
             with suppress(Exception):  # an engine that cannot pack the weight fails the checks of the cases
-                lowered = fx.lower(prepared, self.run.backend.config)
+                lowered = converted.lower(self.run.backend.config)
                 tensors["weight"] += [("packed weight", _read(tensor)) for tensor in unpacked(lowered)]
         return tensors
 
-    def _blank(self, qconfig: str, weights: str) -> tuple[build.Subject, GraphModule]:
-        """The run's model with these weights, and the prepared model before calibration."""
-        if (qconfig, weights) not in self.blanks:
-            subject = self.subject_with(qconfig)
-            subject = replace(subject, model=copy.deepcopy(subject.model))
-            rewrite(subject.model, weights)
-            self.blanks[qconfig, weights] = subject, fx.prepare(subject, self.run.backend.config)
-        return self.blanks[qconfig, weights]
+
+def shares_outcomes() -> bool:
+    """Whether QConfigs that prepare cannot tell apart are prepared once: not in the thorough search."""
+    return enabled("alike-qconfigs") and not thorough()
 
 
 def _read(tensor: Tensor) -> Quantized:

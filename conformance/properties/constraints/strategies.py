@@ -279,6 +279,16 @@ def qconfigs_around(target: Target, field: str) -> SearchStrategy[str]:
     return drawn.map(target.qconfig)
 
 
+def listed_qconfigs(target: Target, field: str) -> list[str]:
+    """The QConfigs that `qconfigs_around` draws in the bounded search; the simplest first."""
+    how = FIELD_VALUES[field]
+    first, *rest = [*styles(target), *how.besides(target)]
+    values = how.near(getattr(target.constraints, field))
+    specs = [how.put(target, first, value) for value in values] + how.others(target)
+    specs += [how.put(target, spec, value) for spec in rest for value in values[:2]]
+    return [target.qconfig(spec) for spec in specs]
+
+
 ACTIVATIONS = (
     "torch.tensor([-1.0, 1.0])",
     "torch.zeros(2)",
@@ -327,8 +337,8 @@ def observations(target: Target, qconfig: str) -> list[Calibration]:
     return [Calibration(qconfig, data=data) for data in ACTIVATIONS]
 
 
-def calibrations(target: Target) -> SearchStrategy[Calibration]:
-    """QConfigs that satisfy every constraint, with data or weights.
+def listed_calibrations(target: Target) -> list[Calibration]:
+    """QConfigs that satisfy every constraint, with data or weights; the simplest first.
 
     The simplest QConfig gets all data, the others get two of them in the bounded search.
     """
@@ -336,14 +346,19 @@ def calibrations(target: Target) -> SearchStrategy[Calibration]:
     if not thorough():  # a histogram observer takes twenty times as long as any other
         specs = [spec for spec in specs if spec.observer != "HistogramObserver"]
     first, *others = (target.qconfig(spec) for spec in specs)
-    drawn = observations(target, first)
+    listed = observations(target, first)
     for qconfig in others:
-        drawn += observations(target, qconfig)[: None if thorough() else 2]
+        listed += observations(target, qconfig)[: None if thorough() else 2]
         if target.side == "weight":
-            drawn.append(Calibration(qconfig, weights=ROUNDED))
+            listed.append(Calibration(qconfig, weights=ROUNDED))
         if target.side == "weight" and target.qat:
-            drawn.append(Calibration(qconfig, weights="w", trained=TRAINED))
-    return st.sampled_from(drawn)
+            listed.append(Calibration(qconfig, weights="w", trained=TRAINED))
+    return listed
+
+
+def calibrations(target: Target) -> SearchStrategy[Calibration]:
+    """Strategy of the calibrations that are listed for a target."""
+    return st.sampled_from(listed_calibrations(target))
 
 
 def constraints(dtype: torch.dtype = torch.qint8) -> SearchStrategy[DTypeWithConstraints]:

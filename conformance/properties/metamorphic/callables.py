@@ -3,13 +3,15 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from conformance.cases.claims import BackendClaims, Claim
+from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
@@ -22,9 +24,11 @@ from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
+from conformance.models.observers import is_observer
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
 from conformance.results.findings.stages import Raises
+from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
 from .transforms import Call
@@ -116,10 +120,51 @@ def tie_steps(subject: Subject, prepared: GraphModule, number: int) -> Tensor | 
     return ((position - position.floor() - 0.5).abs() <= TIE) * codes.q_scale()
 
 
-@lru_cache(1)
+@dataclass(frozen=True)
+class Case:
+    """A run without its engine: equal for engines with the same recipe, unless `turn`, the run itself, tells them apart."""
+
+    backend: BackendClaims
+    claim: Claim
+    flow: str
+    recipe: Recipe
+    turn: Run | None
+    run: Run = field(compare=False)
+
+    @classmethod
+    def of(cls, run: Run) -> "Case":
+        shares = enabled("engines-share-laws")
+        return cls(run.backend, run.claim, run.flow, run.recipe, None if shares else run, run)
+
+
 def small(run: Run) -> Subject:
     """The subject of a run with the default shapes of its claim."""
-    return build.subject(replace(run, variant=variants(run.claim)[0]))
+    small_run = replace(run, variant=variants(run.claim)[0])
+    if not enabled("engines-share-laws"):
+        return _small(Case(run.backend, run.claim, run.flow, small_run.recipe, run, small_run))
+    return replace(_small(Case.of(small_run)), run=small_run)
+
+
+@lru_cache(1)
+def _small(case: Case) -> Subject:
+    return build.subject(case.run)
+
+
+@lru_cache(1)
+def _subject(case: Case) -> Subject:
+    return subject(case.run)
+
+
+@lru_cache(1)
+def _blank(case: Case) -> GraphModule:
+    return fx.prepare(_subject(case), case.backend.config)
+
+
+@lru_cache(1)
+def _calibrated(case: Case) -> GraphModule:
+    prepared = copy.deepcopy(_blank(case))
+    fx.calibrate(prepared, _subject(case))
+    return prepared
 
 
 @dataclass
@@ -153,11 +198,11 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     with stage(watch, "matched", "float"):
         build.float_outputs(small(run))
     with stage(watch, "observed", "prepare"):
-        own = subject(run)
-        prepared = fx.prepare(own, config)
-    blank = copy.deepcopy(prepared)
+        case = Case.of(run)
+        own = replace(_subject(case), run=run)
+        blank = _blank(case)
     with stage(watch, "observed", "calibrate"):
-        fx.calibrate(prepared, own)
+        prepared = _calibrated(case)
     backend_engine = engine(run.engine)
 
     def lower(calibrated: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -173,7 +218,7 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     def call_of(subject: Subject) -> Call:
         if subject is own:
             return as_call(program)
-        other_prepared = fx.prepare(subject, config)
+        other_prepared = _with_tensors_of(subject.model, own.model, blank) or fx.prepare(subject, config)
         fx.calibrate(other_prepared, subject)
         return as_call(lower(other_prepared, subject.fresh_inputs()))
 
@@ -181,3 +226,35 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
         return compared(relation, expected, got, partial(tie_steps, own, prepared))
 
     return EngineImplementation(own, call_of, compare, lower, blank, prepared, program), execution
+
+
+def _with_tensors_of(model: nn.Module, own: nn.Module, blank: GraphModule) -> GraphModule | None:
+    """A copy of `blank`, prepared from `own`, with the tensors of another model of the same modules in their place.
+
+    None if prepare does not copy the tensors as they are.
+    """
+    if not enabled("replaced-tensors"):
+        return None
+    before, prepared = _tensors(own), copy.deepcopy(blank)
+    places, values = _tensors(prepared), _tensors(model)
+    if not len(before) == len(places) == len(values):
+        return None
+    if not all(map(torch.equal, before, places)):
+        return None
+    with torch.no_grad():
+        for place, value in zip(places, values, strict=True):
+            place.copy_(value)
+    return prepared
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    """Parameters and buffers of a model without those of observers, parameters first."""
+    modules = [module for name, module in model.named_modules() if not _within_observer(model, name)]
+    parameters: list[Tensor] = [tensor for module in modules for tensor in module.parameters(recurse=False)]
+    return parameters + [tensor for module in modules for tensor in module.buffers(recurse=False)]
+
+
+def _within_observer(model: nn.Module, name: str) -> bool:
+    """Whether a submodule is an observer or inside of one."""
+    parts = name.split(".") if name else []
+    return any(is_observer(model.get_submodule(".".join(parts[:end]))) for end in range(1, len(parts) + 1))

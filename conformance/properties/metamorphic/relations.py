@@ -48,6 +48,7 @@ from .callables import (
     small,
     tie_steps,
 )
+from .scripting import remembered_annotations
 
 SECOND_CALL = "a second call"
 ITEM_ALONE = "an item alone"
@@ -235,7 +236,9 @@ def _state_dict(impl: EngineImplementation) -> Finding | None:
 def _torchscript(impl: EngineImplementation) -> Finding | None:
     """The model as TorchScript, saved and loaded, gives the same output."""
     assert isinstance(impl.program, nn.Module)
-    again = as_call(transforms.scripted(impl.program))(impl.subject.fresh_inputs())
+    with remembered_annotations():
+        script = transforms.scripted(impl.program)
+    again = as_call(script)(impl.subject.fresh_inputs())
     return impl.compare(TORCHSCRIPT, impl.outputs, again)
 
 
