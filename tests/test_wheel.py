@@ -30,8 +30,9 @@ def succeed_in_a_fork(module: str, *arguments: str, folder: Path, packages: Path
     """The output of `python -m module`, which has to succeed with these packages on the path."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ending = run_module(module, arguments, folder, {**environment, "PYTHONPATH": str(packages)})
-    assert ending.status == 0, ending.output + ending.errors
-    return ending.output
+    output: str = ending.output
+    assert ending.status == 0, output + ending.errors
+    return output
 
 
 def succeed(*command: str | Path, folder: Path, packages: Path | None = None) -> str:

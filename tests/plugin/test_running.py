@@ -174,7 +174,7 @@ def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     partial = tmp_path / "rows.jsonl.partial"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline:
             if partial.exists() and len(partial.read_text().splitlines()) > 1:
                 break
