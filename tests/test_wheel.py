@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from forking import run_module
 
+pytestmark = pytest.mark.xdist_group("wheel")  # one worker: its fixtures take seconds
 ROOT = Path(__file__).parent.parent
 LINKS = ("configs", "reports", "golden")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"

@@ -25,6 +25,7 @@ HALF_LISTED = "qnnpack/torch.stack/static-quint8/ptq/keyword/exact@qnnpack"
 GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
 SELECTED = (CONFORMING, CRASHING, NEIGHBOUR, UNLISTED, LISTED, HALF_LISTED, GONE)
 
+pytestmark = pytest.mark.xdist_group("running")  # one worker: its fixtures take seconds
 divides_by_zero = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="other processors raise no signal for a division by zero"
 )
