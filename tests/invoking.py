@@ -1,4 +1,4 @@
-"""Invocations of the suite in processes of their own."""
+"""Invocations of the suite in processes of their own: forks that have torch, or new interpreters."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from forking import run_module
 
 from conformance.results.rows import Row, RowsFile, read
 
@@ -44,23 +46,36 @@ class Invocation:
         return read(self.results)
 
 
-def command(results: Path, ledger: Path, arguments: Sequence[str], suite: str = SUITE) -> list[str]:
-    """The command line of an invocation that prints the outcome of every test."""
+def options_of(results: Path, ledger: Path, arguments: Sequence[str], suite: str = SUITE) -> list[str]:
+    """The arguments of pytest for an invocation that prints the outcome of every test."""
     options = ["-p", "no:cacheprovider", "-rA", "--results", str(results), "--ledger", str(ledger)]
-    return [sys.executable, "-m", "pytest", suite, *options, *arguments]
+    return [suite, *options, *arguments]
 
 
 def invoke(
-    folder: Path, *arguments: str, ledger: str = "", results: Path | None = None, suite: str = SUITE
+    folder: Path,
+    *arguments: str,
+    ledger: str = "",
+    results: Path | None = None,
+    suite: str = SUITE,
+    sets_what_torch_reads: bool = False,
 ) -> Invocation:
-    """Run the suite. `folder` is for the rows and the ledger, and for modules that the invocation imports."""
+    """Run the suite. `folder` is for the rows and the ledger, and for modules that the invocation imports.
+
+    A new interpreter runs it if options or variables of the invocation set what torch reads when it is loaded.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "known").mkdir()
     (folder / "known" / "known.toml").write_text(ledger)
     results = results or folder / "rows.jsonl"
+    options = options_of(results, folder / "known", arguments, suite)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    if not sets_what_torch_reads and "--isa" not in arguments:
+        ending = run_module("pytest", options, ROOT, environment)
+        return Invocation(ending.status, ending.output + ending.errors, results)
     done = subprocess.run(
-        command(results, folder / "known", arguments, suite), cwd=ROOT, capture_output=True, text=True, errors="replace",
-        env={**os.environ, "PYTHONPATH": str(folder)}, check=False,
+        [sys.executable, "-m", "pytest", *options], cwd=ROOT, env=environment, capture_output=True, text=True,
+        errors="replace", check=False,
     )  # fmt: skip
     return Invocation(done.returncode, done.stdout + done.stderr, results)
 

@@ -10,7 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from forking import run_module
 
+pytestmark = pytest.mark.xdist_group("wheel")  # one worker: its fixtures take seconds
 ROOT = Path(__file__).parent.parent
 LINKS = ("configs", "reports", "golden")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
@@ -23,6 +25,15 @@ def run(*command: str | Path, folder: Path, packages: Path | None = None) -> sub
     if packages is not None:
         environment["PYTHONPATH"] = str(packages)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def succeed_in_a_fork(module: str, *arguments: str, folder: Path, packages: Path) -> str:
+    """The output of `python -m module`, which has to succeed with these packages on the path."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ending = run_module(module, arguments, folder, {**environment, "PYTHONPATH": str(packages)})
+    output: str = ending.output
+    assert ending.status == 0, output + ending.errors
+    return output
 
 
 def succeed(*command: str | Path, folder: Path, packages: Path | None = None) -> str:
@@ -86,21 +97,21 @@ def test_the_source_distribution_holds_the_same_files(project: Path, wheel: Path
 
 
 def test_the_installed_command_line_lists_claims(installed: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "conformance", "claims", "--backend", "fbgemm"]
-    assert succeed(*command, folder=tmp_path, packages=installed).startswith("fbgemm: 192 patterns, 225 claims\n")
+    output = succeed_in_a_fork("conformance", "claims", "--backend", "fbgemm", folder=tmp_path, packages=installed)
+    assert output.startswith("fbgemm: 192 patterns, 225 claims\n")
 
 
 def test_the_installed_suite_runs_a_case_with_pytest(installed: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "--pyargs", "conformance", "-p", "conformance.plugin", "-q"]
-    output = succeed(*command, "--case", RUN, folder=tmp_path, packages=installed)
+    options = ["--pyargs", "conformance", "-p", "conformance.plugin", "-q", "--case", RUN]
+    output = succeed_in_a_fork("pytest", *options, folder=tmp_path, packages=installed)
     assert "1 passed" in output
     assert "x86: 1 runs: 1 conforms; 0 in the ledger" in output
     assert [*(tmp_path / "reports" / "out").glob("*-selection.jsonl")]
 
 
 def test_the_installed_goldens_are_checked(installed: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "conformance", "golden", "check", "--case", RUN]
-    assert succeed(*command, folder=tmp_path, packages=installed) == "1 goldens recomputed: all as stored\n"
+    output = succeed_in_a_fork("conformance", "golden", "check", "--case", RUN, folder=tmp_path, packages=installed)
+    assert output == "1 goldens recomputed: all as stored\n"
 
 
 WHERE = """

@@ -1,16 +1,21 @@
 """The `golden` commands: recompute goldens and check them, update the stored ones, and compare two versions."""
 
 import fnmatch
+import math
+import os
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from zlib import crc32
 
 from conformance.cases.runs import Run
 from conformance.errors import UsageError
+from conformance.host.isolation import Death, Done, run_isolated
 from conformance.models import build, fx
 from conformance.oracle import NotCovered
 from conformance.paths import GOLDEN
@@ -24,6 +29,12 @@ from .store import GoldenError, Store
 SHOWN = 10
 """The greatest number of elements that `compare` shows of one output."""
 
+PART = 1000
+"""Runs whose goldens one process computes: a fork costs far less than they do."""
+
+PART_SECONDS = 600.0
+"""CPU seconds that a part may take. It takes some four, a minute under emulation."""
+
 Recomputed = dict[str, tuple[Golden, str]]
 """Goldens with their input digests, by name."""
 
@@ -31,11 +42,43 @@ Recomputed = dict[str, tuple[Golden, str]]
 def recompute(runs: Iterable[Run]) -> Recomputed:
     """Compute the goldens of those runs that have one: runs of the `exact` profile whose float model works.
 
-    Raises UsageError if two runs with different inputs share a name, or if the oracle does not cover a run.
+    Many are computed in as many processes as there are cores. Raises UsageError if two runs with different inputs share a
+    name, or if the oracle does not cover a run.
     """
-    recomputed: Recomputed = {}
     stored = [run for run in runs if run.variant is not None and PROFILES[run.profile].golden == "stored"]
-    for run in progress(stored, "goldens"):
+    parts: list[list[Run]] = [[] for _ in range(math.ceil(len(stored) / PART))]
+    for run in stored:  # all runs of a name are in one part
+        parts[crc32(name_of(run).encode()) % len(parts)].append(run)
+    if len(parts) < 2:
+        return {name: found for part in parts for name, found in _recomputed(progress(part, "goldens")).items()}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = progress(pool.map(_in_child, filter(None, parts)), "goldens", total=len(parts))
+        return {name: found for outcome in outcomes for name, found in outcome.items()}
+
+
+def _in_child(part: Sequence[Run]) -> Recomputed:
+    """The goldens of some runs, computed in a child process."""
+    (outcome,) = run_isolated([part], _recomputed_or_refused, PART_SECONDS)
+    if isinstance(outcome, Done) and isinstance(outcome.value, UsageError):
+        raise outcome.value
+    if not isinstance(outcome, Done):
+        reason = outcome.reason if isinstance(outcome, Death) else outcome.traceback
+        raise RuntimeError(f"the goldens of {part[0].id} and others cannot be computed: {reason}")
+    assert not isinstance(outcome.value, UsageError)
+    return outcome.value
+
+
+def _recomputed_or_refused(part: Sequence[Run]) -> Recomputed | UsageError:
+    """Return an error that is the user's, because the message alone would not tell it from one of the suite."""
+    try:
+        return _recomputed(part)
+    except UsageError as error:
+        return error
+
+
+def _recomputed(runs: Iterable[Run]) -> Recomputed:
+    recomputed: Recomputed = {}
+    for run in runs:
         with fx.quiet():
             try:
                 subject = build.subject(run)

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import chain
 
 import pytest
 import torch
@@ -43,16 +44,24 @@ def claims(name: str) -> BackendClaims:
     return native() if name == "native" else backend(name)
 
 
-def models(name: str) -> Iterator[Run]:
-    """One run for every different float model of a config."""
+def models(*names: str) -> Iterator[Run]:
+    """One run for every different float model of some configs."""
     seen = set()
-    for run in runs(claims(name)):
+    for run in chain.from_iterable(runs(claims(name)) for name in names):
         assert run.variant is not None
         qat_only = run.claim.dtype_config if "qconfig" in run.model.source else ""
         key = (run.model.source, tuple(run.model.operands), run.variant.batch, run.variant.data, qat_only)
         if key not in seen:
             seen.add(key)
             yield run
+
+
+PARTS = 6
+
+
+def part_of_models(part: int) -> list[Run]:
+    """A sixth of the different float models of all configs, for tests that take seconds for all."""
+    return [*models(*EVERY_CONFIG)][part::PARTS]
 
 
 @pytest.mark.parametrize("name", EVERY_CONFIG)
@@ -97,18 +106,17 @@ def test_variants_have_known_data_and_names_that_are_valid_in_ids() -> None:
             assert not set(variant.name) & set("/@*?[] "), (operator, variant.name)
 
 
-@pytest.mark.parametrize("name", EVERY_CONFIG)
-def test_the_source_of_every_model_is_python(name: str) -> None:
-    for run in models(name):
+def test_the_source_of_every_model_is_python() -> None:
+    for run in models(*EVERY_CONFIG):
         (statement,) = ast.parse(run.model.source).body
         assert isinstance(statement, ast.ClassDef), run.id
 
 
-@pytest.mark.parametrize("name", EVERY_CONFIG)
-def test_every_variant_runs_in_float(name: str) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_variant_runs_in_float(part: int) -> None:
     failed: dict[str, str] = {}
     with fx.quiet():
-        for run in models(name):
+        for run in part_of_models(part):
             try:
                 outputs = build.float_outputs(build.subject(run))
             except (build.CannotBeBuilt, AttributeError, RuntimeError, ValueError, TypeError) as error:

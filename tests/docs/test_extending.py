@@ -6,13 +6,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import Ending, run_module
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "docs" / "extending.md"
@@ -38,7 +38,7 @@ class Followed:
     """A recipe that was followed: what its commands printed, the rows they wrote, and the files that changed."""
 
     tree: Path
-    outputs: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
+    outputs: list[Ending] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
 
     @property
@@ -71,11 +71,18 @@ def patch(tree: Path, text: str) -> None:
     path.write_text(content.replace(before, after), encoding="utf-8")
 
 
-def run(tree: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command line in the tree, with this interpreter for `python`."""
+def run(tree: Path, command: str) -> Ending:
+    """Run a command line in the tree: `python -m module …`, which may redirect its output, or another program."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
-    line = re.sub(r"^python ", lambda match: f"{shlex.quote(sys.executable)} ", command)
-    return subprocess.run(line, shell=True, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    line, _, redirected = command.partition(" > ")
+    words = shlex.split(line)
+    if words[:2] != ["python", "-m"]:
+        done = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        return Ending(done.returncode, done.stdout, done.stderr)
+    ending = run_module(words[2], words[3:], tree, environment)
+    if redirected:
+        (tree / redirected).write_text(ending.output, encoding="utf-8")
+    return ending
 
 
 def contents(tree: Path) -> dict[str, bytes]:
@@ -116,17 +123,17 @@ def test_an_operator_is_a_row_of_a_table(follow: Callable[[str], Followed]) -> N
     assert {row["detail"] for row in recipe.rows} == {"lowered: ran in float: aten.softplus"}
     assert {"default", "beta_2.0", "keyword", "large"} <= {row["variant"] for row in recipe.rows}
     (suite,) = recipe.outputs
-    assert suite.returncode == 1, suite.stdout
+    assert suite.status == 1, suite.output
 
 
 def test_a_backend_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> None:
     recipe = follow("Add a backend")
     assert recipe.changed == {"configs/edge.py", "configs/engines.py"}
     claims, goldens, suite = recipe.outputs
-    assert claims.stdout.splitlines()[0] == "edge: 4 patterns, 4 claims"
-    assert goldens.returncode == 0, goldens.stdout
-    assert "all as stored" in goldens.stdout
-    assert suite.returncode == 0, suite.stdout
+    assert claims.output.splitlines()[0] == "edge: 4 patterns, 4 claims"
+    assert goldens.status == 0, goldens.output
+    assert "all as stored" in goldens.output
+    assert suite.status == 0, suite.output
     assert {(row["id"], row["verdict"]) for row in recipe.rows} == {
         (f"edge/nn.Linear/static-quint8/ptq/default/{profile}@qnnpack", "conforms") for profile in ("exact", "typical")
     }
@@ -136,7 +143,7 @@ def test_an_engine_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> N
     recipe = follow("Add an engine")
     assert recipe.changed == {"conformance/engines/mirror.py", "configs/engines.py"}
     (suite,) = recipe.outputs
-    assert suite.returncode == 0, suite.stdout
+    assert suite.status == 0, suite.output
     assert {(row["engine"], row["verdict"]) for row in recipe.rows} == {("mirror", "conforms")}
     assert all("quantized.linear" in row["kernels"] for row in recipe.rows)
 
@@ -148,7 +155,7 @@ def test_a_check_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> Non
         "conformance/results/profiles.py",
         "conformance/results/rows.schema.json",
     }
-    assert [output.returncode for output in recipe.outputs] == [0, 0, 0], [output.stderr for output in recipe.outputs]
+    assert [output.status for output in recipe.outputs] == [0, 0, 0], [output.errors for output in recipe.outputs]
     assert recipe.rows
     assert {list(row["checks"].items())[-1] for row in recipe.rows} == {("finite", "pass")}
 

@@ -16,10 +16,12 @@ from conformance.cases.runs import Run, runs
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.goldens import regenerate
-from conformance.goldens.golden import difference, name_of
+from conformance.goldens.golden import compute, difference, name_of
 from conformance.goldens.manifest import file_of
 from conformance.goldens.regenerate import check, recompute, update
 from conformance.goldens.store import Store
+from conformance.models.build import Subject
+from conformance.oracle import Answer, NotCovered
 from tests.goldens.golden_runs import (
     DYNAMIC,
     LINEAR,
@@ -134,6 +136,39 @@ def test_a_failed_update_changes_no_golden(store: Store, monkeypatch: pytest.Mon
 def test_two_runs_with_different_inputs_cannot_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.goldens.regenerate.name_of", lambda run: "the same")
     with pytest.raises(UsageError, match="computes something else than another run whose golden is also the same"):
+        recompute([run(LINEAR), run(RELU)])
+
+
+def test_goldens_of_many_runs_are_computed_in_processes_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [run(name) for name in (LINEAR, LINEAR.replace("@fbgemm", "@x86"), PER_CHANNEL, RELU, DYNAMIC)]
+    alone = recompute(runs)
+    computed_here: list[Subject] = []
+
+    def counted(subject: Subject) -> Answer:
+        computed_here.append(subject)
+        return compute(subject)
+
+    monkeypatch.setattr(regenerate, "PART", 2)
+    monkeypatch.setattr(regenerate, "compute", counted)
+    together = recompute(runs)
+    assert computed_here == []
+    assert sorted(together) == sorted(alone)
+    for name, (golden, digest) in together.items():
+        assert [*difference(golden, alone[name][0])] == []
+        assert digest == alone[name][1]
+
+
+def test_errors_of_processes_side_by_side_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regenerate, "PART", 1)
+
+    def not_covered(subject: object) -> None:
+        raise NotCovered("a new layer")
+
+    monkeypatch.setattr(regenerate, "compute", not_covered)
+    with pytest.raises(UsageError, match="the oracle does not cover it: a new layer"):
+        recompute([run(LINEAR), run(RELU)])
+    monkeypatch.setattr(regenerate, "compute", lambda subject: os.abort())
+    with pytest.raises(RuntimeError, match="cannot be computed: SIGABRT"):
         recompute([run(LINEAR), run(RELU)])
 
 

@@ -3,6 +3,7 @@
 import json
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from invoking import ROOT, SUITE, Invocation, cases, command, entry, invoke
+from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of
 
 from conformance.results import diagnostics
 from conformance.results.rows import read_all
@@ -24,6 +25,7 @@ HALF_LISTED = "qnnpack/torch.stack/static-quint8/ptq/keyword/exact@qnnpack"
 GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
 SELECTED = (CONFORMING, CRASHING, NEIGHBOUR, UNLISTED, LISTED, HALF_LISTED, GONE)
 
+pytestmark = pytest.mark.xdist_group("running")  # one worker: its fixtures take seconds
 divides_by_zero = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="other processors raise no signal for a division by zero"
 )
@@ -168,11 +170,12 @@ def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """The rows file and process of an invocation that has written its first rows and has more to write."""
     results = tmp_path / "rows.jsonl"
     (tmp_path / "known").mkdir()
-    arguments = command(results, tmp_path / "known", ["--backend", "qnnpack", "--case", "qnnpack/nn.Conv2d/*"])
-    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    options = options_of(results, tmp_path / "known", ["--backend", "qnnpack", "--case", "qnnpack/nn.Conv2d/*"])
+    command = [sys.executable, "-m", "pytest", *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     partial = tmp_path / "rows.jsonl.partial"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline:
             if partial.exists() and len(partial.read_text().splitlines()) > 1:
                 break
@@ -205,6 +208,6 @@ def test_a_config_that_computes_at_import_starts_no_threads_that_forked_children
     name = "computing/nn.Hardswish/static-quint8/ptq/large/laws@qnnpack"
     options = ("--backend-config", "computing:config", "--engine", "qnnpack", *cases(name))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # as many as other machines have cores
-    invocation = invoke(tmp_path, *options, suite="conformance/test_laws.py")
+    invocation = invoke(tmp_path, *options, suite="conformance/test_laws.py", sets_what_torch_reads=True)
     assert invocation.results.exists(), invocation.output
     assert {row.verdict for row in invocation.rows.values()} == {"conforms"}, invocation.output

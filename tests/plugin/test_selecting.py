@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from invoking import NATIVE, Invocation, cases, entry, invoke, side_by_side
 
+pytestmark = pytest.mark.xdist_group("selecting")  # one worker: its fixtures take seconds
 GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
 
 

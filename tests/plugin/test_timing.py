@@ -3,27 +3,29 @@
 import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from forking import Ending, run_module
 
 from conformance.bench.results import read
 
-pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
 needs_pytest_benchmark = pytest.mark.skipif(
     importlib.util.find_spec("pytest_benchmark") is None, reason="`tox -e bench` has pytest-benchmark"
 )
 
-BENCH = [sys.executable, "-m", "pytest", "conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
+BENCH = ["conformance/test_benchmarks.py", "-q", "-p", "no:cacheprovider"]
+
+
+def timed(*options: object) -> Ending:
+    """An invocation of the benchmarks, which is no worker of this one: pytest-benchmark does not time in a worker."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    return run_module("pytest", [*BENCH, *map(str, options)], ROOT, environment)
 
 
 @needs_pytest_benchmark
-def test_selected_cases_are_timed_and_saved_by_pytest_benchmark(
-    tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # else pytest-benchmark assumes that it runs in a worker
+def test_selected_cases_are_timed_and_saved_by_pytest_benchmark(tmp_path: Path) -> None:
     saved, timings = tmp_path / "saved.json", tmp_path / "timings.jsonl"
     options = [
         "--bench",
@@ -37,35 +39,31 @@ def test_selected_cases_are_timed_and_saved_by_pytest_benchmark(
         "--case",
         "*/nn.Linear+nn.ReLU/*",
     ]
-    os.chdir(ROOT)
-    process = pytester.run(*BENCH, *options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
-    assert process.ret == 0
+    process = timed(*options, "--timings", timings, "--benchmark-json", saved, "--benchmark-quiet")
+    assert process.status == 0
     file = read(timings)
     (benchmark, *_) = json.loads(saved.read_text())["benchmarks"]
     (timing, *_) = [saved_timing for saved_timing in file.timings if f"{saved_timing.case}#0" == benchmark["param"]]
     assert benchmark["stats"]["data"] == pytest.approx(list(timing.new.quantized), rel=1e-6)
     assert benchmark["extra_info"]["new"]["floating"] == list(timing.new.floating)
-    assert "latency: " in process.stdout.str()
+    assert "latency: " in process.output
 
 
-def test_nothing_is_timed_without_the_option(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    process = pytester.run(*BENCH, "--backend", "fbgemm")
-    assert process.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+def test_nothing_is_timed_without_the_option() -> None:
+    process = timed("--backend", "fbgemm")
+    assert process.status == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_without_pytest_benchmark_the_error_names_the_environment_that_has_it(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    process = pytester.run(*BENCH, "--bench", "quick", "-p", "no:benchmark")
-    assert process.ret == pytest.ExitCode.USAGE_ERROR
-    process.stderr.fnmatch_lines(["*--bench: pytest-benchmark is not there: `tox -e bench` has it"])
+def test_without_pytest_benchmark_the_error_names_the_environment_that_has_it() -> None:
+    process = timed("--bench", "quick", "-p", "no:benchmark")
+    assert process.status == pytest.ExitCode.USAGE_ERROR
+    assert "--bench: pytest-benchmark is not there: `tox -e bench` has it" in process.errors
 
 
-def test_timing_with_workers_is_refused(pytester: pytest.Pytester) -> None:
-    os.chdir(ROOT)
-    process = pytester.run(*BENCH, "--bench", "quick", "-n", "2")
-    assert process.ret == pytest.ExitCode.USAGE_ERROR
-    process.stderr.fnmatch_lines(["*--bench: what runs side by side cannot be timed: leave -n out"])
+def test_timing_with_workers_is_refused() -> None:
+    process = timed("--bench", "quick", "-n", "2")
+    assert process.status == pytest.ExitCode.USAGE_ERROR
+    assert "--bench: what runs side by side cannot be timed: leave -n out" in process.errors
 
 
 def test_timing_a_part_is_refused(pytester: pytest.Pytester) -> None:
@@ -76,11 +74,7 @@ def test_timing_a_part_is_refused(pytester: pytest.Pytester) -> None:
 
 
 @needs_pytest_benchmark
-def test_a_glob_that_matches_no_timed_run_is_refused(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    os.chdir(ROOT)
-    process = pytester.run(*BENCH, "--bench", "full", "--case", "*/typical@*")
-    assert process.ret == pytest.ExitCode.USAGE_ERROR
-    process.stderr.fnmatch_lines(["*no run matches '*/typical@*'*"])
+def test_a_glob_that_matches_no_timed_run_is_refused() -> None:
+    process = timed("--bench", "full", "--case", "*/typical@*")
+    assert process.status == pytest.ExitCode.USAGE_ERROR
+    assert "no run matches '*/typical@*'" in process.errors

@@ -1,0 +1,48 @@
+"""The environments of tox.ini share folders, and one that shares a folder never installs it anew."""
+
+import configparser
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+INI = """
+[tox]
+env_list = first, second
+
+[testenv]
+runner = shared
+env_dir = {work_dir}/one
+package = skip
+commands = python -c "import sys; print(f'in {sys.prefix}')"
+"""
+
+
+def test_environments_of_one_folder_have_the_same_requirements() -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini")
+    requirements = defaultdict(set)
+    for name in parser.sections():
+        if name.startswith("testenv:"):
+            section = {**parser["testenv"], **parser[name]}
+            folder = section["env_dir"].replace("{env_name}", name).replace("{[dev]env_dir}", parser["dev"]["env_dir"])
+            requirements[folder].add((section["dependency_groups"], section["deps"], section["install_command"]))
+    assert len(requirements) == 4
+    assert {folder: found for folder, found in requirements.items() if len(found) > 1} == {}
+
+
+def test_the_second_environment_of_a_folder_finds_it_installed(tmp_path: Path) -> None:
+    pytest.importorskip("tox", reason="`tox -e tests` has it")
+    shutil.copy(ROOT / "toxfile.py", tmp_path)
+    (tmp_path / "tox.ini").write_text(INI)
+    command = [sys.executable, "-m", "tox", "-p", "-e", "first,second", "--parallel-live"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f"in {tmp_path / '.tox' / 'one'}") == 2
+    assert "recreate" not in done.stdout + done.stderr
+    assert not [*tmp_path.glob(".tox/*/bin")][1:]
