@@ -20,7 +20,7 @@ from conformance.goldens.store import Store
 from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
-from conformance.results.ledger import Entry, Host, backends_of, load, useless
+from conformance.results.ledger import Entry, Host, backends_of, entries_by_run, load, useless
 
 
 @dataclass
@@ -98,6 +98,11 @@ class Selection:
     def entries(self) -> tuple[Entry, ...]:
         """All entries of the ledger."""
         return load(self.ledger)
+
+    @cached_property
+    def covering(self) -> dict[str, list[Entry]]:
+        """The entries that cover each selected run on this host, by run id."""
+        return entries_by_run((entry for entry in self.entries if entry.applies(self.host)), (run.id for run in self.runs))
 
     @property
     def whole(self) -> list[Backend]:

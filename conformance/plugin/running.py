@@ -90,12 +90,11 @@ class Running:
         """
         from conformance.execution.batch import BATCH
 
-        entries, host = self.selection.entries, self.selection.host
-        crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
+        covering = self.selection.covering
         batches: dict[str, str] = {}
         count = 0
         for run_id in self.collected:
-            if any(entry.matches(run_id) for entry in crashing):
+            if any("crashes" in entry.check for entry in covering.get(run_id, ())):
                 batches[run_id] = f"alone {run_id}"
             else:
                 batches[run_id] = f"batch {count // BATCH}"
@@ -155,7 +154,12 @@ class Running:
         self.details = diagnostics.Writer()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None and isinstance(call.excinfo.value, pytest.xfail.Exception):
+            # pytest resolves the path of every frame, of which it shows none
+            call.excinfo.traceback = call.excinfo.traceback[-1:]
         report = yield
         attachment = item.stash.get(ATTACHMENT, None)
         if report.when == "call" and attachment is not None:
@@ -247,7 +251,7 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     judged = running.judge(request.session, run)
     if isinstance(judged, Raised):
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
-    expectation = judge(judged.row, running.selection.entries, running.selection.host)
+    expectation = judge(judged.row, running.selection.covering.get(run.id, ()), running.selection.host)
     row = replace(judged.row, known=expectation.known)
     # JUnit XML shows an expected deviation as skipped: the properties tell what it is
     properties = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
