@@ -102,7 +102,9 @@ class Selection:
     @cached_property
     def covering(self) -> dict[str, list[Entry]]:
         """The entries that cover each selected run on this host, by run id."""
-        return entries_by_run((entry for entry in self.entries if entry.applies(self.host)), (run.id for run in self.runs))
+        return entries_by_run(
+            (entry for entry in self.entries if entry.applies(self.host)), (run.id for run in self.runs)
+        )
 
     @property
     def whole(self) -> list[Backend]:

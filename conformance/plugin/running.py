@@ -3,14 +3,14 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
+from .pooling import Pooling, run_id_of
 from .selecting import Selecting, controls, usage_errors
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ class Running:
         self.started = time.perf_counter()
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
-        self.collected: list[str] = []
         self.judged: dict[str, Judged | Raised] = {}
-        self.runs_of_batch: dict[str, list[Run]] = {}
         self.writer: rows.Writer | None = None
         self.details: diagnostics.Writer | None = None
         self.unexpected: list[Row] = []
@@ -82,70 +80,27 @@ class Running:
                 runs = [run for run in self.selection.runs if run.profile in metafunc.module.PROFILES]
             metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in runs])
 
-    @cached_property
-    def batches(self) -> Mapping[str, str]:
-        """The batch of every collected run by run id, in order of collection.
-
-        A run that is known to crash has a batch of its own.
-        """
-        from conformance.execution.batch import BATCH
-
-        covering = self.selection.covering
-        batches: dict[str, str] = {}
-        count = 0
-        for run_id in self.collected:
-            if any("crashes" in entry.check for entry in covering.get(run_id, ())):
-                batches[run_id] = f"alone {run_id}"
-            else:
-                batches[run_id] = f"batch {count // BATCH}"
-                count += 1
-        return batches
-
-    def judge(self, session: pytest.Session, run: "Run") -> "Judged | Raised":
-        """Return the judged run. The first run of a batch has the whole batch judged, in one child."""
+    def judge(self, run: "Run") -> "Judged | Raised":
+        """Return the judged run. The first run of a unit has the whole unit judged, in one child."""
         from conformance.execution.batch import judge_runs
 
         if run.id not in self.judged:
-            if not self.runs_of_batch:
-                for kept in _runs(session):
-                    self.runs_of_batch.setdefault(self.batches[kept.id], []).append(kept)
-            batch = self.runs_of_batch[self.batches[run.id]]
+            batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
             results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
-            self.judged = {judged.id: result for judged, result in zip(batch, results, strict=True)}
-        return self.judged[run.id]
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Under `-n`, send all tests of a batch to one worker, and every other test by itself."""
-        if config.getoption("dist") != "load":
-            return None
-        from xdist.scheduler import LoadScopeScheduling
-
-        running = self
-
-        class BatchScheduling(LoadScopeScheduling):  # type: ignore[misc]
-            def _split_scope(self, nodeid: str) -> str:
-                run_id = run_id_of(nodeid)
-                return running.batches[run_id] if run_id else nodeid
-
-        return BatchScheduling(config, log)
+            self.judged |= {judged.id: result for judged, result in zip(batch, results, strict=True)}
+        return self.judged.pop(run.id)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""
-        self._collect(item.nodeid for item in session.items)
         if controls(self.config) and not self.config.getoption("collectonly"):
-            self._open()
+            self._open(item.nodeid for item in session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        self._collect(ids)
-        self._open()
+        self._open(ids)
 
-    def _collect(self, nodeids: Iterable[str]) -> None:
-        self.collected = [run_id for nodeid in nodeids if (run_id := run_id_of(nodeid))]
-
-    def _open(self) -> None:
-        if self.writer is not None or not self.collected:
+    def _open(self, nodeids: Iterable[str]) -> None:
+        if self.writer is not None or not any(map(run_id_of, nodeids)):
             return
         from conformance.results import diagnostics, rows
 
@@ -215,20 +170,6 @@ class Running:
             terminalreporter.line(line)
 
 
-def run_id_of(nodeid: str) -> str:
-    """The run id in the node id of a test; empty for a test without a run."""
-    return nodeid.partition("::test_run[")[2].removesuffix("]")
-
-
-def _runs(session: pytest.Session) -> "Iterator[Run]":
-    """The runs of the collected tests that pytest has kept, in its order."""
-    for item in session.items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            run = item.callspec.params.get("run")
-            if run is not None:
-                yield cast("Run", run)
-
-
 def details_line(
     run: "Run", row: "Row", details: "Details | None", entries: "Sequence[Entry]", isa: str | None
 ) -> str | None:
@@ -248,7 +189,7 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     from conformance.results.ledger import judge
 
     running = request.config.stash[Running.KEY]
-    judged = running.judge(request.session, run)
+    judged = running.judge(run)
     if isinstance(judged, Raised):
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
     expectation = judge(judged.row, running.selection.covering.get(run.id, ()), running.selection.host)
