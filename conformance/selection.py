@@ -100,11 +100,15 @@ class Selection:
         return load(self.ledger)
 
     @cached_property
-    def covering(self) -> dict[str, list[Entry]]:
-        """The entries that cover each selected run on this host, by run id."""
-        return entries_by_run(
-            (entry for entry in self.entries if entry.applies(self.host)), (run.id for run in self.runs)
-        )
+    def applying(self) -> tuple[Entry, ...]:
+        """The entries of the ledger that apply to this host."""
+        return tuple(entry for entry in self.entries if entry.applies(self.host))
+
+    @cached_property
+    def crashing(self) -> frozenset[str]:
+        """Ids of the selected runs that are known to crash on this host."""
+        entries = [entry for entry in self.applying if "crashes" in entry.check]
+        return frozenset(entries_by_run(entries, (run.id for run in self.runs)))
 
     @property
     def whole(self) -> list[Backend]:

@@ -14,6 +14,7 @@ from .selecting import Selecting
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
     from conformance.execution.units import Unit
+    from conformance.selection import Selection
 
 TOGETHER = {"test_ledger_entry": LEDGER}
 """Tests of which all instances are one unit, with its seconds: they share what is computed for the first one."""
@@ -37,6 +38,10 @@ class Pooling:
         self.config = config
         self.nodeids: Sequence[str] = ()
 
+    @property
+    def selection(self) -> "Selection":
+        return self.config.stash[Selecting.KEY].selection
+
     def collect(self, nodeids: Iterable[str]) -> None:
         """Take the node ids of all tests, in order of collection."""
         self.nodeids = list(nodeids)
@@ -44,21 +49,15 @@ class Pooling:
     @cached_property
     def runs(self) -> "Mapping[str, Run]":
         """The run of each collected test of one, by run id, in order of collection."""
-        runs = {run.id: run for run in self.config.stash[Selecting.KEY].selection.runs}
+        runs = {run.id: run for run in self.selection.runs}
         return {run_id: runs[run_id] for nodeid in self.nodeids if (run_id := run_id_of(nodeid))}
-
-    @cached_property
-    def crashing(self) -> frozenset[str]:
-        """The ids of runs that are known to crash."""
-        covering = self.config.stash[Selecting.KEY].selection.covering
-        return frozenset(name for name, entries in covering.items() if any("crashes" in one.check for one in entries))
 
     @cached_property
     def unit_of_run(self) -> "Mapping[str, Unit]":
         """The unit of every collected run, by run id. A run that is known to crash has one of its own."""
         from conformance.execution.units import units
 
-        return {run.id: unit for unit in units(self.runs.values(), self.crashing) for run in unit.runs}
+        return {run.id: unit for unit in units(self.runs.values(), self.selection.crashing) for run in unit.runs}
 
     def unit_of(self, nodeid: str) -> str:
         """The name of a test's unit."""
@@ -72,13 +71,13 @@ class Pooling:
         """The expected seconds of each test by node id; of a run those in an earlier rows file, if there is one."""
         from conformance.execution.units import estimated
 
-        earlier = earlier_seconds(self.config.stash[Selecting.KEY].selection.results_path)
+        earlier = earlier_seconds(self.selection.results_path)
         instances = Counter(map(function_of, self.nodeids))
         seconds = {}
         for nodeid in self.nodeids:
             function = function_of(nodeid)
             if run_id := run_id_of(nodeid):
-                usual = ALONE if run_id in self.crashing else estimated(self.runs[run_id])
+                usual = ALONE if run_id in self.selection.crashing else estimated(self.runs[run_id])
                 seconds[nodeid] = earlier.get(run_id) or usual
             elif function in TOGETHER:
                 seconds[nodeid] = TOGETHER[function] / instances[function]

@@ -1,5 +1,6 @@
 """Running cases: batches of runs in children, the rows file, and the lines that close an invocation."""
 
+import json
 import os
 import time
 from collections import Counter
@@ -42,9 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Attachment(TypedDict):
-    """The result of a run as JSON values, attached to its test report: the report travels from worker to controller."""
+    """The result of a run, attached to its test report, which travels from worker to controller.
 
-    row: dict[str, Any]
+    `row` is the row in JSON: execnet takes longer for each value of an object than for the whole text.
+    """
+
+    row: str
     torch_seconds: float
     details: str | None
 
@@ -65,6 +69,7 @@ class Running:
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
         self.judged: dict[str, Judged | Raised] = {}
+        self.covering: dict[str, list[Entry]] = {}
         self.writer: rows.Writer | None = None
         self.details: diagnostics.Writer | None = None
         self.unexpected: list[Row] = []
@@ -83,11 +88,13 @@ class Running:
     def judge(self, run: "Run") -> "Judged | Raised":
         """Return the judged run. The first run of a unit has the whole unit judged, in one child."""
         from conformance.execution.batch import judge_runs
+        from conformance.results.ledger import entries_by_run
 
         if run.id not in self.judged:
             batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
             results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged |= {judged.id: result for judged, result in zip(batch, results, strict=True)}
+            self.covering |= entries_by_run(self.selection.applying, (judged.id for judged in batch))
         return self.judged.pop(run.id)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -127,7 +134,7 @@ class Running:
             return
         from conformance.results.rows import Row
 
-        row = Row.from_json(attachment["row"])
+        row = Row.from_json(json.loads(attachment["row"]))
         self.torch_seconds += attachment["torch_seconds"]
         self.writer.add(row)
         if attachment["details"] is not None:
@@ -192,13 +199,13 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     judged = running.judge(run)
     if isinstance(judged, Raised):
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
-    expectation = judge(judged.row, running.selection.covering.get(run.id, ()), running.selection.host)
+    expectation = judge(judged.row, running.covering.get(run.id, ()), running.selection.host)
     row = replace(judged.row, known=expectation.known)
     # JUnit XML shows an expected deviation as skipped: the properties tell what it is
     properties = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
     request.node.user_properties += [(name, value) for name, value in properties.items() if value]
     request.node.stash[ATTACHMENT] = {
-        "row": row.to_json(),
+        "row": json.dumps(row.to_json()),
         "torch_seconds": judged.torch_seconds,
         "details": details_line(run, row, judged.details, expectation.entries, request.config.getoption("isa")),
     }

@@ -7,7 +7,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Glob:
-    """A compiled glob. `plain` is its longest part without wildcards, searched first because every run is matched with every
-    glob; `properties` says for each property whether the glob names its profile."""
+    """A glob, compiled when it is first needed. `plain` is its longest part without wildcards, searched first because every
+    run is matched with every glob; `properties` says for each property whether the glob names its profile."""
 
+    text: str
     plain: str
-    whole: Callable[[str], object]
     properties: tuple[bool, ...]
+
+    @cached_property
+    def whole(self) -> Callable[[str], object]:
+        return re.compile(fnmatch.translate(self.text)).match
 
     def matches(self, run_id: str) -> bool:
         return self.plain in run_id and self.whole(run_id) is not None
@@ -99,7 +103,7 @@ class Glob:
 @cache
 def _glob(text: str) -> Glob:
     plain = "" if "[" in text else max(re.split(r"[*?]", text), key=len)
-    return Glob(plain, re.compile(fnmatch.translate(text)).match, _properties(text))
+    return Glob(text, plain, _properties(text))
 
 
 def _properties(text: str) -> tuple[bool, ...]:
