@@ -1,6 +1,5 @@
 """Progress: one line on a terminal, nothing elsewhere."""
 
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,17 +12,23 @@ NODES = [f"conformance/test_conformance.py::test_run[{name}]" for name in "abcd"
 SEARCH = "conformance/test_operators.py::test_drawn_cases[all]"
 
 
-class Terminal(io.StringIO):
+class Terminal:
     """What Progressing uses of pytest's terminal reporter."""
 
-    isatty, verbosity, showfspath, fullwidth = True, -1, True, 60
+    def __init__(self, *, isatty: bool = True, verbosity: int = -1, fullwidth: int = 60) -> None:
+        self.isatty, self.verbosity, self.fullwidth = isatty, verbosity, fullwidth
+        self.showfspath = True
+        self.text = ""
 
     def rewrite(self, line: str, *, erase: bool = False) -> None:
-        self.write(f"\r{line.ljust(self.fullwidth - 1) if erase else line}")
+        self.text += f"\r{line.ljust(self.fullwidth - 1) if erase else line}"
+
+    def flush(self) -> None:
+        pass
 
     @property
     def lines(self) -> list[str]:
-        return [line.rstrip() for line in self.getvalue().split("\r")]
+        return [line.rstrip() for line in self.text.split("\r")]
 
 
 def progressing(terminal: Terminal | None, times: list[float], nodeids: list[str] | None = None) -> Progressing:
@@ -83,8 +88,7 @@ def test_the_line_is_rewritten_a_few_times_a_second_and_erased_at_the_end() -> N
 
 
 def test_a_line_is_never_wider_than_the_terminal() -> None:
-    terminal = Terminal()
-    terminal.fullwidth = 20
+    terminal = Terminal(fullwidth=20)
     progress = progressing(terminal, [0.0, 0.0, 12.0, 12.0])
     progress.pytest_runtest_logreport(report(NODES[0]))
     assert max(map(len, terminal.lines)) == 19
@@ -95,8 +99,8 @@ def test_a_line_is_never_wider_than_the_terminal() -> None:
     [
         (None, None),
         (Terminal(), [SEARCH]),
-        (type("Log", (Terminal,), {"isatty": False})(), None),
-        (type("Verbose", (Terminal,), {"verbosity": 1})(), None),
+        (Terminal(isatty=False), None),
+        (Terminal(verbosity=1), None),
     ],
 )
 def test_nothing_is_shown_without_a_terminal_with_v_or_without_runs(
@@ -105,4 +109,4 @@ def test_nothing_is_shown_without_a_terminal_with_v_or_without_runs(
     progress = progressing(terminal, [0.0, 0.0], nodeids)
     progress.pytest_runtest_logreport(report(NODES[0], failed=True))
     assert shown("failed", progress) == ("failed", "F", "FAILED")
-    assert terminal is None or not terminal.getvalue()
+    assert terminal is None or not terminal.text
