@@ -21,7 +21,7 @@ from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
-from conformance.results.ledger import Entry, Host, backends_of, load, useless
+from conformance.results.ledger import Entry, Host, backends_of, entries_by_run, load, useless
 from conformance.results.shards import Shard
 
 FAILED, NEW, LATER = range(3)
@@ -178,6 +178,17 @@ class Selection:
     def entries(self) -> tuple[Entry, ...]:
         """All entries of the ledger."""
         return load(self.ledger)
+
+    @cached_property
+    def applying(self) -> tuple[Entry, ...]:
+        """The entries of the ledger that apply to this host."""
+        return tuple(entry for entry in self.entries if entry.applies(self.host))
+
+    @cached_property
+    def crashing(self) -> frozenset[str]:
+        """Ids of the selected runs that are known to crash on this host."""
+        entries = [entry for entry in self.applying if "crashes" in entry.check]
+        return frozenset(entries_by_run(entries, (run.id for run in self.runs)))
 
     @property
     def whole(self) -> list[Backend]:

@@ -24,7 +24,17 @@ from conformance.shortcuts import NAMES, TABLE, enabled, switch_off, without
 RUNS = 6
 """The number of runs of one claim and flow that are judged together."""
 
-OF_CASES = ("tables", "patterns", "code", "copies", "conversion", "reference", "ablation", "state_dict", "memory format")
+OF_CASES = (
+    "tables",
+    "patterns",
+    "code",
+    "copies",
+    "conversion",
+    "reference",
+    "ablation",
+    "state_dict",
+    "memory format",
+)
 """Shortcuts of runs that compare with a golden. tests/properties has the others."""
 
 

@@ -26,9 +26,6 @@ from conformance.results.verdicts import Verdict
 
 from . import diagnose
 
-BATCH = 32
-"""Runs per child process. A fork and its first kernels cost some 60 ms; after a death the rest of a batch is repeated."""
-
 
 @cache
 def warm_up() -> None:

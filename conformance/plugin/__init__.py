@@ -2,7 +2,9 @@
 
 pytest_plugins = [
     "conformance.plugin.selecting",
+    "conformance.plugin.pooling",
     "conformance.plugin.running",
+    "conformance.plugin.progressing",
     "conformance.plugin.searching",
     "conformance.plugin.timing",
 ]

@@ -1,17 +1,18 @@
 """Running cases: batches of runs in children, the rows file, and the lines that close an invocation."""
 
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
-from .selecting import Selecting, controls, run_of, usage_errors
+from .pooling import Pooling, run_id_of
+from .selecting import Selecting, controls, usage_errors
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -42,9 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Attachment(TypedDict):
-    """The result of a run as JSON values, attached to its test report: the report travels from worker to controller."""
+    """The result of a run, attached to its test report, which travels from worker to controller.
 
-    row: dict[str, Any]
+    `row` is the row in JSON: execnet takes longer for each value of an object than for the whole text.
+    """
+
+    row: str
     torch_seconds: float
     details: str | None
 
@@ -64,10 +68,9 @@ class Running:
         self.started = time.perf_counter()
         self.worker_seconds = 0.0
         self.torch_seconds = 0.0
-        self.collected: list[str] = []
         self.nothing_left = False
         self.judged: dict[str, Judged | Raised] = {}
-        self.runs_of_batch: dict[str, list[Run]] = {}
+        self.covering: dict[str, list[Entry]] = {}
         self.writer: rows.Writer | None = None
         self.details: diagnostics.Writer | None = None
         self.unexpected: list[Row] = []
@@ -83,72 +86,31 @@ class Running:
                 runs = [run for run in self.selection.runs if run.profile in metafunc.module.PROFILES]
             metafunc.parametrize("run", [pytest.param(run, id=run.id) for run in runs])
 
-    @cached_property
-    def batches(self) -> Mapping[str, str]:
-        """The batch of every collected run by run id, in order of collection.
-
-        A run that is known to crash has a batch of its own.
-        """
-        from conformance.execution.batch import BATCH
-
-        entries, host = self.selection.entries, self.selection.host
-        crashing = [entry for entry in entries if "crashes" in entry.check and entry.applies(host)]
-        batches: dict[str, str] = {}
-        count = 0
-        for run_id in self.collected:
-            if any(entry.matches(run_id) for entry in crashing):
-                batches[run_id] = f"alone {run_id}"
-            else:
-                batches[run_id] = f"batch {count // BATCH}"
-                count += 1
-        return batches
-
-    def judge(self, session: pytest.Session, run: "Run") -> "Judged | Raised":
-        """Return the judged run. The first run of a batch has the whole batch judged, in one child."""
+    def judge(self, run: "Run") -> "Judged | Raised":
+        """Return the judged run. The first run of a unit has the whole unit judged, in one child."""
         from conformance.execution.batch import judge_runs
+        from conformance.results.ledger import entries_by_run
 
         if run.id not in self.judged:
-            if not self.runs_of_batch:
-                for kept in _runs(session):
-                    self.runs_of_batch.setdefault(self.batches[kept.id], []).append(kept)
-            batch = self.runs_of_batch[self.batches[run.id]]
+            batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
             results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
-            self.judged = {judged.id: result for judged, result in zip(batch, results, strict=True)}
-        return self.judged[run.id]
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Under `-n`, send all tests of a batch to one worker, and every other test by itself."""
-        if config.getoption("dist") != "load":
-            return None
-        from xdist.scheduler import LoadScopeScheduling
-
-        running = self
-
-        class BatchScheduling(LoadScopeScheduling):  # type: ignore[misc]
-            def _split_scope(self, nodeid: str) -> str:
-                run_id = run_id_of(nodeid)
-                return running.batches[run_id] if run_id else nodeid
-
-        return BatchScheduling(config, log)
+            self.judged |= {judged.id: result for judged, result in zip(batch, results, strict=True)}
+            self.covering |= entries_by_run(self.selection.applying, (judged.id for judged in batch))
+        return self.judged.pop(run.id)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""
-        self._collect([item.nodeid for item in session.items])
         if controls(self.config) and not self.config.getoption("collectonly"):
-            self._open()
+            self._open([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        self._collect(ids)
-        self._open()
+        self._open(ids)
 
-    def _collect(self, nodeids: Collection[str]) -> None:
-        self.collected = [run_id for nodeid in nodeids if (run_id := run_id_of(nodeid))]
-        self.nothing_left = not self.collected and self.config.stash[Selecting.KEY].nothing_left(nodeids)
-
-    def _open(self) -> None:
-        if self.writer is not None or not (self.collected or self.nothing_left):
+    def _open(self, nodeids: Collection[str]) -> None:
+        collected = any(map(run_id_of, nodeids))
+        self.nothing_left = not collected and self.config.stash[Selecting.KEY].nothing_left(nodeids)
+        if self.writer is not None or not (collected or self.nothing_left):
             return
         from conformance.results import diagnostics, rows
 
@@ -157,7 +119,12 @@ class Running:
         self.details = diagnostics.Writer()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None and isinstance(call.excinfo.value, pytest.xfail.Exception):
+            # pytest resolves the path of every frame, of which it shows none
+            call.excinfo.traceback = call.excinfo.traceback[-1:]
         report = yield
         attachment = item.stash.get(ATTACHMENT, None)
         if report.when == "call" and attachment is not None:
@@ -170,7 +137,7 @@ class Running:
             return
         from conformance.results.rows import Row
 
-        row = Row.from_json(attachment["row"])
+        row = Row.from_json(json.loads(attachment["row"]))
         self.torch_seconds += attachment["torch_seconds"]
         self.writer.add(row)
         if attachment["details"] is not None:
@@ -215,16 +182,6 @@ class Running:
             terminalreporter.line(line)
 
 
-def run_id_of(nodeid: str) -> str:
-    """The run id in the node id of a test; empty for a test without a run."""
-    return nodeid.partition("::test_run[")[2].removesuffix("]")
-
-
-def _runs(session: pytest.Session) -> "Iterator[Run]":
-    """The runs of the collected tests that pytest has kept, in its order."""
-    yield from (run for run in map(run_of, session.items) if run is not None)
-
-
 def details_line(
     run: "Run", row: "Row", details: "Details | None", entries: "Sequence[Entry]", isa: str | None
 ) -> str | None:
@@ -244,16 +201,16 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     from conformance.results.ledger import judge
 
     running = request.config.stash[Running.KEY]
-    judged = running.judge(request.session, run)
+    judged = running.judge(run)
     if isinstance(judged, Raised):
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
-    expectation = judge(judged.row, running.selection.entries, running.selection.host)
+    expectation = judge(judged.row, running.covering.get(run.id, ()), running.selection.host)
     row = replace(judged.row, known=expectation.known)
     # JUnit XML shows an expected deviation as skipped: the properties tell what it is
     properties = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
     request.node.user_properties += [(name, value) for name, value in properties.items() if value]
     request.node.stash[ATTACHMENT] = {
-        "row": row.to_json(),
+        "row": json.dumps(row.to_json()),
         "torch_seconds": judged.torch_seconds,
         "details": details_line(run, row, judged.details, expectation.entries, request.config.getoption("isa")),
     }

@@ -8,6 +8,7 @@ module with renderers lists them in a dict `RENDERERS: dict[type[Finding], Rende
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
-from conformance.models.build import CannotBeBuilt, subject
+from conformance.models.build import names
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Raises
@@ -130,8 +131,17 @@ def backend_config_source(run: Run) -> str:
 
 def has_state(run: Run) -> bool:
     """Whether the model has parameters or buffers; True for a model that cannot be built."""
+    return _has_state(run.model.source, run.recipe.qconfig)
+
+
+@lru_cache(1024)
+def _has_state(source: str, qconfig: str) -> bool:
+    """Whether the model of a source has state. Its constructor alone says so, without data."""
+    scope = names()
+    scope["qconfig"] = eval(qconfig, scope)
+    exec(source, scope)
     with quiet():
         try:
-            return bool(subject(run).model.state_dict())
-        except CannotBeBuilt:
+            return bool(scope["Model"]().state_dict())
+        except Exception:
             return True

@@ -77,8 +77,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Glob:
-    """A glob. `plain` is its longest part without wildcards, searched first because every run is matched with every glob;
-    `properties` says for each property whether the glob names its profile."""
+    """A glob, compiled when it is first needed. `plain` is its longest part without wildcards, searched first because every
+    run is matched with every glob; `properties` says for each property whether the glob names its profile."""
 
     text: str
     plain: str
@@ -86,7 +86,6 @@ class Glob:
 
     @cached_property
     def whole(self) -> Callable[[str], object]:
-        """Matches a whole id. It is compiled when it is needed: one run needs few of all globs."""
         return re.compile(fnmatch.translate(self.text)).match
 
     def matches(self, run_id: str) -> bool:

@@ -1,0 +1,78 @@
+"""Units of work: runs that one worker judges in one batch, because they share work."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from conformance.cases.runs import Run
+from conformance.results.estimates import SECONDS
+from conformance.results.profiles import PROFILES
+
+LIMIT = 1.5
+"""Estimated seconds of a unit. A fork and its first kernels cost some 60 ms; after a death the rest of a batch is repeated,
+and at the end of an invocation workers wait for the last unit of another one."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Runs that are judged in one batch, in this order."""
+
+    name: str
+    runs: Sequence[Run]
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long the unit is expected to take."""
+        return sum(map(estimated, self.runs))
+
+
+def estimated(run: Run) -> float:
+    """How long a run is expected to take."""
+    return SECONDS.get(run.profile, max(SECONDS.values()))
+
+
+def units(runs: Iterable[Run], alone: Collection[str] = ()) -> Iterator[Unit]:
+    """Divide runs into units.
+
+    The runs of a claim in one flow stay together up to LIMIT, then all engines of a case. Small claims share a unit. The
+    order of the runs decides which do. The runs with the ids `alone` have a unit each.
+    """
+    groups: dict[tuple[object, ...], dict[str, list[Run]]] = {}
+    for run in runs:
+        if run.id in alone:
+            yield Unit(f"alone {run.id}", [run])
+        else:
+            groups.setdefault(_sharing(run), {}).setdefault(run.key, []).append(run)
+    number, kept, seconds = 0, list[Run](), 0.0
+    for part in (part for cases in groups.values() for part in _parts([*cases.values()])):
+        more = sum(map(estimated, part))
+        if kept and seconds + more > LIMIT:
+            yield Unit(f"unit {number}", kept)
+            number, kept, seconds = number + 1, [], 0.0
+        kept = kept + part
+        seconds += more
+    if kept:
+        yield Unit(f"unit {number}", kept)
+
+
+def _sharing(run: Run) -> tuple[object, ...]:
+    """What the runs that share work with a run have in common."""
+    claim = (run.claim.id, run.flow)
+    if PROFILES[run.profile].kind == "case":
+        return claim
+    return (*claim, run.profile)
+
+
+def _parts(cases: Sequence[list[Run]]) -> Iterator[list[Run]]:
+    """The runs of cases in as few parts of whole cases as LIMIT allows, of about equal length."""
+    whole = sum(estimated(run) for case in cases for run in case)
+    share = whole / -(-whole // LIMIT)
+    part, seconds = list[Run](), 0.0
+    for case in cases:
+        more = sum(map(estimated, case))
+        if part and seconds + more / 2 > share:
+            yield part
+            part, seconds = [], 0.0
+        part = part + case
+        seconds += more
+    yield part
