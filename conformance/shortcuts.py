@@ -39,8 +39,7 @@ TABLE = (
     ),
     Shortcut(
         "conversion",
-        "`convert_to_reference_fx` and `convert_fx` do the same until the latter lowers the model, and none of it depends on "
-        "the engine",
+        "`convert_fx` lowers the model that `convert_to_reference_fx` returns, which does not depend on the engine",
     ),
     Shortcut(
         "reference",
@@ -80,10 +79,6 @@ TABLE = (
         "equal-qparams",
         "conversion reads the qparams of observers and nothing else that they observed: a model whose observers have equal "
         "qparams has the same reference model",
-    ),
-    Shortcut(
-        "lowered-reference",
-        "convert_fx makes the model that convert_to_reference_fx returns, and lowers it",
     ),
     Shortcut(
         "engines-share-constraints",

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from conformance.results.estimates import SEARCH
 from conformance.results.profiles import PROFILES
 from conformance.results.shards import Unit, deal
 
 from .runs import Run
 
-SEARCH_SECONDS = 6.0
-"""Typical duration of the bounded search of one family of operators."""
 PER_SECOND = 10_000
 """Weights are durations in the resolution of rows: sums of integers do not depend on the version of Python."""
 
@@ -22,7 +21,7 @@ def dealt(runs: Sequence[Run], searches: Iterable[str], seconds: Mapping[str, fl
     may run one kind alone.
     """
     weights = {run.id: round(PER_SECOND * (seconds.get(run.id) or PROFILES[run.profile].seconds)) for run in runs}
-    units = {name: Unit(name, round(PER_SECOND * SEARCH_SECONDS)) for name in searches}
+    units = {name: Unit(name, round(PER_SECOND * SEARCH)) for name in searches}
     share = (sum(weights.values()) + sum(unit.weight for unit in units.values())) / of
     together: dict[tuple[int, str], list[Run]] = {}
     for run in runs:

@@ -321,7 +321,7 @@ class _Conversion:
                 outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
             repetitions["state_dict"] = outputs
         # an output of one value alone, or of none, does not show that the state is there
-        varied = any(bool((values != values.flatten()[:1]).any()) for values in (x.values for x in execution.outputs))
+        varied = any(bool((x.values.flatten() != x.values.flatten()[:1]).any()) for x in execution.outputs)
         if "state_dict" in repetitions and varied and _equal(execution, outputs):
             self.whole.add(structure)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from conformance.cases.runs import Run
-from conformance.results.estimates import SECONDS
 from conformance.results.profiles import PROFILES
 
 LIMIT = 1.5
@@ -28,7 +27,7 @@ class Unit:
 
 def estimated(run: Run) -> float:
     """How long a run is expected to take."""
-    return SECONDS.get(run.profile, max(SECONDS.values()))
+    return PROFILES[run.profile].seconds
 
 
 def units(runs: Iterable[Run], alone: Collection[str] = ()) -> Iterator[Unit]:

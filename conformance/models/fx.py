@@ -22,12 +22,12 @@ from conformance.cases.runs import Run
 from conformance.shortcuts import enabled
 
 from .build import Subject
-from .torchs import Unlowered, code_postponed, unlowered, with_code
+from .torchs import code_postponed, lowered, with_code
 
-_conversions: WeakKeyDictionary[GraphModule, tuple[BackendConfig, Unlowered]] = WeakKeyDictionary()
-"""What `reference` and `lower` share of the models that do not change any more, once one of them has converted."""
+_references: WeakKeyDictionary[GraphModule, tuple[BackendConfig, GraphModule]] = WeakKeyDictionary()
+"""The reference models of those settled models that have been converted."""
 
-_unchanging: WeakSet[GraphModule] = WeakSet()
+_settled: WeakSet[GraphModule] = WeakSet()
 
 # FX would symbolize the Python stack at every node, for which torch imports its compiler: a second, and nothing reads it
 torch.fx.config.do_not_emit_stack_traces = True
@@ -57,38 +57,34 @@ def calibrate(prepared: GraphModule, subject: Subject) -> None:
 
 
 def settle(calibrated: GraphModule) -> None:
-    """Declare that a calibrated model changes no more, so that its conversions share what they have in common."""
+    """Declare that a calibrated model changes no more, so that it is converted to a reference model once.
+
+    All that ask for its reference model get the same one, and must not change it either.
+    """
     if enabled("conversion"):
-        _unchanging.add(calibrated)
+        _settled.add(calibrated)
 
 
 def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the reference model (dequantize, float operator, quantize) of a calibrated one."""
+    kept = _references.get(prepared)
+    if kept is not None and kept[0] is config:
+        return kept[1]
     with code_postponed():
-        if prepared in _unchanging:
-            model = _unlowered(prepared, config).reference()
-        else:
-            model = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+        model = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+    if prepared in _settled:
+        _references[prepared] = config, model
     return with_code(model)
 
 
 def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the model with quantized kernels of the selected engine. `prepared` is not changed."""
     with code_postponed():
-        if prepared in _unchanging:
-            model = _unlowered(prepared, config).lowered()
+        if prepared in _settled:
+            model = lowered(prepared, reference(prepared, config))
         else:
             model = convert_fx(copy.deepcopy(prepared), backend_config=config)
     return with_code(model)
-
-
-def _unlowered(prepared: GraphModule, config: BackendConfig) -> Unlowered:
-    """The conversion of a settled model, up to lowering. If torch raises, it does so at each call."""
-    kept = _conversions.get(prepared)
-    if kept is None or kept[0] is not config:
-        converted = unlowered(lambda: convert_fx(copy.deepcopy(prepared), backend_config=config))
-        _conversions[prepared] = kept = config, converted
-    return kept[1]
 
 
 def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:

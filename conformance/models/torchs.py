@@ -8,7 +8,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -191,49 +190,14 @@ def _module_copied(module: nn.Module, memo: dict[int, Any]) -> Any:
     return copied
 
 
-class _Reached(Exception):
-    """Conversion has reached lowering; `args` are those of torch's function that lowers."""
-
-
-@dataclass(frozen=True)
-class Unlowered:
-    """A converted model as torch has it before it lowers it, with the further arguments of the function that lowers."""
-
-    model: GraphModule
-    arguments: tuple[Any, ...]
-
-    def reference(self) -> GraphModule:
-        """The reference model, as `convert_to_reference_fx` returns it."""
-        return _finished(copy.deepcopy(self.model))
-
-    def lowered(self) -> GraphModule:
-        """The lowered model, as `convert_fx` returns it, with the kernels of the selected engine."""
-        return _finished(convert.lower_to_fbgemm(copy.deepcopy(self.model), *self.arguments))
-
-
-def _finished(model: GraphModule) -> GraphModule:
-    """Remove what only converting needs, as the last lines of torch's `convert` do."""
-    convert._remove_qconfig(model)
+def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
+    """Lower the reference model of a calibrated one for the selected engine, as `convert_fx` does with the one it makes."""
+    observed = prepared.meta["_observed_graph_module_attrs"]
+    model: GraphModule = convert.lower_to_fbgemm(
+        copy.deepcopy(reference), observed.node_name_to_qconfig, observed.node_name_to_scope
+    )
     model.delete_all_unused_submodules()
-    model.meta.pop("_observed_graph_module_attrs", None)
     return model
-
-
-def unlowered(converted: Callable[[], GraphModule]) -> Unlowered:
-    """Call `converted`, which calls `convert_fx`, up to the point where torch lowers the model."""
-
-    def reached(*arguments: Any) -> GraphModule:
-        raise _Reached(*arguments)
-
-    lower, convert.lower_to_fbgemm = convert.lower_to_fbgemm, reached
-    try:
-        converted()
-    except _Reached as end:
-        model, *arguments = end.args
-        return Unlowered(model, tuple(arguments))
-    finally:
-        convert.lower_to_fbgemm = lower
-    raise AssertionError("convert_fx has not lowered the model")
 
 
 _keep_tables()

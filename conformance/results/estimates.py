@@ -1,11 +1,8 @@
-"""How long runs take, roughly. The order of work, its division and the time left depend on it; no result does."""
+"""How long tests take, roughly. The order of work, its division and the time left depend on it; no result does."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-
-SECONDS = {"exact": 0.05, "typical": 0.08, "laws": 0.1, "constraints": 0.23}
-"""Seconds of a run by profile, on one core of a machine of 2024."""
 
 SEARCH = 6.0
 """Seconds of a search in one family of operators."""

@@ -6,7 +6,8 @@ import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.cases.shards import SEARCH_SECONDS, dealt
+from conformance.cases.shards import dealt
+from conformance.results.estimates import SEARCH
 from conformance.results.profiles import PROFILES
 
 
@@ -72,7 +73,7 @@ def test_searches_are_dealt_too_and_runs_make_up_for_them(every: list[Run]) -> N
     shards = dealt(every, searches, {}, 2)
     searched = Counter(shards[name] for name in searches)
     assert sorted(searched.values()) == [2, 3]
-    one, other = (load + SEARCH_SECONDS * searched[number] for number, load in enumerate(loads(every, shards), 1))
+    one, other = (load + SEARCH * searched[number] for number, load in enumerate(loads(every, shards), 1))
     assert abs(one - other) < 1.0
 
 

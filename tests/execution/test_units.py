@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 
-import pytest
-
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.execution.units import LIMIT, Unit, estimated, units
-from conformance.results.estimates import SECONDS
 from conformance.results.profiles import profile_names
 
 RUNS = [*runs(backend("fbgemm"))]
@@ -68,8 +65,3 @@ def test_a_run_that_is_known_to_crash_is_alone() -> None:
     divided = [*units(RUNS, crashing)]
     assert {unit.runs[0].id for unit in divided if len(unit.runs) == 1 and unit.name.startswith("alone ")} == crashing
     assert sum(len(unit.runs) for unit in divided) == len(RUNS)
-
-
-@pytest.mark.parametrize("kind", ["case", "property"])
-def test_every_profile_with_rows_has_an_estimate(kind: str) -> None:
-    assert {*profile_names(kind)} <= {*SECONDS}  # type: ignore[arg-type]

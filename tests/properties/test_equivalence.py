@@ -14,14 +14,13 @@ from conformance.cases.claims import backend
 from conformance.engines.registry import engine
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
-from conformance.models import build, fx
+from conformance.models import build, fx, torchs
 from conformance.models.observers import rewrite, unpacked
 from conformance.properties.constraints.enforcement import Enforcement
 from conformance.properties.constraints.equivalence import (
     constrained_dtypes,
     keeps_weights,
     kind_of,
-    lower_reference,
     observed_qparams,
 )
 from conformance.properties.constraints.observed import Front
@@ -162,7 +161,7 @@ def test_a_lowered_reference_model_is_the_converted_model() -> None:
     with engine("qnnpack").scope(), fx.quiet():
         prepared = fx.prepare(subject, config)
         fx.calibrate(prepared, subject)
-        lowered = lower_reference(prepared, fx.reference(prepared, config))
+        lowered = torchs.lowered(prepared, fx.reference(prepared, config))
         converted = fx.lower(prepared, config)
         assert lowered.code == converted.code
         (weight,), (expected,) = unpacked(lowered), unpacked(converted)

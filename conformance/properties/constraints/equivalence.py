@@ -1,6 +1,5 @@
 """QConfigs and observed models that torch cannot tell apart, so that each kind is prepared and converted once."""
 
-import copy
 from collections.abc import Hashable, Iterator
 from importlib import import_module
 from typing import Any
@@ -9,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization import FakeQuantizeBase, FixedQParamsObserver, PlaceholderObserver
 from torch.ao.quantization.backend_config import BackendConfig, DTypeWithConstraints
-from torch.ao.quantization.fx.lower_to_fbgemm import lower_to_fbgemm
-from torch.fx import GraphModule
 
 from conformance.cases.constraints import of_side
 from conformance.models import fx
@@ -62,12 +59,6 @@ def _kind_of(post_process: Any) -> Hashable:
         getattr(observer, "is_dynamic", None),
         getattr(post_process, "is_dynamic", None),
     )
-
-
-def lower_reference(prepared: GraphModule, reference: GraphModule) -> GraphModule:
-    """Lower a reference model as `convert_fx` does with the one that it makes of a calibrated model."""
-    observed = prepared.meta["_observed_graph_module_attrs"]
-    return lower_to_fbgemm(copy.deepcopy(reference), observed.node_name_to_qconfig, observed.node_name_to_scope)
 
 
 def observed_qparams(prepared: nn.Module) -> tuple[Hashable, ...]:

@@ -18,10 +18,11 @@ from conformance.engines.trace import qparams_of
 from conformance.errors import brief
 from conformance.models import build, fx
 from conformance.models.observers import is_observer, observes, quantized_by, rewrite, show, unpacked
+from conformance.models.torchs import lowered
 from conformance.results.constraints import SIDES
 from conformance.shortcuts import enabled
 
-from .equivalence import constrained_dtypes, keeps_weights, kind_of, lower_reference, observed_qparams
+from .equivalence import constrained_dtypes, keeps_weights, kind_of, observed_qparams
 from .strategies import Calibration, thorough
 
 
@@ -52,8 +53,8 @@ class Converted:
         """The model with quantized kernels of the selected engine."""
         assert self.prepared is not None
         assert self.reference is not None
-        if enabled("lowered-reference"):
-            return lower_reference(self.prepared, self.reference)
+        if enabled("conversion"):
+            return lowered(self.prepared, self.reference)
         return fx.lower(self.prepared, config)
 
 
