@@ -71,7 +71,10 @@ def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     if kept is not None and kept[0] is config:
         return kept[1]
     with code_postponed():
-        model = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=config)
+        # lowering reads QConfigs, so the model keeps them
+        model = convert_to_reference_fx(
+            copy.deepcopy(prepared), _remove_qconfig=not enabled("conversion"), backend_config=config
+        )
     if prepared in _settled:
         _references[prepared] = config, model
     return with_code(model)
