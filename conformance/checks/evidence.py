@@ -38,12 +38,13 @@ class Front:
 
     They do not depend on the engine, so runs of one case on several engines share them. The product of a stage that failed
     is None, and `failures` has the exception by the name of the stage. `float_outputs` are those of the unfused model in
-    float64, `prepared` is the calibrated model.
+    float64, `prepared` is the calibrated model and `blank` the one before calibration, if it is needed.
     """
 
     subject: Subject | None = None
     float_outputs: tuple[Tensor, ...] = ()
     prepared: GraphModule | None = None
+    blank: GraphModule | None = None
     ablation: Ablation | None = None
     failures: Mapping[str, Failure] = field(default_factory=dict)
 

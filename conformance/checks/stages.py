@@ -1,5 +1,6 @@
 """Stages of a run, from its float model to repeated executions; each returns a frozen product."""
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,24 +120,29 @@ class Pipeline:
         if "float" not in recorder.failures:
             with recorder.stage("prepare"):
                 prepared = fx.prepare(subject, run.backend.config)
+        blank = None
         if prepared is not None:
             ablation = self._ablation(recorder, subject, prepared)
+            if not (enabled("state_dict") and _source(run) in self._whole):
+                blank = copy.deepcopy(prepared)
             with recorder.stage("calibrate"):
                 fx.calibrate(prepared, subject)
             fx.settle(prepared)
-        return Front(subject, float_outputs, prepared, ablation, recorder.failures)
+        return Front(subject, float_outputs, prepared, blank, ablation, recorder.failures)
 
     def _ablation(self, recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
         """Ablate the claim on the default form first; a claim without effect there is ablated on the run's own form."""
         run = subject.run
         if not enabled("ablation"):
             return ablated(recorder, subject, prepared)
-        key = run.claim, run.flow
+        key, default = (run.claim, run.flow), default_form(run)
+        if run.id == default.id and run.variant == default.variant:
+            ablation = ablated(recorder, subject, prepared)
+            self._takes_effect[key] = ablation.changes
+            return ablation
         if key not in self._takes_effect:
-            self._takes_effect[key] = _default_changes(self.watch, run)
-        if self._takes_effect[key]:
-            return Ablation(changes=True)
-        return ablated(recorder, subject, prepared)
+            self._takes_effect[key] = _takes_effect(self.watch, default)
+        return Ablation(changes=True) if self._takes_effect[key] else ablated(recorder, subject, prepared)
 
     def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
         if shared.reference is None or not enabled("reference"):
@@ -188,11 +194,16 @@ class Pipeline:
         return None
 
 
-def _default_changes(watch: Stopwatch, run: Run) -> bool:
-    """Whether the default form of a run's claim is prepared differently without the claim; False if it is not prepared."""
+def _source(run: Run) -> tuple[object, ...]:
+    """What decides the structure of a run's lowered model."""
+    return run.engine, run.recipe, run.model.source
+
+
+def _takes_effect(watch: Stopwatch, run: Run) -> bool:
+    """Whether a run is prepared differently without its claim; False if it is not prepared at all."""
     recorder = Recorder(watch)
     with recorder.stage("default form"):
-        subject = build.subject(default_form(run))
+        subject = build.subject(run)
         build.float_outputs(subject)
         return ablated(recorder, subject, fx.prepare(subject, run.backend.config)).changes
     return False
@@ -309,12 +320,13 @@ class _Conversion:
 
         A structure whose state has come back whole is not repeated.
         """
-        structure = (self.engine.name, self.run.recipe, *stored_structure(lowered, self.run.model.source))
-        if enabled("state_dict") and structure in self.whole:
+        source = _source(self.run)
+        structure = (*source[:2], *stored_structure(lowered, self.run.model.source))
+        if enabled("state_dict") and {source, structure} & self.whole:
             return
         outputs: tuple[Tensor, ...] = ()
         with self.recorder.stage("state_dict"):
-            blank = fx.prepare(subject, self.config)
+            blank = fx.prepare(subject, self.config) if self.front.blank is None else self.front.blank
             fill(blank, "other", subject.run.recipe.weight_levels)
             reloaded = self.engine.reload(program, blank.eval(), self.config)
             with torch.no_grad():
@@ -323,7 +335,7 @@ class _Conversion:
         # an output of one value alone, or of none, does not show that the state is there
         varied = any(bool((x.values.flatten() != x.values.flatten()[:1]).any()) for x in execution.outputs)
         if "state_dict" in repetitions and varied and _equal(execution, outputs):
-            self.whole.add(structure)
+            self.whole |= {source, structure}
 
     def _in_channels_last(
         self,
