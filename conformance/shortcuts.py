@@ -48,7 +48,7 @@ TABLE = (
     Shortcut(
         "ablation",
         "if the default form of a claim is prepared differently without the claim's entry, the entry takes effect, and does "
-        "so for every form of the pattern that is prepared at all",
+        "so for every form of the pattern in which prepare changes anything",
     ),
     Shortcut(
         "state_dict",

@@ -31,7 +31,7 @@ from conformance.stopwatch import Stopwatch
 
 from .comparison import differ
 from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference
-from .structure import signature, stored_structure
+from .structure import changed_by_prepare, signature, stored_structure
 
 
 @contextmanager
@@ -142,7 +142,9 @@ class Pipeline:
             return ablation
         if key not in self._takes_effect:
             self._takes_effect[key] = _takes_effect(self.watch, default)
-        return Ablation(changes=True) if self._takes_effect[key] else ablated(recorder, subject, prepared)
+        if self._takes_effect[key] and changed_by_prepare(subject.model, prepared):
+            return Ablation(changes=True)
+        return ablated(recorder, subject, prepared)
 
     def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
         if shared.reference is None or not enabled("reference"):

@@ -68,6 +68,12 @@ def signature(graph: GraphModule) -> list[str]:
     return lines
 
 
+def changed_by_prepare(model: nn.Module, prepared: GraphModule) -> bool:
+    """Whether a prepared model has observers, or modules of classes that its float model does not have."""
+    modules = [module for module in prepared.modules() if module is not prepared]
+    return any(map(is_observer, modules)) or not {*map(type, modules)} <= {*map(type, model.modules())}
+
+
 PLAIN = (bool, int, str, tuple, torch.dtype, torch.qscheme, type(None))
 
 
