@@ -34,8 +34,8 @@ TABLE = (
     ),
     Shortcut(
         "copies",
-        "torch copies models attribute by attribute, and their QConfigs with them: most attributes of a module are empty "
-        "containers, and QConfigs are immutable constructors, which behave like their copies",
+        "torch copies models attribute by attribute, and QConfigs with and for each module: most attributes of a module are "
+        "empty containers, and QConfigs are immutable constructors, which behave like their copies",
     ),
     Shortcut(
         "conversion",

@@ -135,12 +135,13 @@ class Pipeline:
         run = subject.run
         if not enabled("ablation"):
             return ablated(recorder, subject, prepared)
-        key, default = (run.claim, run.flow), default_form(run)
-        if run.id == default.id and run.variant == default.variant:
-            ablation = ablated(recorder, subject, prepared)
-            self._takes_effect[key] = ablation.changes
-            return ablation
+        key = run.claim, run.flow
         if key not in self._takes_effect:
+            default = default_form(run)
+            if run.id == default.id and run.variant == default.variant:
+                ablation = ablated(recorder, subject, prepared)
+                self._takes_effect[key] = ablation.changes
+                return ablation
             self._takes_effect[key] = _takes_effect(self.watch, default)
         if self._takes_effect[key] and changed_by_prepare(subject.model, prepared):
             return Ablation(changes=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
 from torch import nn
@@ -23,7 +24,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from conformance.shortcuts import enabled
 
-convert: Any = import_module("torch.ao.quantization.fx.convert")  # the package has a function of the same name
+# packages of torch have functions of the same names
+convert: Any = import_module("torch.ao.quantization.fx.convert")
+qconfig: Any = import_module("torch.ao.quantization.qconfig")
 
 TABLES: tuple[tuple[Any, str], ...] = (
     (utils, "get_pattern_to_dtype_configs"),
@@ -43,28 +46,49 @@ TABLES: tuple[tuple[Any, str], ...] = (
 
 def _kept(derive: Callable[[BackendConfig], Any]) -> Callable[[BackendConfig], Any]:
     """A function of a config whose results are kept. A caller gets a copy, in case that it changes what it gets."""
-    results: dict[int, tuple[BackendConfig, Any]] = {}
+    results: WeakKeyDictionary[BackendConfig, Any] = WeakKeyDictionary()
 
     @wraps(derive)
     def table(config: BackendConfig) -> Any:
         if not enabled("tables"):
             return derive(config)
-        if id(config) not in results:
-            results[id(config)] = config, derive(config)  # the config is kept, so that no other gets its id
-        return copy.copy(results[id(config)][1])
+        if config not in results:
+            results[config] = derive(config)
+        return copy.copy(results[config])
 
     return table
 
 
-def _keep_tables() -> None:
-    """Replace the functions of TABLES in every module of torch that has imported them."""
-    modules = [module for name, module in [*sys.modules.items()] if name.startswith("torch.ao.")]
-    for owner, name in TABLES:
-        derive = getattr(owner, name)
-        kept = _kept(derive)
-        for module in modules:
-            if getattr(module, name, None) is derive:
-                setattr(module, name, kept)
+def _replace(owner: Any, name: str, replaced: Callable[[Any], Any]) -> None:
+    """Replace a function of torch in every module of torch that has imported it."""
+    own = getattr(owner, name)
+    replacement = replaced(own)
+    for module_name, module in [*sys.modules.items()]:
+        if module_name.startswith("torch.ao.") and getattr(module, name, None) is own:
+            setattr(module, name, replacement)
+
+
+MOST_QCONFIGS = 64
+"""QConfigs of which those on a device are kept."""
+
+
+def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
+    """`_add_module_to_qconfig_obs_ctr`, which creates both observers of a QConfig to see whether they take a device."""
+    results: dict[tuple[int, object], tuple[Any, Any]] = {}
+
+    @wraps(on_device)
+    def kept(qconfig: Any, module: nn.Module | None) -> Any:
+        if qconfig is None or module is None or not enabled("copies"):
+            return on_device(qconfig, module)
+        devices = frozenset(x.device for x in (*module.parameters(), *module.buffers()))
+        key = id(qconfig), devices
+        if key not in results:
+            if len(results) >= MOST_QCONFIGS:
+                results.clear()
+            results[key] = qconfig, on_device(qconfig, module)  # the QConfig is kept, so that no other gets its id
+        return results[key][1]
+
+    return kept
 
 
 def _may_match(pattern: Any, called: frozenset[Any]) -> bool:
@@ -144,10 +168,10 @@ def with_code(model: GraphModule) -> GraphModule:
     return model
 
 
-def _qconfig_copied(qconfig: QConfig, memo: dict[int, Any]) -> Any:
+def _qconfig_copied(copied: QConfig, memo: dict[int, Any]) -> Any:
     if enabled("copies"):
-        return qconfig
-    return copy._reconstruct(qconfig, memo, *qconfig.__reduce_ex__(4))  # type: ignore[attr-defined]
+        return copied
+    return copy._reconstruct(copied, memo, *copied.__reduce_ex__(4))  # type: ignore[attr-defined]
 
 
 def _ordered_copied(ordered: "OrderedDict[Any, Any]", memo: dict[int, Any]) -> Any:
@@ -204,7 +228,9 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     return model
 
 
-_keep_tables()
+for _owner, _name in TABLES:
+    _replace(_owner, _name, _kept)
+_replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
 GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
 copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
 copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
