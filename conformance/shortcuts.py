@@ -98,6 +98,11 @@ TABLE = (
         "remembered-annotations",
         "the types that a function names in its annotations do not change while it exists",
     ),
+    Shortcut(
+        "draws",
+        "a bounded search draws the same samples every time until one deviates, and engines with the same recipes draw the "
+        "same: samples are drawn once and judged on all engines together, and searched for the smallest only if one deviates",
+    ),
 )
 """Every shortcut."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.engines.availability import probe
-from conformance.plugin.searching import DRAWN
+from conformance.plugin.searching import DRAWN, Searching
 from conformance.selection import Selection
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def test_drawn_cases(family: "Family", selection: Selection, request: pytest.Fix
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
     option = request.config.getoption
-    campaign = Campaign(family, [entry for entry in selection.entries if entry.applies(selection.host)])
+    draws = request.config.stash[Searching.KEY].draws(family)
+    campaign = Campaign(family, [entry for entry in selection.entries if entry.applies(selection.host)], draws)
     deviations = []
     for deviation in campaign.all(option("search_minutes")):
         keep(option("found"), family.backend, deviation)

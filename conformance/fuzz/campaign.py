@@ -3,13 +3,17 @@
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
+from itertools import zip_longest
 from pathlib import Path
+
+from hypothesis import settings
 
 from conformance.cases.claims import BackendClaims
 from conformance.checks.judge import Judge
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.execution.batch import crashed_row, warm_up
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
@@ -17,6 +21,7 @@ from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
 from conformance.results.ledger import Entry
 from conformance.results.rows import Row
+from conformance.shortcuts import enabled
 
 from .features import similar_ids
 from .samples import Family, Sample, run_of
@@ -49,32 +54,82 @@ class Deviation:
         return self.row.pattern, self.row.flow, self.checks, frozenset(findings)
 
 
+CHUNK = 100
+"""Samples that one child judges: children run without automatic collection."""
+
+
+@dataclass
+class Draws:
+    """The samples that bounded searches of one family draw, judged on every engine before any of the searches.
+
+    A bounded search draws the same samples every time until one of them deviates, and engines with the same recipes draw the
+    same. `families` differ in the engine only; `share` is that of the searches.
+    """
+
+    families: Sequence[Family]
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._samples: dict[Family, list[Sample]] = {}
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, Sequence[tuple[Sample, Outcome[tuple[Row, str]]]]]:
+        """The samples of each engine in the order in which they are drawn, with the outcomes of judging them."""
+        drawn = {family.engine: self._drawn(family) for family in self.families}
+        # the same sample on several engines in turn, because they share what does not depend on the engine
+        together = [sample for samples_of_all in zip_longest(*drawn.values()) for sample in samples_of_all if sample]
+        judged: list[Outcome[tuple[Row, str]]] = []
+        for start in range(0, len(together), CHUNK):
+            judged += run_isolated(together[start : start + CHUNK], judging(self.families[0].backend))
+        outcomes: dict[str, list[tuple[Sample, Outcome[tuple[Row, str]]]]] = {name: [] for name in drawn}
+        for sample, outcome in zip(together, judged, strict=True):
+            outcomes[sample.engine].append((sample, outcome))
+        return outcomes
+
+    def _drawn(self, family: Family) -> list[Sample]:
+        """The samples that a search of a family draws."""
+        like = next(
+            other
+            for other in self.families
+            if ENGINE_TABLE[other.engine].reduced_range == ENGINE_TABLE[family.engine].reduced_range
+        )
+        if like not in self._samples:
+            self._samples[like] = []
+            search(samples(like), self._samples[like].append, self.share)
+        return [replace(sample, engine=family.engine) for sample in self._samples[like]]
+
+
+def judging(backend: BackendClaims) -> Callable[[Sample], tuple[Row, str]]:
+    """A function that judges samples of a backend. One judge takes all of them, because they share claims."""
+
+    @cache
+    def judge() -> Judge:
+        return Judge()
+
+    return lambda sample: judge().row(run_of(backend, sample))
+
+
 @dataclass
 class Campaign:
     """A search for unlisted deviations in one family; samples are judged in a child process.
 
     `entries` are the ledger's entries for this host. `judged` counts the samples, `uncertain` those of them for which the
-    oracle has no certain answer; `reported` has the signatures of deviations that are not reported again.
+    oracle has no certain answer; `reported` has the signatures of deviations that are not reported again. With `draws`, a
+    bounded search is made only if a sample deviates among those that it would draw.
     """
 
     family: Family
     entries: Sequence[Entry] = ()
+    draws: Draws | None = None
     judged: int = 0
     uncertain: int = 0
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         warm_up()
+        self._judge = judging(self.family.backend)
         self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
         self.latest: Deviation | None = None
-
-    @cached_property
-    def _judge_of_samples(self) -> Judge:
-        """One judge for all samples of a process, because they share claims and structures of lowered models."""
-        return Judge()
-
-    def _judge(self, sample: Sample) -> tuple[Row, str]:
-        return self._judge_of_samples.row(run_of(self.family.backend, sample))
 
     def _listed(self, ids: set[str]) -> set[str]:
         """Checks that the ledger lists for any of these runs."""
@@ -128,6 +183,8 @@ class Campaign:
 
     def next(self, share: float = 1.0) -> Deviation | None:
         """Search for an unlisted deviation and shrink it; `share` scales the number of samples."""
+        if self._nothing_drawn_deviates(share):
+            return None
         counterexample = search(samples(self.family), self.judge, share)
         self._child.close()
         if counterexample is None:
@@ -135,6 +192,17 @@ class Campaign:
         assert self.latest is not None  # hypothesis ends with the smallest sample that deviates
         self.reported.add(self.latest.signature)
         return self.latest
+
+    def _nothing_drawn_deviates(self, share: float) -> bool:
+        """Whether the samples that a bounded search would draw are known and show nothing new."""
+        if self.draws is None or share != self.draws.share or not settings().derandomize or not enabled("draws"):
+            return False
+        outcomes = self.draws.outcomes[self.family.engine]
+        if any(self._deviation(sample, outcome) for sample, outcome in outcomes):
+            return False
+        self.judged += len(outcomes)
+        self.uncertain += sum(isinstance(outcome, Done) and bool(outcome.value[1]) for _, outcome in outcomes)
+        return True
 
     def all(self, minutes: float | None = None, share: float = 1.0) -> Iterator[Deviation]:
         """Search until a search finds nothing or, with `minutes`, until these are over."""

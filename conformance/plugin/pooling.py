@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TOGETHER = {"test_ledger_entry": LEDGER}
 """Tests of which all instances are one unit, with its seconds: they share what is computed for the first one."""
 
-APART = {"test_drawn_cases": SEARCH}
-"""Tests of which each instance is a unit, with its seconds."""
+BY_ENGINE = {"test_drawn_cases": SEARCH}
+"""Tests of which the instances that differ in the engine are one unit, with the seconds of each: engines share samples."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,6 +64,8 @@ class Pooling:
         if run_id := run_id_of(nodeid):
             return self.unit_of_run[run_id].name
         function = function_of(nodeid)
+        if function in BY_ENGINE:
+            return nodeid.rpartition("@")[0]
         return function if function in TOGETHER else nodeid
 
     @cached_property
@@ -82,7 +84,7 @@ class Pooling:
             elif function in TOGETHER:
                 seconds[nodeid] = TOGETHER[function] / instances[function]
             else:
-                seconds[nodeid] = APART.get(function, OTHER)
+                seconds[nodeid] = BY_ENGINE.get(function, OTHER)
         return seconds
 
     @cached_property

@@ -3,11 +3,16 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .running import Running
 from .selecting import Selecting, controls, usage_errors
+
+if TYPE_CHECKING:
+    from conformance.fuzz.campaign import Draws
+    from conformance.fuzz.samples import Family
 
 DRAWN = "drawn"
 """The user property with the counts of a search: cases tried, cases without a certain answer, new deviations."""
@@ -39,15 +44,31 @@ def pytest_configure(config: pytest.Config) -> None:
     if any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
         from conformance.properties import search  # noqa: F401
 
-    config.pluginmanager.register(Searching(config), "conformance-searching")
+    config.stash[Searching.KEY] = searching = Searching(config)
+    config.pluginmanager.register(searching, "conformance-searching")
 
 
 class Searching:
     """The searches of one invocation."""
 
+    KEY = pytest.StashKey["Searching"]()
+
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.searches: list[Sequence[int]] = []
+        self._draws: dict[str, Draws] = {}
+
+    def draws(self, family: "Family") -> "Draws":
+        """What searches of a family draw on the selected engines of this host."""
+        from conformance.engines.availability import probe
+        from conformance.fuzz.campaign import Draws
+
+        name, _, _ = family.id.rpartition("@")
+        if name not in self._draws:
+            families = self.config.stash[Selecting.KEY].selection.families
+            here = [other for other in families if other.id.startswith(f"{name}@") and probe(other.engine) is None]
+            self._draws = {name: Draws(here)}  # the draws of other families are not needed any more
+        return self._draws[name]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "family" in metafunc.fixturenames:

@@ -11,9 +11,7 @@ RUNS = [*runs(backend("fbgemm"))]
 
 
 def group_of(run: Run) -> tuple[str, ...]:
-    engine = run.engine if run.profile in ("constraints", "laws") else ""
-    profile = run.profile if engine else "case"
-    return (run.claim.id, run.flow, profile, engine)
+    return (run.claim.id, run.flow, run.profile if run.profile in ("constraints", "laws") else "case")
 
 
 def positions(divided: Iterable[Unit]) -> dict[tuple[str, ...], list[int]]:

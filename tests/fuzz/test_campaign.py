@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 from torch.fx import GraphModule
 
@@ -19,12 +20,14 @@ from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
 from conformance.engines.registry import engine
-from conformance.fuzz import campaign
-from conformance.fuzz.campaign import Campaign, Deviation, keep, reproduction
+from conformance.fuzz import campaign, strategies
+from conformance.fuzz.campaign import Campaign, Deviation, Draws, keep, reproduction
 from conformance.fuzz.samples import Family, Sample, families, run_of
 from conformance.models import build, fx
+from conformance.properties.search import search
 from conformance.results.ledger import Entry, load
 from conformance.selection import Selection
+from conformance.shortcuts import without
 
 if engine("fbgemm").unavailable():
     pytest.skip("fbgemm is not available here", allow_module_level=True)
@@ -219,3 +222,34 @@ def test_a_sample_is_executed_in_its_memory_format(layout: str) -> None:
 
 def generated_run(claim: str, variant: Variant) -> Run:
     return run_of(LINEAR.backend, Sample(claim, "ptq", "fbgemm", variant))
+
+
+def test_samples_are_drawn_once_and_judged_on_all_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [family for family in families(backend("fbgemm")) if family.name == "fixed qparams"]
+    assert {family.engine for family in both} == {"fbgemm", "x86"}
+    drawn: list[Family] = []
+    honest = strategies.samples
+
+    def counted(family: Family) -> SearchStrategy[Sample]:
+        drawn.append(family)
+        return honest(family)
+
+    monkeypatch.setattr(campaign, "samples", counted)
+    draws = Draws(both, 0.1)
+    for family in both:
+        searched: list[Sample] = []
+        search(honest(family), searched.append, 0.1)
+        assert [sample for sample, _ in draws.outcomes[family.engine]] == searched
+        quick, thorough = Campaign(family, LEDGER, draws), Campaign(family, LEDGER)
+        assert quick.next(0.1) is None
+        assert thorough.next(0.1) is None
+        assert (quick.judged, quick.uncertain) == (thorough.judged, thorough.uncertain)
+    assert len(drawn) == 1 + len(both), "once for both engines, and once for each thorough search"
+
+
+def test_a_deviation_among_the_samples_is_searched_for(lying: Callable[[Change], None]) -> None:
+    lying(lambda output, graph: output + 1.0)  # type: ignore[operator]
+    searches = Campaign(ALONE, LEDGER, Draws([ALONE], 0.1))
+    assert searches.next(0.1) is not None
+    with without("draws"):
+        assert Campaign(ALONE, LEDGER, Draws([ALONE], 0.1)).next(0.1) is not None
