@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-SEARCH = 6.0
+SEARCH = 5.0
 """Seconds of a search in one family of operators."""
 
 LEDGER = 3.0

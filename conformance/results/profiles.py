@@ -43,7 +43,7 @@ class Profile:
     """Whether a run is unavailable where its engine is."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
-    seconds: float = 0.05
+    seconds: float = 0.03
     """Typical duration of a run: what it weighs when shards are balanced without the rows of earlier runs."""
 
     @property
@@ -54,7 +54,7 @@ class Profile:
 
 EXACT = Profile("exact")
 TYPICAL = Profile(
-    "typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always", seconds=0.08
+    "typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always", seconds=0.06
 )
 CONSTRAINTS = Profile(
     "constraints",
@@ -64,7 +64,7 @@ CONSTRAINTS = Profile(
     variants="default",
     unasked="always",
     needs_engine=False,  # torch enforces constraints in prepare, whatever the engine
-    seconds=0.23,
+    seconds=0.06,
 )
 LAWS = Profile(
     "laws",

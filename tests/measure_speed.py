@@ -1,0 +1,174 @@
+"""Measure what judging costs beside torch's own work, and how an invocation grows with claims and cores.
+
+    python tests/measure_speed.py floor [--backend NAME] [--every N]
+    python tests/measure_speed.py scaling [--claims N]
+
+`floor` judges a sample of cases in one process and prints the seconds by phase. The floor is one prepare, one conversion to a
+reference model, one to a lowered model, and one execution of each distinct case, by torch alone without shortcuts. `scaling`
+runs a config with N claims of fbgemm's, and with twice and four times as many, on one core and on two.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import subprocess
+
+import torch
+
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run, runs
+from conformance.checks.judge import Judge
+from conformance.engines.registry import engine
+from conformance.engines.trace import execute
+from conformance.execution.batch import warm_up
+from conformance.host.isolation import Done, run_isolated
+from conformance.models import build, fx
+from conformance.shortcuts import without
+
+ROOT = Path(__file__).parent.parent
+TOGETHER = 8
+"""Successive runs of a claim in the sample, as an invocation judges them."""
+SCALES = (1, 2, 4)
+
+SYNTHETIC = """
+from torch.ao.quantization.backend_config import BackendConfig
+from conformance.configs.fbgemm import get_fbgemm_backend_config
+
+
+def config():
+    entries = [e for e in get_fbgemm_backend_config().configs if e.dtype_configs]
+    chosen, claims = [], 0
+    for number in range({claims}):
+        entry = entries[number * len(entries) // {claims}]
+        chosen.append(entry)
+    return BackendConfig("synthetic").set_backend_pattern_configs(list(dict.fromkeys(chosen)))
+"""
+
+
+class Phases:
+    """Seconds by name of phase."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.process_time() - start
+
+
+def sample(name: str, every: int) -> list[Run]:
+    """TOGETHER successive exact runs of each `every`-th claim, on the first engine of a backend."""
+    chosen = backend(name)
+    kept: dict[str, list[Run]] = {}
+    for run in runs(chosen, chosen.engines[:1]):
+        if run.profile == "exact" and run.variant is not None and run.flow == "ptq":
+            kept.setdefault(run.claim.id, []).append(run)
+    return [run for of in list(kept.values())[::every] for run in of[:TOGETHER]]
+
+
+def torch_alone(phases: Phases, run: Run) -> bool:
+    """Prepare, convert, lower and execute a case once, timed; False for a case in which torch raises."""
+    config = run.backend.config
+    with without(), engine(run.engine).scope(), fx.quiet():
+        try:
+            subject = build.subject(run)
+            build.float_outputs(subject)
+            with phases("prepare"):
+                prepared = fx.prepare(subject, config)
+            fx.calibrate(prepared, subject)
+            with phases("reference"):
+                fx.reference(prepared, config)
+            with phases("lower"):
+                lowered = fx.lower(prepared, config)
+            with phases("execute"):
+                execute(lowered, subject.fresh_inputs())
+        except Exception:  # such a case has no floor
+            return False
+    return True
+
+
+def measured(cases: Sequence[Run]) -> dict[str, float]:
+    """Seconds of a sample, once for each phase of the floor and once for all that judging does."""
+    phases = Phases()
+    judge = Judge()
+    for run in cases:
+        judge.row(run)  # what is loaded lazily is loaded
+        break
+    kept = [run for run in cases if torch_alone(phases, run)]
+    judge = Judge()
+    with phases("judged"):
+        for run in kept:
+            judge.row(run)
+    return {**phases.seconds, "cases": float(len(kept))}
+
+
+def floor(name: str, every: int) -> None:
+    warm_up()
+    (outcome,) = run_isolated([sample(name, every)], measured, 600.0)
+    assert isinstance(outcome, Done), outcome
+    seconds: dict[str, float] = outcome.value
+    count = seconds.pop("cases")
+    judged = seconds.pop("judged")
+    whole = sum(seconds.values())
+    for phase, spent in seconds.items():
+        print(f"{phase:10} {1000 * spent / count:6.1f} ms a case")
+    print(f"floor      {1000 * whole / count:6.1f} ms a case, of {count:.0f} cases of {name}")
+    print(f"judged     {1000 * judged / count:6.1f} ms a case: {judged / whole:.2f} times the floor")
+
+
+def invocation(folder: Path, claims: int, cores: int) -> tuple[int, float]:
+    """Number of rows and seconds of an invocation of the synthetic config."""
+    (folder / "synthetic.py").write_text(SYNTHETIC.format(claims=claims), encoding="utf-8")
+    rows = folder / "rows.jsonl"
+    command = [sys.executable, "-m", "pytest", "conformance", "-q", "-p", "no:cacheprovider", "-n", str(cores)]
+    command += ["--backend-config", "synthetic:config", "--engine", "fbgemm", "--results", str(rows)]
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    seconds = time.perf_counter() - start
+    return sum('"kind":"row"' in line.replace(" ", "") for line in rows.read_text().splitlines()), seconds
+
+
+def scaling(claims: int) -> None:
+    print("| entries | cores | runs | seconds |\n| --: | --: | --: | --: |")
+    for cores in (1, 2):
+        for scale in SCALES:
+            with tempfile.TemporaryDirectory() as folder:
+                count, seconds = invocation(Path(folder), claims * scale, cores)
+            print(f"| {claims * scale} | {cores} | {count} | {seconds:.0f} |", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(required=True, dest="command")
+    of_floor = commands.add_parser("floor")
+    of_floor.add_argument("--backend", default="fbgemm")
+    of_floor.add_argument("--every", type=int, default=8)
+    of_scaling = commands.add_parser("scaling")
+    of_scaling.add_argument("--claims", type=int, default=24)
+    options = parser.parse_args(arguments)
+    todo: Callable[[], Any] = (
+        (lambda: floor(options.backend, options.every))
+        if options.command == "floor"
+        else (lambda: scaling(options.claims))
+    )
+    torch.set_num_threads(1)
+    todo()
+
+
+if __name__ == "__main__":
+    main()
