@@ -78,6 +78,12 @@ class BackendClaims:
         """The config's entries by their pattern."""
         return {entry.pattern: entry for entry in self.config.configs}
 
+    @cached_property
+    def reference_modules(self) -> dict[Any, Any]:
+        """The reference module classes that the config declares, by root module."""
+        declared = [entry for entry in self.config.configs if entry.reference_quantized_module]
+        return {entry.root_module: entry.reference_quantized_module for entry in declared}
+
 
 def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:
     """List the claims of `config`; dtype configs of one entry that share a name are numbered from the second on."""

@@ -38,7 +38,8 @@ class Front:
 
     They do not depend on the engine, so runs of one case on several engines share them. The product of a stage that failed
     is None, and `failures` has the exception by the name of the stage. `float_outputs` are those of the unfused model in
-    float64, `prepared` is the calibrated model and `blank` the one before calibration, if it is needed.
+    float64, `prepared` is the calibrated model and `blank` an uncalibrated one
+    of other weights, if a state is to be loaded.
     """
 
     subject: Subject | None = None

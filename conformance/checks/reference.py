@@ -47,13 +47,11 @@ def reference(evidence: Evidence) -> Outcome:
 
 def _reference_class(run: Run) -> type[nn.Module] | None:
     """The reference module class that the config declares for the claim's root module, or None if it declares none."""
-    configs, entry = run.backend.config.configs, run.claim.entry
+    entry, entries = run.claim.entry, run.backend.entries
     root = entry.root_module
-    entries = {e.pattern: e for e in configs if not isinstance(e.pattern, tuple)}
     if root is None and entry.fused_module in entries:
         root = entries[entry.fused_module].root_module
-    by_root = {e.root_module: e.reference_quantized_module for e in configs if e.reference_quantized_module}
-    return by_root.get(root)
+    return run.backend.reference_modules.get(root)
 
 
 def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:

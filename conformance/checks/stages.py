@@ -124,7 +124,9 @@ class Pipeline:
         if prepared is not None:
             ablation = self._ablation(recorder, subject, prepared)
             if not (enabled("state_dict") and _source(run) in self._whole):
-                blank = copy.deepcopy(prepared)
+                blank = with_other_weights(copy.deepcopy(prepared), subject)
+                if len(run.backend.engines) > 1:
+                    fx.settle(blank)
             with recorder.stage("calibrate"):
                 fx.calibrate(prepared, subject)
             fx.settle(prepared)
@@ -195,6 +197,12 @@ class Pipeline:
             if subject.run.backend.name in BACKENDS:
                 raise
         return None
+
+
+def with_other_weights(prepared: GraphModule, subject: Subject) -> GraphModule:
+    """A prepared model itself, with other weights, in eval mode: a model that a state can be loaded into."""
+    fill(prepared, "other", subject.run.recipe.weight_levels)
+    return prepared.eval()
 
 
 def _source(run: Run) -> tuple[object, ...]:
@@ -329,9 +337,10 @@ class _Conversion:
             return
         outputs: tuple[Tensor, ...] = ()
         with self.recorder.stage("state_dict"):
-            blank = fx.prepare(subject, self.config) if self.front.blank is None else self.front.blank
-            fill(blank, "other", subject.run.recipe.weight_levels)
-            reloaded = self.engine.reload(program, blank.eval(), self.config)
+            blank = self.front.blank
+            if blank is None:
+                blank = with_other_weights(fx.prepare(subject, self.config), subject)
+            reloaded = self.engine.reload(program, blank, self.config)
             with torch.no_grad():
                 outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
             repetitions["state_dict"] = outputs

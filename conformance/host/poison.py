@@ -8,11 +8,13 @@ M_PERTURB = -6
 """The parameter of glibc's mallopt(3) that sets allocated bytes to the complement of its value."""
 
 
+_FUNCTION = getattr(ctypes.CDLL(None), "mallopt", None)
+
+
 def _mallopt(value: int) -> None:
     """Set M_PERTURB; do nothing if the C library has no mallopt."""
-    function = getattr(ctypes.CDLL(None), "mallopt", None)
-    if function is not None:
-        function(M_PERTURB, value)
+    if _FUNCTION is not None:
+        _FUNCTION(M_PERTURB, value)
 
 
 @contextmanager

@@ -87,7 +87,13 @@ class Subject:
 
     def fresh_inputs(self) -> tuple[Tensor, ...]:
         """Copies of the inputs in the same layout, because in-place operators write to their inputs."""
-        return copy.deepcopy(self.inputs)
+        return tuple(map(_copied, self.inputs))
+
+
+def _copied(x: Tensor) -> Tensor:
+    """A copy in the same layout: a clone has that of a tensor without gaps."""
+    dense = x.untyped_storage().nbytes() == x.numel() * x.element_size()
+    return x.clone() if dense else copy.deepcopy(x)
 
 
 def subject(run: Run, recipe: Recipe | None = None) -> Subject:
