@@ -149,5 +149,5 @@ def test_a_settled_model_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> N
     judge = Judge()
     for engine in ("fbgemm", "x86"):
         judge.row(by_id[f"fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@{engine}"])
-    # each engine loads the state into a model of its own
-    assert conversions == {"convert_to_reference_fx": 1, "convert_fx": 2}
+    # once calibrated, and once with the other weights of the model that a state is loaded into
+    assert conversions == {"convert_to_reference_fx": 2}

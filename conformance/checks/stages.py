@@ -126,10 +126,10 @@ class Pipeline:
             if not (enabled("state_dict") and _source(run) in self._whole):
                 blank = with_other_weights(copy.deepcopy(prepared), subject)
                 if len(run.backend.engines) > 1:
-                    fx.settle(blank)
+                    fx.settle(blank, len(run.backend.engines))
             with recorder.stage("calibrate"):
                 fx.calibrate(prepared, subject)
-            fx.settle(prepared)
+            fx.settle(prepared, len(run.backend.engines))
         return Front(subject, float_outputs, prepared, blank, ablation, recorder.failures)
 
     def _ablation(self, recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:

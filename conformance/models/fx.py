@@ -4,8 +4,9 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.ao.quantization.backend_config import BackendConfig
@@ -24,10 +25,17 @@ from conformance.shortcuts import enabled
 from .build import Subject
 from .torchs import code_postponed, lowered, with_code
 
-_references: WeakKeyDictionary[GraphModule, tuple[BackendConfig, GraphModule]] = WeakKeyDictionary()
-"""The reference models of those settled models that have been converted."""
 
-_settled: WeakSet[GraphModule] = WeakSet()
+@dataclass
+class _Settled:
+    """A calibrated model that changes no more: the reference model to lower, once there is one, and how often it will be."""
+
+    lowerings: int
+    config: BackendConfig | None = None
+    unlowered: GraphModule | None = None
+
+
+_settled: WeakKeyDictionary[GraphModule, _Settled] = WeakKeyDictionary()
 
 # FX would symbolize the Python stack at every node, for which torch imports its compiler: a second, and nothing reads it
 torch.fx.config.do_not_emit_stack_traces = True
@@ -56,38 +64,40 @@ def calibrate(prepared: GraphModule, subject: Subject) -> None:
     prepared.eval()
 
 
-def settle(calibrated: GraphModule) -> None:
-    """Declare that a calibrated model changes no more, so that it is converted to a reference model once.
-
-    All that ask for its reference model get the same one, and must not change it either.
-    """
+def settle(calibrated: GraphModule, lowerings: int) -> None:
+    """Declare that a calibrated model changes no more and will be lowered so many times, so that it is converted once."""
     if enabled("conversion"):
-        _settled.add(calibrated)
+        _settled[calibrated] = _Settled(lowerings)
 
 
 def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the reference model (dequantize, float operator, quantize) of a calibrated one."""
-    kept = _references.get(prepared)
-    if kept is not None and kept[0] is config:
-        return kept[1]
     with code_postponed():
-        # lowering reads QConfigs, so the model keeps them
-        model = convert_to_reference_fx(
-            copy.deepcopy(prepared), _remove_qconfig=not enabled("conversion"), backend_config=config
-        )
-    if prepared in _settled:
-        _references[prepared] = config, model
+        model = _converted(prepared, config)
+        if prepared in _settled:
+            _settled[prepared].config, _settled[prepared].unlowered = config, copy.deepcopy(model)
     return with_code(model)
 
 
 def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
     """Return the model with quantized kernels of the selected engine. `prepared` is not changed."""
     with code_postponed():
-        if prepared in _settled:
-            model = lowered(prepared, reference(prepared, config))
+        if (settled := _settled.get(prepared)) is None:
+            return with_code(convert_fx(copy.deepcopy(prepared), backend_config=config))
+        if settled.unlowered is None or settled.config is not config:
+            settled.config, settled.unlowered = config, _converted(prepared, config)
+        model, settled.lowerings = settled.unlowered, settled.lowerings - 1
+        if settled.lowerings > 0:
+            model = copy.deepcopy(model)
         else:
-            model = convert_fx(copy.deepcopy(prepared), backend_config=config)
-    return with_code(model)
+            settled.unlowered = None
+        return with_code(lowered(prepared, model))
+
+
+def _converted(prepared: GraphModule, config: BackendConfig) -> GraphModule:
+    # lowering reads QConfigs, so a model that may be lowered keeps them
+    remove = not enabled("conversion")
+    return convert_to_reference_fx(copy.deepcopy(prepared), _remove_qconfig=remove, backend_config=config)
 
 
 def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:

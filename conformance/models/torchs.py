@@ -217,12 +217,10 @@ def _module_copied(module: nn.Module, memo: dict[int, Any]) -> Any:
 def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     """Lower the reference model of a calibrated one for the selected engine, as `convert_fx` does with the one it makes.
 
-    The reference model has its QConfigs still and is not changed.
+    The reference model, which has its QConfigs still, is changed.
     """
     observed = prepared.meta["_observed_graph_module_attrs"]
-    model: GraphModule = convert.lower_to_fbgemm(
-        copy.deepcopy(reference), observed.node_name_to_qconfig, observed.node_name_to_scope
-    )
+    model: GraphModule = convert.lower_to_fbgemm(reference, observed.node_name_to_qconfig, observed.node_name_to_scope)
     convert._remove_qconfig(model)
     model.delete_all_unused_submodules()
     return model

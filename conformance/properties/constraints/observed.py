@@ -54,7 +54,7 @@ class Converted:
         assert self.prepared is not None
         assert self.reference is not None
         if enabled("conversion"):
-            return lowered(self.prepared, self.reference)
+            return lowered(self.prepared, copy.deepcopy(self.reference))
         return fx.lower(self.prepared, config)
 
 
