@@ -1,6 +1,7 @@
 """The environments of tox.ini share folders, and one that shares a folder never installs it anew."""
 
 import configparser
+import os
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,9 @@ def test_the_second_environment_of_a_folder_finds_it_installed(tmp_path: Path) -
     shutil.copy(ROOT / "toxfile.py", tmp_path)
     (tmp_path / "tox.ini").write_text(INI)
     command = [sys.executable, "-m", "tox", "-p", "-e", "first,second", "--parallel-live"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    # these tests may run in an environment of tox themselves, whose folder is not meant
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"in {tmp_path / '.tox' / 'one'}") == 2
     assert "recreate" not in done.stdout + done.stderr

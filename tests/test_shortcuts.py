@@ -86,7 +86,7 @@ def test_all_are_switched_off_for_a_process(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any(map(enabled, NAMES))
 
 
-@settings(max_examples=max(2, settings().max_examples // 20), phases=[Phase.generate])
+@settings(max_examples=max(2, settings().max_examples // 50), phases=[Phase.generate])
 @given(st.integers(0, len(groups()) - 1))
 def test_rows_are_the_same_without_shortcuts(number: int) -> None:
     batch = groups()[number]
