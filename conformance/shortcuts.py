@@ -38,6 +38,19 @@ TABLE = (
         "empty containers, and QConfigs are immutable constructors, which behave like their copies",
     ),
     Shortcut(
+        "tracing",
+        "FX sets two methods of nn.Module for the time of a trace, and Python then updates every subclass, each graph module's "
+        "among them: methods that call the last of a list do the same",
+    ),
+    Shortcut(
+        "observers",
+        "torch creates the observers of a QConfig thirty times in a prepare to read their dtypes and bounds, and drops them",
+    ),
+    Shortcut(
+        "messages",
+        "a graph module whose code raises imports torch's compiler to print where, to nobody, and then raises the same error",
+    ),
+    Shortcut(
         "conversion",
         "`convert_fx` lowers the model that `convert_to_reference_fx` returns, which does not depend on the engine",
     ),
@@ -88,6 +101,11 @@ TABLE = (
     Shortcut(
         "engines-share-laws",
         "the float model, prepare and calibration do not depend on the engine: engines with the same recipe have the same",
+    ),
+    Shortcut(
+        "templates",
+        "runs of a claim with the same source, QConfig and flow differ in data alone, and prepare copies parameters and "
+        "buffers unless it folds a batch norm into them: the prepared model of one with another's tensors is the other's",
     ),
     Shortcut(
         "replaced-tensors",

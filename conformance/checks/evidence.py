@@ -1,7 +1,9 @@
 """Evidence of a run, composed of the products of its stages, and the outcome of a check."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
@@ -12,7 +14,10 @@ from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden
+from conformance.models import fx
 from conformance.models.build import Subject
+from conformance.models.data import fill
+from conformance.models.templates import Template
 from conformance.results.findings import Finding, text_of
 from conformance.results.findings.stages import Raises
 
@@ -38,16 +43,26 @@ class Front:
 
     They do not depend on the engine, so runs of one case on several engines share them. The product of a stage that failed
     is None, and `failures` has the exception by the name of the stage. `float_outputs` are those of the unfused model in
-    float64, `prepared` is the calibrated model and `blank` an uncalibrated one
-    of other weights, if a state is to be loaded.
+    float64, `prepared` is the calibrated model and `template` has one before calibration, maybe with other data.
     """
 
     subject: Subject | None = None
     float_outputs: tuple[Tensor, ...] = ()
     prepared: GraphModule | None = None
-    blank: GraphModule | None = None
+    template: Template | None = None
     ablation: Ablation | None = None
     failures: Mapping[str, Failure] = field(default_factory=dict)
+
+    @cached_property
+    def blank(self) -> GraphModule:
+        """An uncalibrated model of other weights in eval mode, which a state can be loaded into."""
+        assert self.subject is not None
+        assert self.template is not None
+        run = self.subject.run
+        model = copy.deepcopy(self.template.prepared)
+        fill(model, "other", run.recipe.weight_levels)
+        fx.settle(model.eval(), len(run.backend.engines))
+        return model
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from conformance.goldens.store import GoldenError, Store
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, fx
 from conformance.models.build import Subject
-from conformance.models.data import channels_last, fill
+from conformance.models.data import channels_last
+from conformance.models.templates import Template
 from conformance.oracle import Answer, Codes, NotCovered
 from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled
@@ -78,7 +79,8 @@ class Pipeline:
     """Takes runs through their stages. Consecutive runs of one case share what does not depend on the engine.
 
     `_takes_effect` has, by claim and flow, whether the default form is prepared differently without the claim; `_whole` the
-    structures of lowered models whose state has come back whole from a state_dict.
+    structures of lowered models whose state has come back whole from a state_dict; `_templates` the prepared models of one
+    claim.
     """
 
     def __init__(self, watch: Stopwatch, store: Store) -> None:
@@ -86,6 +88,8 @@ class Pipeline:
         self._last: tuple[tuple[object, ...], Shared] | None = None
         self._takes_effect: dict[tuple[Claim, str], bool] = {}
         self._whole: set[tuple[object, ...]] = set()
+        self._claim: Claim | None = None
+        self._templates: dict[tuple[object, ...], Template] = {}
 
     def evidence(self, run: Run) -> Evidence:
         """Take a run through every stage that it reaches. Its engine has to be available and in scope."""
@@ -116,21 +120,30 @@ class Pipeline:
             return Front(failures={"float": Failure.of(error.args[0])})
         with recorder.stage("float"):
             float_outputs = tuple(build.float_outputs(subject))
-        prepared = ablation = None
+        prepared = template = ablation = None
         if "float" not in recorder.failures:
             with recorder.stage("prepare"):
-                prepared = fx.prepare(subject, run.backend.config)
-        blank = None
+                prepared, template = self._prepared(subject)
         if prepared is not None:
             ablation = self._ablation(recorder, subject, prepared)
-            if not (enabled("state_dict") and _source(run) in self._whole):
-                blank = with_other_weights(copy.deepcopy(prepared), subject)
-                if len(run.backend.engines) > 1:
-                    fx.settle(blank, len(run.backend.engines))
             with recorder.stage("calibrate"):
                 fx.calibrate(prepared, subject)
             fx.settle(prepared, len(run.backend.engines))
-        return Front(subject, float_outputs, prepared, blank, ablation, recorder.failures)
+        return Front(subject, float_outputs, prepared, template, ablation, recorder.failures)
+
+    def _prepared(self, subject: Subject) -> tuple[GraphModule, Template]:
+        """The prepared model of a run with its template: that of an earlier run of the claim with other data, or its own."""
+        run = subject.run
+        if run.claim is not self._claim:
+            self._claim = run.claim
+            self._templates.clear()
+        key = (run.backend, run.flow, run.recipe, run.model.source)
+        template = self._templates.get(key)
+        if template is not None and enabled("templates") and (copied := template.of(subject.model)) is not None:
+            return copied, template
+        prepared = fx.prepare(subject, run.backend.config)
+        self._templates[key] = template = Template(subject.model, copy.deepcopy(prepared))
+        return prepared, template
 
     def _ablation(self, recorder: Recorder, subject: Subject, prepared: GraphModule) -> Ablation:
         """Ablate the claim on the default form first; a claim without effect there is ablated on the run's own form."""
@@ -197,12 +210,6 @@ class Pipeline:
             if subject.run.backend.name in BACKENDS:
                 raise
         return None
-
-
-def with_other_weights(prepared: GraphModule, subject: Subject) -> GraphModule:
-    """A prepared model itself, with other weights, in eval mode: a model that a state can be loaded into."""
-    fill(prepared, "other", subject.run.recipe.weight_levels)
-    return prepared.eval()
 
 
 def _source(run: Run) -> tuple[object, ...]:
@@ -337,10 +344,7 @@ class _Conversion:
             return
         outputs: tuple[Tensor, ...] = ()
         with self.recorder.stage("state_dict"):
-            blank = self.front.blank
-            if blank is None:
-                blank = with_other_weights(fx.prepare(subject, self.config), subject)
-            reloaded = self.engine.reload(program, blank, self.config)
+            reloaded = self.engine.reload(program, self.front.blank, self.config)
             with torch.no_grad():
                 outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
             repetitions["state_dict"] = outputs

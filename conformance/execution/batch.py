@@ -16,6 +16,7 @@ from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
 from conformance.models import build, fx
+from conformance.models.torchs import derive_tables
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
@@ -99,6 +100,8 @@ def judge_runs(
         else:
             possible.append(run)
     warm_up()
+    for config in {run.backend.name: run.backend.config for run in possible}.values():
+        derive_tables(config)
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it

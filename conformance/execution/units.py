@@ -7,7 +7,7 @@ from functools import cached_property
 from conformance.cases.runs import Run
 from conformance.results.profiles import PROFILES
 
-LIMIT = 1.5
+LIMIT = 8
 """Estimated seconds of a unit. A fork and its first kernels cost some 60 ms; after a death the rest of a batch is repeated,
 and at the end of an invocation workers wait for the last unit of another one."""
 

@@ -19,7 +19,7 @@ from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
-from conformance.results.ledger import Entry
+from conformance.results.ledger import Entry, entries_by_run
 from conformance.results.rows import Row
 from conformance.shortcuts import enabled
 
@@ -130,10 +130,15 @@ class Campaign:
         self._judge = judging(self.family.backend)
         self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
         self.latest: Deviation | None = None
+        self._listed_by_run: dict[str, frozenset[str]] = {}
 
     def _listed(self, ids: set[str]) -> set[str]:
         """Checks that the ledger lists for any of these runs."""
-        return {check for entry in self.entries if any(map(entry.matches, ids)) for check in entry.check}
+        new = ids - self._listed_by_run.keys()
+        entries = entries_by_run(self.entries, new)
+        for run_id in new:
+            self._listed_by_run[run_id] = frozenset(check for entry in entries.get(run_id, ()) for check in entry.check)
+        return set().union(*(self._listed_by_run[run_id] for run_id in ids))
 
     def _known(self, sample: Sample, failed: frozenset[str]) -> set[str]:
         """Checks whose failure the ledger explains: those listed for runs like the sample, and their consequences."""

@@ -306,9 +306,10 @@ def similar_ids(backend: BackendClaims, sample: Sample, further: frozenset[str] 
     claim = run_of(backend, sample).claim
     root = root_of(claim.tree)
     claims = {claim.id, *(f"{backend.name}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
+    variants = similar_variants(backend, sample, further)
     return {
         f"{name}/{flow}/{variant}/exact@{sample.engine}"
         for name in claims
         for flow in ("ptq", "qat")
-        for variant in similar_variants(backend, sample, further)
+        for variant in variants
     }

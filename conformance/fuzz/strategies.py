@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
+from hypothesis.strategies import DrawFn, SearchStrategy
 
 from conformance.cases.operators import LAYERS, OPERATORS, WEIGHTED, Operand, Shape, Variant
 from conformance.cases.operators.expressions import with_numbers
@@ -15,6 +16,12 @@ from conformance.cases.sources import continuing, flows, root_of
 
 from .layers import SIZES, convolutions, linears
 from .samples import MOST_ELEMENTS, Family, Sample, run_of, valid
+
+
+@cache
+def _sizes(old: int, largest: int) -> SearchStrategy[int]:
+    """Sizes to put in place of one. Made once, because hypothesis examines the source of a filter whenever it gets one."""
+    return st.one_of(st.just(old), SIZES.filter(lambda drawn: drawn <= largest))
 
 
 @st.composite
@@ -28,7 +35,7 @@ def redrawn(draw: DrawFn, base: Variant, *, tied: bool, largest: int = 65) -> Va
 
     def size(old: int) -> int:
         if old not in sizes:
-            sizes[old] = draw(st.one_of(st.just(old), SIZES.filter(lambda drawn: drawn <= largest)))
+            sizes[old] = draw(_sizes(old, largest))
         return sizes[old]
 
     def shaped(shape: Shape) -> Shape:

@@ -1,4 +1,5 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `code`, `copies` and `conversion`.
+"""torch's own functions with less repeated work: the shortcuts `tables`, `patterns`, `code`, `copies`, `conversion`,
+`tracing`, `observers` and `messages`.
 
 torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
 """
@@ -7,7 +8,7 @@ import copy
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -26,6 +27,14 @@ from conformance.shortcuts import enabled
 
 # packages of torch have functions of the same names
 convert: Any = import_module("torch.ao.quantization.fx.convert")
+fuse: Any = import_module("torch.ao.quantization.fx.fuse")
+prepare: Any = import_module("torch.ao.quantization.fx.prepare")
+graph_module: Any = import_module("torch.fx.graph_module")
+symbolic_trace: Any = import_module("torch.fx._symbolic_trace")
+mappings: Any = import_module("torch.ao.quantization.fx.qconfig_mapping_utils")
+fx_utils: Any = import_module("torch.ao.quantization.fx.utils")
+ao_utils: Any = import_module("torch.ao.quantization.utils")
+observer: Any = import_module("torch.ao.quantization.observer")
 qconfig: Any = import_module("torch.ao.quantization.qconfig")
 
 TABLES: tuple[tuple[Any, str], ...] = (
@@ -57,6 +66,14 @@ def _kept(derive: Callable[[BackendConfig], Any]) -> Callable[[BackendConfig], A
         return copy.copy(results[config])
 
     return table
+
+
+def derive_tables(config: BackendConfig) -> None:
+    """Derive every table from a config, for the children of this process to share."""
+    if enabled("tables"):
+        with suppress(Exception):  # what raises here raises in a run as well, which reports it
+            for owner, name in TABLES:
+                getattr(owner, name)(config)
 
 
 def _replace(owner: Any, name: str, replaced: Callable[[Any], Any]) -> None:
@@ -126,10 +143,6 @@ def _root_first(find: Callable[..., Any]) -> Callable[..., Any]:
         return find(root, graph, _fewer(patterns, graph, dict(root.named_modules())))
 
     return find_matches
-
-
-def _match_fewer(module: Any, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    module._find_matches = wrapped(module._find_matches)
 
 
 _recompile = GraphModule.recompile
@@ -226,12 +239,105 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     return model
 
 
+def _selected(name: str) -> list[Callable[..., Any]]:
+    """Have a method of nn.Module call the last of a list, and return the list, which starts with the method itself."""
+    methods = [getattr(nn.Module, name)]
+
+    def method(self: nn.Module, *inputs: Any, **options: Any) -> Any:
+        return methods[-1](self, *inputs, **options)
+
+    setattr(nn.Module, name, method)
+    return methods
+
+
+_PATCHED = {name: _selected(name) for name in ("__call__", "__getattr__")}
+"""The methods of nn.Module that a trace patches. A class whose special method changes updates all its subclasses: a thousand,
+and one more for each graph module."""
+
+
+class _PatchedMethod(symbolic_trace._PatchedFnSetAttr):  # type: ignore[misc]
+    """A patch of a class, as FX's patcher applies and reverts it."""
+
+    @property
+    def _methods(self) -> list[Callable[..., Any]] | None:
+        return _PATCHED.get(self.fn_name) if self.frame_dict is nn.Module else None
+
+    def patch(self) -> None:
+        if self._methods is None or not enabled("tracing"):
+            super().patch()
+        else:
+            self._methods.append(self.new_fn)
+
+    def revert(self) -> None:
+        if self._methods is not None and self.new_fn in self._methods:
+            self._methods.remove(self.new_fn)
+        else:
+            super().revert()
+
+
+READERS: tuple[tuple[Any, str], ...] = (
+    (prepare, "_is_pattern_dtype_config_and_qconfig_supported_by_backend"),
+    (mappings, "_is_qconfig_supported_by_dtype_configs"),
+    (fx_utils, "_qconfig_satisfies_dtype_config_constraints"),
+    (ao_utils, "get_qconfig_dtypes"),
+    (ao_utils, "weight_dtype"),
+    (qconfig, "_is_reuse_input_qconfig"),
+)
+"""torch's functions that create observers to read their dtypes and bounds, with the modules that define them."""
+
+MOST_OBSERVERS = 256
+"""Observers that are kept to be read."""
+
+_create = observer._PartialWrapper.__call__
+_readers = 0
+_kept_observers: dict[int, tuple[Any, Any]] = {}
+
+
+def _created(self: Any, *inputs: Any, **options: Any) -> Any:
+    """The observer of a constructor: a new one, unless it is only read."""
+    if not _readers or inputs or options:
+        return _create(self, *inputs, **options)
+    if id(self) not in _kept_observers:
+        if len(_kept_observers) >= MOST_OBSERVERS:
+            _kept_observers.clear()
+        _kept_observers[id(self)] = self, _create(self)  # the constructor is kept, so that no other gets its id
+    return _kept_observers[id(self)][1]
+
+
+def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(read)
+    def reader(*arguments: Any, **options: Any) -> Any:
+        global _readers
+        if not enabled("observers"):
+            return read(*arguments, **options)
+        _readers += 1
+        try:
+            return read(*arguments, **options)
+        finally:
+            _readers -= 1
+
+    return reader
+
+
+_error_message = graph_module._WrappedCall._generate_error_message
+
+
+def _no_error_message(frame: Any) -> str:
+    """What a graph module prints before it raises the error of its generated code."""
+    return "" if enabled("messages") else str(_error_message(frame))
+
+
 for _owner, _name in TABLES:
     _replace(_owner, _name, _kept)
+for _owner, _name in READERS:
+    _replace(_owner, _name, _reading)
+observer._PartialWrapper.__call__ = _created
 _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
 GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
 copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
 copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
 nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]
-_match_fewer(import_module("torch.ao.quantization.fx.prepare"), _graph_first)
-_match_fewer(import_module("torch.ao.quantization.fx.fuse"), _root_first)
+prepare._find_matches = _graph_first(prepare._find_matches)
+fuse._find_matches = _root_first(fuse._find_matches)
+symbolic_trace._PatchedFnSetAttr = _PatchedMethod
+graph_module._WrappedCall._generate_error_message = staticmethod(_no_error_message)

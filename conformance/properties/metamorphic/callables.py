@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.cases.claims import BackendClaims, Claim
@@ -24,7 +24,7 @@ from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
-from conformance.models.observers import is_observer
+from conformance.models.templates import Template
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
 from conformance.results.findings.stages import Raises
@@ -201,6 +201,7 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
         case = Case.of(run)
         own = replace(_subject(case), run=run)
         blank = _blank(case)
+    template = Template(own.model, blank)
     with stage(watch, "observed", "calibrate"):
         prepared = _calibrated(case)
     backend_engine = engine(run.engine)
@@ -218,7 +219,8 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     def call_of(subject: Subject) -> Call:
         if subject is own:
             return as_call(program)
-        other_prepared = _with_tensors_of(subject.model, own.model, blank) or fx.prepare(subject, config)
+        copied = template.of(subject.model) if enabled("replaced-tensors") else None
+        other_prepared = copied or fx.prepare(subject, config)
         fx.calibrate(other_prepared, subject)
         return as_call(lower(other_prepared, subject.fresh_inputs()))
 
@@ -226,35 +228,3 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
         return compared(relation, expected, got, partial(tie_steps, own, prepared))
 
     return EngineImplementation(own, call_of, compare, lower, blank, prepared, program), execution
-
-
-def _with_tensors_of(model: nn.Module, own: nn.Module, blank: GraphModule) -> GraphModule | None:
-    """A copy of `blank`, prepared from `own`, with the tensors of another model of the same modules in their place.
-
-    None if prepare does not copy the tensors as they are.
-    """
-    if not enabled("replaced-tensors"):
-        return None
-    before, prepared = _tensors(own), copy.deepcopy(blank)
-    places, values = _tensors(prepared), _tensors(model)
-    if not len(before) == len(places) == len(values):
-        return None
-    if not all(map(torch.equal, before, places)):
-        return None
-    with torch.no_grad():
-        for place, value in zip(places, values, strict=True):
-            place.copy_(value)
-    return prepared
-
-
-def _tensors(model: nn.Module) -> list[Tensor]:
-    """Parameters and buffers of a model without those of observers, parameters first."""
-    modules = [module for name, module in model.named_modules() if not _within_observer(model, name)]
-    parameters: list[Tensor] = [tensor for module in modules for tensor in module.parameters(recurse=False)]
-    return parameters + [tensor for module in modules for tensor in module.buffers(recurse=False)]
-
-
-def _within_observer(model: nn.Module, name: str) -> bool:
-    """Whether a submodule is an observer or inside of one."""
-    parts = name.split(".") if name else []
-    return any(is_observer(model.get_submodule(".".join(parts[:end]))) for end in range(1, len(parts) + 1))
