@@ -30,7 +30,8 @@ TABLE = (
     ),
     Shortcut(
         "code",
-        "torch generates and compiles the code of a graph after each pass over it: only that of the last graph is called",
+        "torch generates and compiles the code of a graph after each pass over it, and for each copy: only that of the last "
+        "graph is called, and copies have the same",
     ),
     Shortcut(
         "copies",
@@ -39,7 +40,7 @@ TABLE = (
     ),
     Shortcut(
         "tracing",
-        "FX sets two methods of nn.Module for the time of a trace, and Python then updates every subclass, each graph module's "
+        "FX sets two methods of nn.Module for the time of a trace, and Python then updates all subclasses, graph modules "
         "among them: methods that call the last of a list do the same",
     ),
     Shortcut(

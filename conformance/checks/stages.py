@@ -214,7 +214,7 @@ class Pipeline:
 
 def _source(run: Run) -> tuple[object, ...]:
     """What decides the structure of a run's lowered model."""
-    return run.engine, run.recipe, run.model.source
+    return run.engine, run.recipe.scheme, run.model.source
 
 
 def _takes_effect(watch: Stopwatch, run: Run) -> bool:
@@ -339,7 +339,8 @@ class _Conversion:
         A structure whose state has come back whole is not repeated.
         """
         source = _source(self.run)
-        structure = (*source[:2], *stored_structure(lowered, self.run.model.source))
+        scheme = self.run.recipe.scheme
+        structure = (source[0], scheme.weight, scheme.half, *stored_structure(lowered, self.run.model.source))
         if enabled("state_dict") and {source, structure} & self.whole:
             return
         outputs: tuple[Tensor, ...] = ()

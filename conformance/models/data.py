@@ -7,7 +7,6 @@ inputs and weights lie on their quantization grids, and every correct engine pro
 import math
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -20,19 +19,6 @@ def integers(key: str, count: int, low: int, high: int) -> Tensor:
     the position as its counter and the key's CRC-32 as its seed. int64 arithmetic wraps in the same way on every platform,
     while torch's samplers differ between platforms.
     """
-    return _small_integers(key, count, low, high).clone() if count <= SMALL else _integers(key, count, low, high)
-
-
-SMALL = 4096
-"""Most integers that are kept: many models have tensors of the same names and shapes."""
-
-
-@lru_cache(1024)
-def _small_integers(key: str, count: int, low: int, high: int) -> Tensor:
-    return _integers(key, count, low, high)
-
-
-def _integers(key: str, count: int, low: int, high: int) -> Tensor:
     z = (torch.arange(1, count + 1) + (zlib.crc32(key.encode()) << 24)) * -0x61C8864680B583EB
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15

@@ -70,10 +70,11 @@ def settle(calibrated: GraphModule, lowerings: int) -> None:
         _settled[calibrated] = _Settled(lowerings)
 
 
-def reference(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-    """Return the reference model (dequantize, float operator, quantize) of a calibrated one."""
+def reference(prepared: GraphModule, config: BackendConfig, *, consumed: bool = False) -> GraphModule:
+    """Return the reference model (dequantize, float operator, quantize) of a calibrated one, which is not changed unless
+    `consumed`."""
     with code_postponed():
-        model = _converted(prepared, config)
+        model = _converted(prepared, config, consumed=consumed)
         if prepared in _settled:
             _settled[prepared].config, _settled[prepared].unlowered = config, copy.deepcopy(model)
     return with_code(model)
@@ -94,10 +95,11 @@ def lower(prepared: GraphModule, config: BackendConfig) -> GraphModule:
         return with_code(lowered(prepared, model))
 
 
-def _converted(prepared: GraphModule, config: BackendConfig) -> GraphModule:
+def _converted(prepared: GraphModule, config: BackendConfig, *, consumed: bool = False) -> GraphModule:
     # lowering reads QConfigs, so a model that may be lowered keeps them
     remove = not enabled("conversion")
-    return convert_to_reference_fx(copy.deepcopy(prepared), _remove_qconfig=remove, backend_config=config)
+    model = prepared if consumed else copy.deepcopy(prepared)
+    return convert_to_reference_fx(model, _remove_qconfig=remove, backend_config=config)
 
 
 def decomposed(prepared: GraphModule, config: BackendConfig) -> GraphModule:

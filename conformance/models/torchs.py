@@ -9,7 +9,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -181,6 +181,50 @@ def with_code(model: GraphModule) -> GraphModule:
     return model
 
 
+_deepcopy_graph_module = GraphModule.__deepcopy__
+_GENERATED = ("_code", "_lineno_map", "_prologue_start", "_in_spec", "_out_spec")
+"""The attributes that a graph module gets with its code."""
+
+
+def _graph_module_copied(self: GraphModule, memo: dict[int, Any]) -> GraphModule:
+    """A deep copy of a graph module, which has the code of the original."""
+    with code_postponed():
+        copied = _deepcopy_graph_module(self, memo)
+    if not _postponed:
+        for original, module in zip(self.modules(), copied.modules(), strict=True):
+            if isinstance(module, GraphModule) and type(module).forward is _when_called:
+                _take_code(module, original)
+    return copied
+
+
+def _take_code(module: GraphModule, original: nn.Module) -> None:
+    """Give a copy of a graph module the code of the original, if that has any, or else its own."""
+    if type(original).forward is _when_called or "_wrapped_call" not in vars(type(original)):
+        _recompile(module)
+        return
+    vars(module).update({name: value for name, value in vars(original).items() if name in _GENERATED})
+    kind: Any = type(module)
+    kind.forward, kind.__call__ = type(original).forward, type(original).__call__
+    kind._wrapped_call = graph_module._WrappedCall(kind, None)
+
+
+@lru_cache(4096)
+def _compiled(source: str) -> Any:
+    """Generated code, compiled under a name by which `inspect` finds its source, for TorchScript."""
+    return compile(source, graph_module._loader.cache(source, {}), "exec")
+
+
+_exec_with_source = graph_module._exec_with_source
+
+
+def _exec_once_compiled(source: str, namespace: dict[str, Any], co_fields: dict[str, Any] | None = None) -> None:
+    """Execute generated code. Graph modules of the same source share its compiled form."""
+    if enabled("code"):
+        exec(_compiled(source), namespace)
+    else:
+        _exec_with_source(source, namespace, co_fields)
+
+
 def _qconfig_copied(copied: QConfig, memo: dict[int, Any]) -> Any:
     if enabled("copies"):
         return copied
@@ -334,6 +378,8 @@ for _owner, _name in READERS:
 observer._PartialWrapper.__call__ = _created
 _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
 GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
+GraphModule.__deepcopy__ = _graph_module_copied  # type: ignore[method-assign]
+graph_module._exec_with_source = _exec_once_compiled
 copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
 copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
 nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]

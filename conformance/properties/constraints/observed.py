@@ -43,18 +43,19 @@ class Preparation:
 @dataclass(frozen=True)
 class Converted:
     """The quantized tensors of a reference model by side, each with its name. With weights, the calibrated model and its
-    reference model as well, from which engines pack the weights."""
+    reference model as well, from which engines pack the weights: each its own copy if they share it."""
 
     tensors: dict[str, list[tuple[str, Quantized]]]
     prepared: GraphModule | None = None
     reference: GraphModule | None = None
+    shared: bool = True
 
     def lower(self, config: BackendConfig) -> GraphModule:
         """The model with quantized kernels of the selected engine."""
         assert self.prepared is not None
         assert self.reference is not None
         if enabled("conversion"):
-            return lowered(self.prepared, copy.deepcopy(self.reference))
+            return lowered(self.prepared, copy.deepcopy(self.reference) if self.shared else self.reference)
         return fx.lower(self.prepared, config)
 
 
@@ -188,12 +189,15 @@ class Front:
         tensors: dict[str, list[tuple[str, Quantized]]] = {side: [] for side in SIDES}
         for side, tensor in quantized_by(reference, 2 * data):
             tensors[side].append((side, _read(tensor)))
-        return Converted(tensors, prepared, reference) if calibration.weights else Converted(tensors)
+        if not calibration.weights:
+            return Converted(tensors)
+        return Converted(tensors, prepared, reference, shared=len(self.run.backend.engines) > 1)
 
     def _reference(self, calibration: Calibration, prepared: GraphModule) -> GraphModule:
         """The reference model of a calibrated model."""
         if calibration.weights or not enabled("equal-qparams"):
-            return fx.reference(prepared, self.run.backend.config)
+            consumed = bool(calibration.weights) and enabled("conversion")  # which has a model of its own
+            return fx.reference(prepared, self.run.backend.config, consumed=consumed)
         key = calibration.qconfig, observed_qparams(prepared)
         if key not in self.references:
             self.references[key] = fx.reference(prepared, self.run.backend.config)
