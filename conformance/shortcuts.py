@@ -105,13 +105,8 @@ TABLE = (
     ),
     Shortcut(
         "templates",
-        "runs of a claim with the same source, QConfig and flow differ in data alone, and prepare copies parameters and "
-        "buffers unless it folds a batch norm into them: the prepared model of one with another's tensors is the other's",
-    ),
-    Shortcut(
-        "replaced-tensors",
-        "prepare copies parameters and buffers unless it folds a batch norm into them: the prepared model of a model with "
-        "permuted channels equals the prepared model with permuted tensors",
+        "models of the same source, QConfig and flow differ in tensors alone, and prepare copies parameters and buffers "
+        "unless it folds a batch norm into them: the prepared model of one with another's tensors is the other's",
     ),
     Shortcut(
         "remembered-annotations",

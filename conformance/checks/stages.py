@@ -139,7 +139,7 @@ class Pipeline:
             self._templates.clear()
         key = (run.backend, run.flow, run.recipe, run.model.source)
         template = self._templates.get(key)
-        if template is not None and enabled("templates") and (copied := template.of(subject.model)) is not None:
+        if template is not None and (copied := template.of(subject.model)) is not None:
             return copied, template
         prepared = fx.prepare(subject, run.backend.config)
         self._templates[key] = template = Template(subject.model, copy.deepcopy(prepared))

@@ -11,6 +11,7 @@ from conformance.cases.runs import Run
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import fx
+from conformance.models.templates import Template
 from conformance.properties.metamorphic import callables, relations, transforms
 from conformance.properties.metamorphic.scripting import remembered_annotations
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
@@ -95,7 +96,7 @@ def shuffled(name: str) -> tuple[nn.Module | None, nn.Module]:
     transforms.shuffle_channels(other, 8, 0)
     config = own.run.backend.config
     with fx.quiet():
-        replaced = callables._with_tensors_of(other, own.model, fx.prepare(own, config))
+        replaced = Template(own.model, fx.prepare(own, config)).of(other)
         return replaced, fx.prepare(replace(own, model=other), config)
 
 
@@ -104,7 +105,7 @@ def test_permuted_tensors_in_a_prepared_model_equal_a_prepared_model_of_permuted
     assert replaced is not None
     assert replaced.code == prepared.code
     assert all(map(torch.equal, replaced.state_dict().values(), prepared.state_dict().values()))
-    with without("replaced-tensors"):
+    with without("templates"):
         assert shuffled(LINEAR.format("fbgemm"))[0] is None
 
 

@@ -219,8 +219,7 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     def call_of(subject: Subject) -> Call:
         if subject is own:
             return as_call(program)
-        copied = template.of(subject.model) if enabled("replaced-tensors") else None
-        other_prepared = copied or fx.prepare(subject, config)
+        other_prepared = template.of(subject.model) or fx.prepare(subject, config)
         fx.calibrate(other_prepared, subject)
         return as_call(lower(other_prepared, subject.fresh_inputs()))
 
