@@ -23,7 +23,8 @@ from conformance.cases.runs import Run
 from conformance.shortcuts import enabled
 
 from .build import Subject
-from .torchs import code_postponed, lowered, with_code
+from .graph_modules import code_postponed, with_code
+from .torchs import lowered
 
 
 @dataclass
