@@ -7,9 +7,12 @@ from functools import cached_property
 from conformance.cases.runs import Run
 from conformance.results.profiles import PROFILES
 
-LIMIT = 8
-"""Estimated seconds of a unit. A fork and its first kernels cost some 60 ms; after a death the rest of a batch is repeated,
-and at the end of an invocation workers wait for the last unit of another one."""
+SHORTEST, LONGEST = 1.5, 8.0
+"""Estimated seconds of a unit, if there are enough runs. What a child does for the first time takes some 0.2 s in all; after
+a death the rest of a batch is repeated, and at the end of an invocation workers wait for the last unit of another one."""
+
+EACH = 8
+"""The number of units that every worker should get: some for the end, when the longest are done."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,18 @@ def estimated(run: Run) -> float:
     return PROFILES[run.profile].seconds
 
 
-def units(runs: Iterable[Run], alone: Collection[str] = ()) -> Iterator[Unit]:
-    """Divide runs into units.
+def limit(runs: Iterable[Run], workers: int) -> float:
+    """Estimated seconds of a unit when so many workers share these runs."""
+    return min(LONGEST, max(SHORTEST, sum(map(estimated, runs)) / (EACH * workers)))
 
-    The runs of a claim in one flow stay together up to LIMIT, then all engines of a case. Small claims share a unit. The
+
+def units(runs: Sequence[Run], alone: Collection[str] = (), workers: int = 1) -> Iterator[Unit]:
+    """Divide runs into units for so many workers.
+
+    The runs of a claim in one flow stay together up to the limit, then all engines of a case. Small claims share a unit. The
     order of the runs decides which do. The runs with the ids `alone` have a unit each.
     """
+    most = limit(runs, workers)
     groups: dict[tuple[object, ...], dict[str, list[Run]]] = {}
     for run in runs:
         if run.id in alone:
@@ -43,9 +52,9 @@ def units(runs: Iterable[Run], alone: Collection[str] = ()) -> Iterator[Unit]:
         else:
             groups.setdefault(_sharing(run), {}).setdefault(run.key, []).append(run)
     number, kept, seconds = 0, list[Run](), 0.0
-    for part in (part for cases in groups.values() for part in _parts([*cases.values()])):
+    for part in (part for cases in groups.values() for part in _parts([*cases.values()], most)):
         more = sum(map(estimated, part))
-        if kept and seconds + more > LIMIT:
+        if kept and seconds + more > most:
             yield Unit(f"unit {number}", kept)
             number, kept, seconds = number + 1, [], 0.0
         kept = kept + part
@@ -62,10 +71,10 @@ def _sharing(run: Run) -> tuple[object, ...]:
     return (*claim, run.profile)
 
 
-def _parts(cases: Sequence[list[Run]]) -> Iterator[list[Run]]:
-    """The runs of cases in as few parts of whole cases as LIMIT allows, of about equal length."""
+def _parts(cases: Sequence[list[Run]], most: float) -> Iterator[list[Run]]:
+    """The runs of cases in as few parts of whole cases as `most` seconds allow, of about equal length."""
     whole = sum(estimated(run) for case in cases for run in case)
-    share = whole / -(-whole // LIMIT)
+    share = whole / -(-whole // most)
     part, seconds = list[Run](), 0.0
     for case in cases:
         more = sum(map(estimated, case))

@@ -42,6 +42,13 @@ class Pooling:
     def selection(self) -> "Selection":
         return self.config.stash[Selecting.KEY].selection
 
+    @property
+    def workers(self) -> int:
+        """The number of processes that run tests; the same in each of them and in the controller."""
+        if hasattr(self.config, "workerinput"):
+            return int(self.config.workerinput["workercount"])
+        return len(getattr(self.config.option, "tx", None) or ()) or 1
+
     def collect(self, nodeids: Iterable[str]) -> None:
         """Take the node ids of all tests, in order of collection."""
         self.nodeids = list(nodeids)
@@ -57,7 +64,8 @@ class Pooling:
         """The unit of every collected run, by run id. A run that is known to crash has one of its own."""
         from conformance.execution.units import units
 
-        return {run.id: unit for unit in units(self.runs.values(), self.selection.crashing) for run in unit.runs}
+        divided = units([*self.runs.values()], self.selection.crashing, self.workers)
+        return {run.id: unit for unit in divided for run in unit.runs}
 
     def unit_of(self, nodeid: str) -> str:
         """The name of a test's unit."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.execution.units import LIMIT, Unit, estimated, units
+from conformance.execution.units import EACH, LONGEST, SHORTEST, Unit, estimated, limit, units
 from conformance.results.profiles import profile_names
 
 RUNS = [*runs(backend("fbgemm"))]
@@ -36,8 +36,8 @@ def test_runs_that_share_work_are_in_one_unit_and_next_to_each_other() -> None:
     for run in RUNS:
         seconds[group_of(run)] += estimated(run)
     for group, places in positions(divided).items():
-        assert len(places) <= -(-seconds[group] // LIMIT) + 1, group
-        if seconds[group] <= LIMIT:
+        assert len(places) <= -(-seconds[group] // LONGEST) + 1, group
+        if seconds[group] <= LONGEST:
             assert len(places) == 1, group
     for unit in divided:
         groups = [group_of(run) for run in unit.runs]
@@ -54,8 +54,8 @@ def test_all_engines_of_a_case_are_in_one_unit() -> None:
 
 def test_no_unit_takes_much_longer_than_the_limit_and_few_are_short() -> None:
     divided = [*units(RUNS)]
-    assert max(unit.seconds for unit in divided) <= 1.5 * LIMIT
-    assert sum(unit.seconds for unit in divided) / len(divided) > LIMIT / 2
+    assert max(unit.seconds for unit in divided) <= 1.5 * LONGEST
+    assert sum(unit.seconds for unit in divided) / len(divided) > LONGEST / 2
 
 
 def test_a_run_that_is_known_to_crash_is_alone() -> None:
@@ -63,3 +63,14 @@ def test_a_run_that_is_known_to_crash_is_alone() -> None:
     divided = [*units(RUNS, crashing)]
     assert {unit.runs[0].id for unit in divided if len(unit.runs) == 1 and unit.name.startswith("alone ")} == crashing
     assert sum(len(unit.runs) for unit in divided) == len(RUNS)
+
+
+def test_a_few_runs_are_shared_by_all_workers() -> None:
+    few = RUNS[:400]
+    assert EACH * SHORTEST < sum(map(estimated, few)) < EACH * SHORTEST * 4
+    alone, shared = ([*units(few, workers=workers)] for workers in (1, 4))
+    assert len(alone) < len(shared)
+    assert max(unit.seconds for unit in shared) <= 1.5 * SHORTEST
+    assert limit(few, 1) <= LONGEST
+    assert limit(few[:1], 1) == SHORTEST
+    assert limit(RUNS * 10, 1) == LONGEST
