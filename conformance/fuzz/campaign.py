@@ -70,7 +70,7 @@ class Draws:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        self._samples: dict[Family, list[Sample]] = {}
+        self._samples: dict[bool, list[Sample]] = {}
 
     @cached_property
     def outcomes(self) -> Mapping[str, Sequence[tuple[Sample, Outcome[tuple[Row, str]]]]]:
@@ -88,15 +88,11 @@ class Draws:
 
     def _drawn(self, family: Family) -> list[Sample]:
         """The samples that a search of a family draws."""
-        like = next(
-            other
-            for other in self.families
-            if ENGINE_TABLE[other.engine].reduced_range == ENGINE_TABLE[family.engine].reduced_range
-        )
-        if like not in self._samples:
-            self._samples[like] = []
-            search(samples(like), self._samples[like].append, self.share)
-        return [replace(sample, engine=family.engine) for sample in self._samples[like]]
+        recipes = ENGINE_TABLE[family.engine].reduced_range
+        if recipes not in self._samples:
+            self._samples[recipes] = []
+            search(samples(family), self._samples[recipes].append, self.share)
+        return [replace(sample, engine=family.engine) for sample in self._samples[recipes]]
 
 
 def judging(backend: BackendClaims) -> Callable[[Sample], tuple[Row, str]]:

@@ -14,7 +14,7 @@ from .rows import Row, RowsFile, digest_of, read_all
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier rows file. Of a merged one every part counts, so that what it says is the same on every machine.
+    """An earlier rows file. A merged one says the same on every machine, because all its parts count.
 
     `failed` are the runs whose outcome the ledger did not expect, `seconds` the mean duration of each run that was executed.
     """
