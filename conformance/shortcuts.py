@@ -1,7 +1,7 @@
 """Shortcuts: work that is done once where it is known to come out the same, each with its reason.
 
-No shortcut changes a row. Tests judge a sample with and without each of them, `--no-shortcuts` switches all of them off for an
-invocation, and `tox -e repeat` compares all rows of such an invocation with those of others.
+No shortcut changes a row. Tests judge a sample with and without each of them, `--no-shortcuts` switches all of them off for
+an invocation, and `tox -e repeat` compares all rows of such an invocation with those of others.
 """
 
 from collections.abc import Iterator
