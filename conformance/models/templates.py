@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -24,20 +25,24 @@ class Template:
 
         None if prepare does not copy the tensors as they are: it folds a batch norm into weights.
         """
-        if not enabled("templates"):
-            return None
-        ours, theirs, places = (_tensors(each) for each in (self.model, model, self.prepared))
-        if not len(ours) == len(theirs) == len(places):
-            return None
-        if not all(
-            a.shape == b.shape and torch.equal(a, place) for a, b, place in zip(ours, theirs, places, strict=True)
-        ):
+        theirs = _tensors(model)
+        if not enabled("templates") or not self._keeps_tensors or [x.shape for x in theirs] != self._shapes:
             return None
         prepared = copy.deepcopy(self.prepared)
         with torch.no_grad():
             for place, value in zip(_tensors(prepared), theirs, strict=True):
                 place.copy_(value)
         return prepared
+
+    @cached_property
+    def _shapes(self) -> list[torch.Size]:
+        return [x.shape for x in _tensors(self.model)]
+
+    @cached_property
+    def _keeps_tensors(self) -> bool:
+        """Whether the prepared model has the tensors of its float model, in the same order."""
+        ours, places = _tensors(self.model), _tensors(self.prepared)
+        return len(ours) == len(places) and all(map(torch.equal, ours, places))
 
 
 def _tensors(model: nn.Module) -> list[Tensor]:
