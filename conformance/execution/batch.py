@@ -100,7 +100,7 @@ def judge_runs(
         else:
             possible.append(run)
     warm_up()
-    for config in {run.backend.name: run.backend.config for run in possible}.values():
+    for config in {run.backend.config for run in possible}:
         derive_tables(config)
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()

@@ -95,7 +95,7 @@ _exec_with_source = graph_module._exec_with_source
 
 def _exec_once_compiled(source: str, namespace: dict[str, Any], co_fields: dict[str, Any] | None = None) -> None:
     """Execute generated code. Graph modules of the same source share its compiled form."""
-    if enabled("code"):
+    if enabled("code") and not co_fields:
         exec(_compiled(source), namespace)
     else:
         _exec_with_source(source, namespace, co_fields)
