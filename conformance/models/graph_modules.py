@@ -85,9 +85,9 @@ def _take_code(module: GraphModule, original: nn.Module) -> None:
 
 
 @lru_cache(4096)
-def _compiled(source: str) -> Any:
-    """Generated code, compiled under a name by which `inspect` finds its source, for TorchScript."""
-    return compile(source, graph_module._loader.cache(source, {}), "exec")
+def _compiled(source: str, traced: tuple[tuple[str, Any], ...]) -> Any:
+    """Generated code, compiled under a name by which `inspect` finds its source; `traced` says what it was traced from."""
+    return compile(source, graph_module._loader.cache(source, {}, dict(traced)), "exec", dont_inherit=True)
 
 
 _exec_with_source = graph_module._exec_with_source
@@ -95,8 +95,8 @@ _exec_with_source = graph_module._exec_with_source
 
 def _exec_once_compiled(source: str, namespace: dict[str, Any], co_fields: dict[str, Any] | None = None) -> None:
     """Execute generated code. Graph modules of the same source share its compiled form."""
-    if enabled("code") and not co_fields:
-        exec(_compiled(source), namespace)
+    if enabled("code"):
+        exec(_compiled(source, tuple((co_fields or {}).items())), namespace)
     else:
         _exec_with_source(source, namespace, co_fields)
 
