@@ -213,8 +213,9 @@ class Pipeline:
 
 
 def _source(run: Run) -> tuple[object, ...]:
-    """What decides the structure of a run's lowered model."""
-    return run.engine, run.recipe.scheme, run.model.source
+    """What decides the structure of a run's lowered model, and what an uncalibrated one has in place of its state: fixed
+    qparams of the recipe may equal those that are lost."""
+    return run.engine, run.recipe, run.model.source
 
 
 def _takes_effect(watch: Stopwatch, run: Run) -> bool:
@@ -339,8 +340,7 @@ class _Conversion:
         A structure whose state has come back whole is not repeated.
         """
         source = _source(self.run)
-        scheme = self.run.recipe.scheme
-        structure = (source[0], scheme.weight, scheme.half, *stored_structure(lowered, self.run.model.source))
+        structure = (*source[:2], *stored_structure(lowered, self.run.model.source))
         if enabled("state_dict") and {source, structure} & self.whole:
             return
         outputs: tuple[Tensor, ...] = ()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from conformance.cases.runs import Run
 from conformance.checks.evidence import Evidence, Front
 from conformance.checks.judge import CHECKS, Judge
 from conformance.checks.stages import Recorder
@@ -133,3 +134,16 @@ def test_runs_of_one_case_share_the_front_and_others_do_not() -> None:
     (outcome,) = run_isolated([None], work)
     assert isinstance(outcome, Done), outcome
     assert outcome.value == [0, 0, 2, 3]
+
+
+def test_a_state_that_came_back_whole_under_one_recipe_is_loaded_again_under_another() -> None:
+    """quint8's fixed qparams are those that an uncalibrated softmax has: only with qint8's is it seen that they are lost."""
+    whole, lost = (run(f"qnnpack/nn.Softmax/static-{dtype}/ptq/default/exact@qnnpack") for dtype in ("quint8", "qint8"))
+
+    def failed(runs: list[Run]) -> list[frozenset[str]]:
+        judge = Judge()
+        return [judge.row(one)[0].failed for one in runs]
+
+    (outcome,) = run_isolated([[whole, lost]], failed)
+    assert isinstance(outcome, Done)
+    assert ["stable" in checks for checks in outcome.value] == [False, True]
