@@ -63,8 +63,13 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Seed of the data: the case id without the backend, so that backends share data."""
-        return self.id.rpartition("@")[0].partition("/")[2]
+        """Seed of the data: the case id without the backend, so that backends share data. All constraints of a dtype config
+        have that of the first, because they are tested on one model."""
+        case = self.id.rpartition("@")[0].partition("/")[2]
+        if self.constraint is None:
+            return case
+        first = next(constrained(self.claim.dtypes))
+        return case.replace(f"/{self.constraint.name}/", f"/{first.name}/")
 
     @property
     def variant_has_other_operators(self) -> bool:

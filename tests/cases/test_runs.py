@@ -207,8 +207,13 @@ def test_data_are_the_same_on_every_engine_and_backend() -> None:
 
 
 def test_different_cases_have_different_data() -> None:
-    all_runs = every_run("onednn")
-    assert len({run.key for run in all_runs}) == len(all_runs)
+    cases = [run for run in every_run("onednn") if run.constraint is None]
+    assert len({run.key for run in cases}) == len(cases)
+
+
+def test_the_constraints_of_a_claim_and_flow_have_the_same_data() -> None:
+    tested = [run for run in every_run("onednn") if run.constraint is not None]
+    assert len({run.key for run in tested}) == len({(run.claim.id, run.flow) for run in tested}) < len(tested)
 
 
 def test_globs_select_runs_in_their_order() -> None:

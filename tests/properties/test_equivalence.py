@@ -60,6 +60,18 @@ def test_a_row_is_the_same_without_shortcuts(name: str) -> None:
     assert row_of(name) == honest
 
 
+def test_a_row_does_not_depend_on_which_constraint_is_tested_first() -> None:
+    """Constraints of one dtype config are tested on one model, whose weights are those of the first constraint."""
+    name = "qnnpack/nn.ConvTranspose1d+nn.BatchNorm1d/static-qint8/ptq/weight.quant_min_lower_bound/constraints@qnnpack"
+    fields = ("input.scale_min_lower_bound", "output.scale_min_lower_bound", "weight.quant_max_upper_bound")
+    rows = []
+    for first in (*(name.replace("weight.quant_min_lower_bound", field) for field in fields), name):
+        enforcement = Enforcement(Stopwatch())
+        enforcement.row(run(first))
+        rows.append(replace(enforcement.row(run(name)), seconds=0.0))
+    assert all(row == rows[0] for row in rows)
+
+
 def kind(activation: str) -> Any:
     qconfig = eval(
         f"QConfig(activation={activation}, weight=MinMaxObserver.with_args(dtype=torch.qint8))", build.names()
