@@ -23,6 +23,7 @@ LAYERS = (
     ("repro",),
     ("fuzz",),
     ("bench",),
+    ("audit",),
     ("selection", "show", "terminal"),
     ("plugin",),
     ("test_conformance", "test_constraints", "test_laws", "test_operators", "test_benchmarks"),

@@ -1,10 +1,7 @@
 """Claims of a backend config: one for each pattern and dtype config, with stable ids."""
 
 import gc
-import importlib
-import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -16,6 +13,7 @@ from torch.ao.quantization.utils import MatchAllNode
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
+from conformance.host.callables import result_of
 from conformance.suggestions import unknown
 
 from .recipes import dtype_config_name
@@ -111,19 +109,8 @@ def backend(name: str) -> BackendClaims:
 @cache
 def third_party(path: str) -> BackendClaims:
     """Return the claims of the BackendConfig that `module:callable` returns. Raises UsageError if it does not."""
+    config = result_of("--backend-config", path)
     module, _, attribute = path.partition(":")
-    if not module or not attribute:
-        raise UsageError(f"--backend-config {path!r}: write it as module:callable")
-    sys.path.insert(0, "")
-    try:
-        factory: Callable[[], object] = getattr(importlib.import_module(module), attribute)
-        config = factory()
-    except Exception as error:
-        raise UsageError(
-            f"--backend-config {path!r}: {type(error).__name__}: {error}; it has to be importable from here"
-        ) from error
-    finally:
-        sys.path.remove("")
     if not isinstance(config, BackendConfig):
         raise UsageError(
             f"--backend-config {path!r} returned {type(config).__name__}; it has to return a BackendConfig"

@@ -2,13 +2,15 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor, nn
+from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.quantize_fx import (
     _convert_to_reference_decomposed_fx,
@@ -17,12 +19,13 @@ from torch.ao.quantization.quantize_fx import (
     prepare_fx,
     prepare_qat_fx,
 )
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from conformance.cases.runs import Run
 from conformance.shortcuts import enabled
 
 from .build import Subject
+from .correspondence import Matches, equivalents, matches_recorded, replacements_recorded
 from .graph_modules import code_postponed, with_code
 from .torchs import lowered
 
@@ -44,12 +47,35 @@ torch.fx.config.do_not_emit_stack_traces = True
 
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
-    prepare_model = prepare_qat_fx if subject.run.flow == "qat" else prepare_fx
+    flow = prepare_qat_fx if subject.run.flow == "qat" else prepare_fx
+    return _prepared(flow, subject.model, subject.mapping, subject.calibration, config)
+
+
+def _prepared(
+    flow: Any, model: nn.Module, mapping: Any, inputs: Sequence[Tensor], config: BackendConfig
+) -> GraphModule:
     with code_postponed():
-        prepared = prepare_model(
-            copy.deepcopy(subject.model), subject.mapping, subject.calibration, backend_config=config
-        )
-    return with_code(prepared)
+        return with_code(flow(copy.deepcopy(model), mapping, tuple(inputs), backend_config=config))
+
+
+def prepare_network(
+    model: nn.Module, mapping: QConfigMapping, inputs: Sequence[Tensor], config: BackendConfig, matches: Matches
+) -> GraphModule:
+    """Return a copy of a float model in eval mode with fused modules and observers. `matches` gets the patterns that
+    match."""
+    with matches_recorded(matches):
+        return _prepared(prepare_fx, model, mapping, inputs, config)
+
+
+def lower_network(calibrated: GraphModule, config: BackendConfig) -> tuple[GraphModule, GraphModule, dict[Node, Node]]:
+    """Return the reference model of a calibrated one, the model lowered from it for the selected engine, and for each node of
+    that one the reference node that has the same value. `calibrated` is not changed."""
+    with code_postponed():
+        # lowering reads QConfigs, which a reference model for users would lack
+        unlowered = convert_to_reference_fx(copy.deepcopy(calibrated), _remove_qconfig=False, backend_config=config)
+        with replacements_recorded() as taken:
+            model = lowered(calibrated, copy.deepcopy(unlowered))
+    return with_code(unlowered), with_code(model), equivalents(model, unlowered, taken)
 
 
 def calibrate(prepared: GraphModule, subject: Subject) -> None:

@@ -23,12 +23,15 @@ FIELDS = {
     "except": (str, list),
     "check": (str, list),
     "when": dict,
+    "layer": list,
     "reason": str,
     "upstream": str,
 }
-REQUIRED = ("id", "match", "check", "reason", "upstream")
+REQUIRED = ("id", "check", "reason", "upstream")
 CONDITIONS = ("torch", "arch", "isa")
 RELATIONS = {">=": operator.ge, "<=": operator.le, "==": operator.eq, "<": operator.lt, ">": operator.gt}
+LAYER_REQUIRED = ("engine", "check")
+NUMBER_RELATION = re.compile(r"(>=|<=|==|<|>)\s*(-?[\d.]+(?:e-?\d+)?)")
 VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 
@@ -42,12 +45,46 @@ class Host:
 
 
 @dataclass(frozen=True)
+class LayerCause:
+    """Layers of networks that show a deviation, by what causes it: the engine, the check that fails, and features of the
+    layer.
+
+    `features` are conditions by the name of the feature. Each is a glob, or a relation to a number such as `>=256`; of
+    several one has to hold.
+    """
+
+    engine: tuple[str, ...]
+    check: tuple[str, ...]
+    features: Mapping[str, tuple[str, ...]]
+
+    def explains(self, engine: str, check: str, features: Mapping[str, str]) -> bool:
+        """Whether a layer with these features that fails a check on an engine is such a layer."""
+        if engine not in self.engine or check not in self.check:
+            return False
+        return all(
+            name in features and any(_fulfils(features[name], condition) for condition in conditions)
+            for name, conditions in self.features.items()
+        )
+
+
+def _fulfils(value: str, condition: str) -> bool:
+    """Whether a feature fulfils a condition: a relation to a number, or else a glob."""
+    if (relation := NUMBER_RELATION.fullmatch(condition)) is None:
+        return fnmatch.fnmatchcase(value, condition)
+    try:
+        return bool(RELATIONS[relation[1]](float(value), float(relation[2])))
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
 class Entry:
     """One known deviation.
 
     `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
     fail in every run that matches. `when` are conditions on the host, `reason` says what the engine does instead, `upstream`
-    names the issue, or is `unreported`. `source` is the entry's place in the ledger.
+    names the issue, or is `unreported`. `source` is the entry's place in the ledger. `layers` says which layers of networks
+    show the deviation; an entry may have only those.
     """
 
     id: str
@@ -58,6 +95,7 @@ class Entry:
     when: Mapping[str, str]
     source: str
     exclude: tuple[str, ...] = ()
+    layers: tuple[LayerCause, ...] = ()
 
     def matches(self, run_id: str) -> bool:
         """Whether the entry covers a run. A wildcard does not match the profile of a property, which a glob has to name."""
@@ -168,6 +206,8 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
     for name in REQUIRED:
         if not values.get(name):
             raise UsageError(f"{source}: {name} is missing")
+    if not values.get("match") and not values.get("layer"):
+        raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[deviation.layer]]")
     match, exclude, check = (_list(values.get(name, [])) for name in ("match", "except", "check"))
     for name in check:
         if name not in (*CHECKS, "crashes"):
@@ -193,7 +233,36 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
         when=dict(when),
         source=source,
         exclude=tuple(exclude),
+        layers=tuple(_layer(f"{source}, layer {number}", one) for number, one in enumerate(values.get("layer", []), 1)),
     )
+
+
+def _layer(source: str, values: Any) -> LayerCause:
+    if not isinstance(values, dict):
+        raise UsageError(f"{source}: is a {type(values).__name__}: layers begin with [[deviation.layer]]")
+    for name in LAYER_REQUIRED:
+        if not values.get(name):
+            raise UsageError(f"{source}: {name} is missing")
+    conditions: dict[str, tuple[str, ...]] = {}
+    for name, value in values.items():
+        parts = _list(value) if isinstance(value, str | list) else []
+        if not parts or not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{source}: {name} is neither a string nor a list of strings")
+        conditions[name] = tuple(parts)
+    check = conditions.pop("check")
+    if unknown := [name for name in check if name not in (*CHECKS, "crashes")]:
+        raise UsageError(f"{source}: unknown check {unknown[0]!r}: checks are {', '.join(CHECKS)}, crashes")
+    return LayerCause(conditions.pop("engine"), check, conditions)
+
+
+def explaining(
+    entries: Iterable[Entry], host: Host, engine: str, check: str, features: Mapping[str, str]
+) -> Entry | None:
+    """The first entry that explains why a layer with these features fails a check on an engine, None if there is none."""
+    for entry in entries:
+        if entry.applies(host) and any(cause.explains(engine, check, features) for cause in entry.layers):
+            return entry
+    return None
 
 
 def _list(value: str | list[str]) -> list[str]:
@@ -247,7 +316,8 @@ def useless(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> dict[st
     These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
     by others on all hosts where the entry applies.
     """
-    ids, applying = list(ids), [entry for entry in entries if entry.applies(host)]
+    # entries about layers of networks only are not about runs
+    ids, applying = list(ids), [entry for entry in entries if entry.match and entry.applies(host)]
     reached = {text: _glob(text).reached(ids) for entry in applying for text in entry.match}
     matched = {
         entry.id: [run_id for run_id in dict.fromkeys(_reached_by_entry(reached, entry)) if entry.matches(run_id)]

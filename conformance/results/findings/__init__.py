@@ -1,6 +1,6 @@
 """Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
 
-from . import constraints, relations, stability, stages, structure, values
+from . import constraints, layers, relations, stability, stages, structure, values
 from .finding import KINDS, Finding, detail_of, from_json, text_of
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "constraints",
     "detail_of",
     "from_json",
+    "layers",
     "relations",
     "stability",
     "stages",

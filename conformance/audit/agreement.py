@@ -1,0 +1,98 @@
+"""A layer's output beside the reference's for the same inputs."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from conformance.cases.recipes import RANGES, dtype_name
+from conformance.checks.tolerances import TYPICAL_BAND
+from conformance.engines.trace import qparams_of
+from conformance.results.audits import Agreement, Qparams
+
+FLOAT_ERROR = 2.0**-16
+"""Greatest error of a float output, relative to its greatest value: sums of float32 in another order."""
+
+
+def decibels(got: Tensor, expected: Tensor) -> float | None:
+    """The SQNR in dB of values beside expected ones, None if they are equal or cannot be compared."""
+    if got.shape != expected.shape or not got.numel():
+        return None
+    got, expected = values_of(got).double(), values_of(expected).double()
+    noise = float((got - expected).nan_to_num(0.0, 0.0, 0.0).square().sum())
+    signal = float(expected.nan_to_num(0.0, 0.0, 0.0).square().sum())
+    if not noise:
+        return None
+    return round(10 * math.log10(signal / noise), 2) if signal else -math.inf
+
+
+def values_of(x: Tensor) -> Tensor:
+    return x.dequantize() if x.is_quantized else x
+
+
+def qparams(x: object) -> Qparams | None:
+    """Dtype, scale and zero point of a quantized tensor, None for anything else."""
+    if not isinstance(x, Tensor) or not x.is_quantized:
+        return None
+    scales, zero_points = qparams_of(x)
+    return Qparams(dtype_name(x.dtype), float(scales[0]), float(zero_points[0]), scales.numel())
+
+
+def agreement(got: Tensor, expected: Tensor, position: Tensor | None, band: float) -> Agreement:
+    """Compare the codes of two quantized tensors, or the values of two float ones of the same shape.
+
+    `position` are the exact positions on the grid of `expected`; a code off by one is tied within `band` steps of the middle
+    between two. If the qparams differ, an element is off where it is further from the exact value than half of the wider
+    step: no other engine could be held to a grid that this one does not have.
+    """
+    if not got.is_quantized:
+        return _of_values(got, expected)
+    if qparams(got) != qparams(expected):
+        return _on_another_grid(got, expected, position)
+    distance = (got.int_repr().int() - expected.int_repr().int()).abs()
+    by_one = distance == 1
+    tied = torch.zeros_like(by_one)
+    if position is not None and bool(by_one.any()):
+        tied = by_one & ((position - position.floor() - 0.5).abs() <= band)
+    return Agreement(
+        distance.numel(),
+        int(tied.sum()),
+        int(by_one.sum()) - int(tied.sum()),
+        int((distance > 1).sum()),
+        int(distance.max()) if distance.numel() else 0,
+    )
+
+
+def _of_values(got: Tensor, expected: Tensor) -> Agreement:
+    if not got.is_floating_point():
+        return Agreement(got.numel(), off=int((got != expected).sum()))
+    got, expected = got.double(), expected.double()
+    greatest = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max()) if expected.numel() else 0.0
+    off = (got - expected).abs() > greatest * FLOAT_ERROR
+    return Agreement(got.numel(), off=int((off | (got.isnan() != expected.isnan())).sum()))
+
+
+def _on_another_grid(got: Tensor, expected: Tensor, position: Tensor | None) -> Agreement:
+    own, other = qparams(got), qparams(expected)
+    assert own is not None
+    assert other is not None
+    exact = expected.dequantize().double() if position is None else (position - other.zero_point) * other.scale
+    own_low, own_high = ((end - own.zero_point) * own.scale for end in RANGES[got.dtype])
+    distance = (got.dequantize().double() - exact.clamp(own_low, own_high)).abs() / max(own.scale, other.scale)
+    off = distance > 0.5 + TYPICAL_BAND
+    return Agreement(got.numel(), off=int(off.sum()), steps_max=math.ceil(float(distance.max())) if off.any() else 0)
+
+
+def clipped(position: Tensor | None, dtype: torch.dtype) -> float:
+    """The share of elements whose exact position is beyond the codes of a dtype by more than half a step. Zeros of a ReLU,
+    whose zero point is the least code, are not beyond it."""
+    if position is None or not position.numel():
+        return 0.0
+    low, high = RANGES[dtype]
+    return float(((position < low - 0.5) | (position > high + 0.5)).double().mean())
+
+
+def codes_used(x: Tensor) -> tuple[int, int]:
+    """How many codes of a quantized tensor occur, and how many could, by its dtype and its number of elements."""
+    low, high = RANGES[x.dtype]
+    return int(torch.unique(x.int_repr()).numel()), min(high - low + 1, x.numel())

@@ -1,0 +1,213 @@
+"""Audits of a network on engines, each in a child process, so that a kernel that crashes costs one layer."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization import QConfigMapping
+from torch.ao.quantization.backend_config import BackendConfig
+
+from conformance.cases.claims import BackendClaims, backend, claims_of
+from conformance.configs.engines import ENGINES
+from conformance.engines.availability import probe
+from conformance.engines.registry import engine as engine_named
+from conformance.errors import UsageError, brief
+from conformance.host.isolation import Death, Raised, run_isolated
+from conformance.models import fx
+from conformance.results.audits import Audit
+
+from .agreement import decibels
+from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
+from .execution import Execution
+from .layers import Layers, Observed
+from .network import Network, copied, network, outputs_of
+from .reduction import Blamed, reductions
+from .stability import skipped, stability
+from .timing import inner_conversions, shares
+from .values import NodeRaises
+
+AUDIT_SECONDS = 600.0
+"""CPU seconds that the audit of a network on one engine may take before it counts as hanging."""
+
+MOST_CRASHES = 8
+"""Layers that may crash, one after another, before the audit is given up."""
+
+Progress = Callable[[str], None]
+
+
+def claims_for(engine: str) -> BackendClaims:
+    """The claims of the registered backend that an engine runs. Raises UsageError for an engine that is unknown or not
+    torch's own."""
+    engine_named(engine)
+    for name, engines in ENGINES.items():
+        if engine in engines and engine in NATIVE_ENGINES:
+            return backend(name)
+    raise UsageError(f"engine {engine!r} lowers programs ahead of time: audit one of {', '.join(NATIVE_ENGINES)}")
+
+
+NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if name != "executorch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a network is audited: the mapping and the config, or None for the engine's default ones."""
+
+    mapping: QConfigMapping | None = None
+    claims: BackendClaims | None = None
+    stable: bool = True
+    reduce: bool = True
+
+
+def audit(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    engine: str = "x86",
+    *,
+    mapping: QConfigMapping | None = None,
+    backend_config: BackendConfig | None = None,
+    name: str = "",
+) -> Audit:
+    """Quantize a float model for an engine, and hold every layer to its reference.
+
+    Args:
+        model: a float model in eval mode that FX can trace. It is not changed.
+        inputs: at least two batches, each a tensor or a tuple of tensors; the last is held out, the others calibrate.
+        engine: one of torch's engines: `x86`, `fbgemm`, `onednn`, `qnnpack`.
+        mapping: the qconfig mapping; torch's default for the engine if None.
+        backend_config: the config whose claims are looked up; that of the engine's backend if None.
+        name: the name of the network in the result; the class of the model if empty.
+
+    The audit runs in a forked child with one thread, so a crash of a kernel does not end this process.
+
+    Raises:
+        UsageError: if the model or the inputs cannot be audited, or the engine is unknown or unavailable here.
+    """
+    claims = None
+    if backend_config is not None:
+        config_name = backend_config.name or "backend_config"
+        claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
+    checked = network(name or type(model).__name__, model, inputs)
+    (audited,) = audit_engines(checked, [engine], Settings(mapping, claims))
+    return audited
+
+
+def audit_engines(
+    subject: Network, engines: Sequence[str], settings: Settings = Settings(), progress: Progress = lambda _: None
+) -> list[Audit]:
+    """Audit a network on each engine. `progress` is called with a line for each stage, in a child process.
+
+    Raises UsageError for an engine that is unknown or unavailable here.
+    """
+    for name in engines:
+        claims_for(name)
+        if reason := probe(name):
+            raise UsageError(f"engine {name} is unavailable here: {reason}")
+    return [_isolated(subject, name, settings, progress) for name in engines]
+
+
+def _isolated(subject: Network, engine: str, settings: Settings, progress: Progress) -> Audit:
+    """Audit in a child. A child that dies in a node of the graph is followed by one that has the reference in its place."""
+    started = time.perf_counter()
+    crashed: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "node"
+        while True:
+            place.write_text("")
+            work = _Work(subject, settings, dict(crashed), place, progress)
+            (outcome,) = run_isolated([engine], work, AUDIT_SECONDS)
+            if isinstance(outcome, Raised):
+                raise RuntimeError(
+                    f"the suite itself fails on {subject.name}, which is our fault:\n{outcome.traceback}"
+                )
+            if not isinstance(outcome, Death):
+                return replace(outcome.value, seconds=round(time.perf_counter() - started, 2))
+            node = place.read_text()
+            if not node or node in crashed or len(crashed) >= MOST_CRASHES:
+                claims = settings.claims or claims_for(engine)
+                failure = f"the process dies ({outcome.reason})" + (f" in {node}" if node else " before any layer runs")
+                return Audit(subject.name, engine, claims.name, failure=failure)
+            crashed[node] = outcome.reason
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The audit of a network on the engine of a job, as a child does it. `place` is the file that holds the node it is in."""
+
+    subject: Network
+    settings: Settings
+    crashed: Mapping[str, str]
+    place: Path
+    progress: Progress
+
+    def __call__(self, engine: str) -> Audit:
+        torch.set_num_threads(1)
+        claims = self.settings.claims or claims_for(engine)
+        with engine_named(engine).scope(), fx.quiet():
+            try:
+                converted = convert(
+                    self.subject, claims, self.settings.mapping or default_mapping(engine), self._stage(engine)
+                )
+            except Unconvertible as error:
+                return Audit(self.subject.name, engine, claims.name, failure=str(error), advice=error.advice)
+            return self._audited(engine, converted)
+
+    def _stage(self, engine: str) -> Progress:
+        return lambda stage: self.progress(f"{engine}: {stage}")
+
+    def _audited(self, engine: str, converted: Converted) -> Audit:
+        subject, stage = self.subject, self._stage(engine)
+        stage(f"execute {len(converted.lowered.graph.nodes)} nodes")
+        execution = Execution(converted, self.crashed, lambda node: self.place.write_text(node.name))
+        try:
+            got = execution.audit(subject.held_out)
+        except NodeRaises as error:
+            failure = f"execution raises {brief(error.error)} in {error.node.name}"
+            refusals = converted.refusals
+            return Audit(
+                subject.name, engine, converted.claims.name, refusals=refusals, failure=failure, advice=LEAVE_IN_FLOAT
+            )
+        whole = not any(step.replaced for step in execution.steps)
+        nested: Mapping[str, tuple[str, ...]] = {}
+        latency: Mapping[str, float] = {}
+        checks = skipped("a layer raises or crashes")
+        if whole:
+            stage("measure")
+            self.place.write_text("")
+            latency, nested = (
+                shares(converted.lowered, subject.held_out),
+                inner_conversions(converted.lowered, subject.held_out),
+            )
+            if self.settings.stable:
+                stage("repeat")
+                checks = stability(converted)
+        layers = Layers(converted, Observed(nested, latency))
+        described = [layers.layer(step) for step in execution.steps]
+        blamed = [Blamed(layer, step) for layer, step in zip(described, execution.steps, strict=True) if layer.blamed]
+        if self.settings.reduce and blamed:
+            stage(f"reduce {len(blamed)} blamed layers")
+        reduced = reductions(converted, engine, blamed) if self.settings.reduce else ()
+        with torch.no_grad():
+            exact = _joined(subject.model(*copied(subject.held_out)))
+        engine_out, reference_out = _joined(got), _joined(converted.expected)
+        return Audit(
+            subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
+            engine_db=_finite(decibels(engine_out, exact)), reference_db=_finite(decibels(reference_out, exact)),
+            agreement_db=_finite(decibels(engine_out, reference_out)),
+        )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _joined(outputs: Any) -> Tensor:
+    """All float values of a model's outputs as one vector."""
+    flat = [x.dequantize() if x.is_quantized else x for x in outputs_of(outputs)]
+    floating = [x.flatten().float() for x in flat if x.is_floating_point()]
+    return torch.cat(floating) if floating else torch.zeros(0)

@@ -1,0 +1,148 @@
+"""A network prepared, calibrated and lowered for an engine. What cannot be prepared or lowered is left in float and
+recorded."""
+
+import copy
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import BackendConfig
+from torch.fx import GraphModule, Node
+from torch.fx.proxy import TraceError
+
+from conformance.cases.claims import BackendClaims
+from conformance.errors import brief
+from conformance.models import fx
+from conformance.models.correspondence import Matches
+from conformance.results.audits import Refusal
+
+from .network import Network, copied
+from .refusals import Refusals
+from .values import NodeRaises, Recorded
+
+LEAVE_IN_FLOAT = "give a --mapping that leaves the operator or module in float: set_object_type(…, None)"
+
+Stage = Callable[[str], None]
+"""Called with the name of each stage as it begins."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A network in each of its forms.
+
+    `equivalents` has for each node of the lowered graph the node of the reference graph that has the same value.
+    `reference_values` and `expected` are the values and the output of the reference model for the held-out batch. `config` is
+    the backend's without the operators that were refused, `mapping` leaves modules in float that were.
+    """
+
+    network: Network
+    claims: BackendClaims
+    config: BackendConfig
+    mapping: QConfigMapping
+    prepared: GraphModule
+    matches: Matches
+    reference: GraphModule
+    lowered: GraphModule
+    equivalents: dict[Node, Node]
+    reference_values: dict[Node, Any]
+    expected: Any
+    refusals: tuple[Refusal, ...]
+
+
+class Unconvertible(Exception):
+    """The network cannot be traced or converted. `stage` raised `error`; `advice` says what can be done."""
+
+    def __init__(self, stage: str, error: str, advice: str) -> None:
+        super().__init__(f"{stage} raises {error}")
+        self.stage, self.error, self.advice = stage, error, advice
+
+
+def default_mapping(engine: str) -> QConfigMapping:
+    """torch's default qconfig mapping for an engine."""
+    return get_default_qconfig_mapping(engine)
+
+
+def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, stage: Stage) -> Converted:
+    """Prepare, calibrate and lower a network for the selected engine, and run its reference model.
+
+    What raises in preparation, lowering or the reference model is left in float, until the rest can be lowered. Raises
+    Unconvertible if that is of no use, or if the network cannot be traced.
+    """
+    refusals = Refusals(network.model, mapping, claims.config)
+    while True:
+        matches, at = Matches(), "prepare"
+        try:
+            stage(at)
+            prepared = fx.prepare_network(network.model, refusals.mapping, network.held_out, refusals.config, matches)
+            stage(at := "calibrate")
+            with torch.no_grad():
+                for batch in network.calibration:
+                    prepared(*copied(batch))
+            stage(at := "convert")
+            reference, lowered, same = fx.lower_network(prepared, refusals.config)
+            stage("run the reference")
+            recorded = Recorded(reference)
+            with torch.no_grad():
+                expected = recorded.run(*copied(network.held_out))
+        except NodeRaises as error:
+            if not refusals.leaves_out_user(error.node, error.error, prepared):
+                raise Unconvertible("the reference model", brief(error.error), LEAVE_IN_FLOAT) from error
+        except Exception as error:
+            if not matches.traced or not refusals.leaves_out(error, at, matches):
+                raise _unconvertible(error, at, network.model) from error
+        else:
+            return Converted(
+                network, claims, refusals.config, refusals.mapping, prepared, matches, reference, lowered, same,
+                recorded.values, expected, refusals.all,
+            )  # fmt: skip
+
+
+def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:
+    where = _line(error) if stage == "prepare" else ""
+    text = brief(error) + (f" at {where}" if where else "")
+    if not (where and isinstance(error, TraceError | TypeError | RuntimeError | KeyError | AttributeError)):
+        return Unconvertible(stage, text, LEAVE_IN_FLOAT)
+    advice = (
+        "FX traces no control flow that depends on values or shapes of tensors: rewrite this line, mark the function "
+        "that has it with torch.fx.wrap, or audit a part of the network"
+    )
+    parts = traceable_parts(model)
+    return Unconvertible(stage, text, f"{advice}; these parts can be traced: {', '.join(parts)}" if parts else advice)
+
+
+def _line(error: Exception) -> str:
+    """The innermost line outside of torch that an exception passed through, with its source."""
+    lines = []
+    trace = error.__traceback__
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__"))
+        if not name.startswith(("torch.", "conformance.")) and name != "torch":
+            file = trace.tb_frame.f_code.co_filename
+            lines.append(f"{file}:{trace.tb_lineno}: {linecache.getline(file, trace.tb_lineno).strip()}")
+        trace = trace.tb_next
+    return lines[-1] if lines else ""
+
+
+def traceable_parts(model: nn.Module, most: int = 4) -> list[str]:
+    """Paths of the greatest submodules that FX can trace, the ones with most parameters first."""
+    found: list[tuple[int, str]] = []
+
+    def visit(module: nn.Module, path: str) -> None:
+        for name, child in module.named_children():
+            inside = f"{path}.{name}" if path else name
+            size = sum(parameter.numel() for parameter in child.parameters())
+            if not size or not [*child.children()]:
+                continue
+            try:
+                torch.fx.symbolic_trace(copy.copy(child))
+            except Exception:
+                visit(child, inside)
+            else:
+                found.append((size, inside))
+
+    visit(model, "")
+    return [path for _, path in sorted(found, reverse=True)[:most]]

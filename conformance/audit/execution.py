@@ -1,0 +1,163 @@
+"""One execution of a lowered network, node by node, with the reference's value of each node for the same inputs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter, Node
+
+from conformance.engines.trace import Kernel, Recorder
+from conformance.errors import Failure
+
+from .agreement import decibels
+from .conversion import Converted
+from .network import Batch, copied
+from .values import NodeRaises, frozen, memory, memory_format, unchanged
+
+
+@dataclass(frozen=True)
+class Step:
+    """The execution of one node: its value as the engine wrote it, and the reference's for the same inputs.
+
+    `position` is the reference's value on the grid of its codes before it was rounded (float64, in steps), None unless the
+    reference quantizes here. `full` is the reference's value in a run of its own. `body` are the reference nodes that compute
+    the value from the inputs of the layer. `overwritten` are the operands that the kernel changed, each with the SQNR in dB
+    of what is left, although they are used again, `error` is what the kernel raised, `crash` how it ended an earlier process,
+    `inputs` what it got, and `formats` their memory formats.
+    """
+
+    node: Node
+    value: Any
+    local: Any = None
+    position: Tensor | None = None
+    full: Any = None
+    body: tuple[Node, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    overwritten: tuple[tuple[Node, float | None], ...] = ()
+    error: Failure | None = None
+    crash: str = ""
+    inputs: tuple[Any, ...] = ()
+    formats: tuple[str, ...] = ()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the value is the reference's, because the kernel raises or ends the process."""
+        return self.error is not None or bool(self.crash)
+
+
+class _Part(Interpreter):
+    """Evaluates single nodes of a graph from known values."""
+
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model)
+        self.order = {node: number for number, node in enumerate(self.graph.nodes)}
+
+    def evaluate(self, target: Node, known: Mapping[Node, Any]) -> tuple[dict[Node, Any], tuple[Node, ...]]:
+        """The value of a node and of those between it and known ones, and these nodes in order."""
+        needed, seen, stack = [], set[Node](), [target]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in known and node is not target:
+                continue
+            needed.append(node)
+            stack += node.all_input_nodes
+        needed.sort(key=self.order.__getitem__)
+        # copies, because the nodes may compute in place
+        self.env = {node: frozen(known[node]) for node in seen if node in known and node is not target}
+        for node in needed:
+            self.env[node] = super().run_node(node)
+        return self.env, tuple(needed)
+
+
+class Execution(Interpreter):
+    """Runs a lowered network, and for each node the reference from the same inputs.
+
+    A node in `replaced`, and one that raises, gets the reference's value, so that the rest can be audited. `entered` is
+    called with each node before it runs: a process that dies has died in the last one.
+    """
+
+    def __init__(self, converted: Converted, replaced: Mapping[str, str], entered: Callable[[Node], object]) -> None:
+        super().__init__(converted.lowered)
+        self.converted, self.replaced, self.entered = converted, replaced, entered
+        self.steps: list[Step] = []
+        self._copies: dict[Node, Any] = {}
+        self._known: dict[Node, Any] = {}
+        self._part = _Part(converted.reference)
+        self.last = {used: node for node in converted.lowered.graph.nodes for used in node.all_input_nodes}
+
+    def audit(self, batch: Batch) -> Any:
+        """Run the lowered network on a batch and return its output. Raises NodeRaises for a node that the reference lacks."""
+        with torch.no_grad():
+            return self.run(*copied(batch))
+
+    def run_node(self, n: Node) -> Any:
+        same = self.converted.equivalents.get(n)
+        if n.op in ("placeholder", "get_attr", "output"):
+            result = super().run_node(n)
+            self._take(n, same, result)
+            return result
+        inputs = tuple(self._copies.get(node) for node in n.all_input_nodes)
+        formats = tuple(memory_format(self.env[node]) for node in n.all_input_nodes)
+        local, position, body = self._reference(same)
+        self.entered(n)
+        recorder, error, crash = Recorder(), None, self.replaced.get(n.name, "")
+        try:
+            if crash:
+                result = frozen(local)
+            else:
+                with recorder:
+                    result = super().run_node(n)
+        except Exception as raised:
+            if local is None:
+                raise NodeRaises(n, raised) from raised
+            result, error = frozen(local), Failure.of(raised)
+        value = self._take(n, same, result)
+        overwritten = self._overwritten(n)
+        self.steps.append(
+            Step(
+                n, value, local, position, self.converted.reference_values.get(same) if same else None, body,
+                tuple(recorder.kernels), overwritten, error, crash, inputs, formats,
+            )
+        )  # fmt: skip
+        return result
+
+    def _take(self, node: Node, same: Node | None, result: Any) -> Any:
+        value = self._copies[node] = frozen(result)
+        if (
+            same is not None and node.op != "get_attr"
+        ):  # lowering replaces modules, and with them what an attribute holds
+            self._known[same] = value
+        return value
+
+    def _reference(self, same: Node | None) -> tuple[Any, Tensor | None, tuple[Node, ...]]:
+        """The reference's value of a node from the engine's inputs, its position on the grid, and the nodes that compute
+        it."""
+        if same is None:
+            return None, None, ()
+        values, body = self._part.evaluate(same, self._known)
+        position = None
+        if same.target is torch.quantize_per_tensor:
+            x, scale, zero_point = (
+                values.get(part, part) if isinstance(part, Node) else part for part in same.args[:3]
+            )
+            if isinstance(x, Tensor):
+                position = x.double() / float(scale) + float(zero_point)  # type: ignore[arg-type]
+        return values[same], position, body
+
+    def _overwritten(self, node: Node) -> tuple[tuple[Node, float | None], ...]:
+        """The operands that have other values now and are used again, themselves or as another view of their memory."""
+        changed = []
+        for operand in node.all_input_nodes:
+            if operand in self._copies and not unchanged(self.env.get(operand), self._copies[operand]):
+                own, before = memory(self.env[operand]), self._copies[operand]
+                views = [other for other, value in self.env.items() if memory(value) == own]
+                for view in views:
+                    self._take(view, self.converted.equivalents.get(view), self.env[view])
+                if any(self.last.get(view) is not node for view in views):
+                    changed.append((operand, decibels(self._copies[operand], before)))
+        return tuple(changed)

@@ -1,0 +1,253 @@
+"""Layers of an audit: each executed node with its claim, its arithmetic, its agreement with the reference, and its
+features."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.ao.quantization.utils import get_qconfig_dtypes
+from torch.fx import Node
+
+from conformance.cases.claims import Claim
+from conformance.checks.tolerances import TYPICAL_BAND
+from conformance.configs.names import config_pattern, pattern_name
+from conformance.engines.trace import CONVERSIONS, VIEWS
+from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Layer, Qparams
+from conformance.results.findings import Finding
+from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRaises, LayerShape, OperandOverwritten
+from conformance.results.findings.stages import Crashes
+
+from .agreement import agreement, clipped, codes_used, decibels, qparams
+from .conversion import Converted
+from .execution import Step
+from .features import features
+from .naming import call_name
+
+METADATA = frozenset({"aten.size", "aten.sym_size", "aten.stride", "aten.is_same_size", "aten.item", "aten.empty"})
+
+QUANTIZING = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was measured of a node beside its values: conversions inside of its kernels, and its share of the time."""
+
+    nested: Mapping[str, tuple[str, ...]]
+    latency: Mapping[str, float]
+
+
+class Layers:
+    """Describes the executed nodes of a converted network."""
+
+    def __init__(self, converted: Converted, observed: Observed) -> None:
+        self.converted, self.observed = converted, observed
+        self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
+        self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
+        self.lowered_modules = dict(converted.lowered.named_modules(remove_duplicate=False))
+        self.reference_modules = dict(converted.reference.named_modules(remove_duplicate=False))
+        meta = converted.prepared.meta["_observed_graph_module_attrs"]
+        self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
+        self.patterns = converted.config._pattern_complex_format_to_config
+        self.calls = Counter(node.target for node in converted.prepared.graph.nodes if node.op == "call_module")
+        self.names: dict[Node, str] = {}
+
+    @cached_property
+    def claims(self) -> dict[int, list[Claim]]:
+        """The claims of each entry of the config."""
+        by_pattern: dict[Any, list[Claim]] = {}
+        for claim in self.converted.claims.claims:
+            by_pattern.setdefault(claim.pattern, []).append(claim)
+        return {id(entry): by_pattern.get(_entry_name(entry), []) for entry in self.patterns.values()}
+
+    def layer(self, step: Step) -> Layer:
+        """The layer of an executed node."""
+        body = [node for node in step.body if self._computes(node)]
+        core = body[0] if body else step.node
+        name = self.name(step.node, core, body)
+        pattern, claims, qconfig = self._match(core, body)
+        claim = _claim(claims, qconfig)
+        arithmetic = self._arithmetic(step)
+        shape = tuple(step.value.shape) if isinstance(step.value, Tensor) else ()
+        kernels = tuple(dict.fromkeys(k.name for k in step.kernels if k.name not in METADATA))
+        if arithmetic.computes:
+            kernels = tuple(k for k in kernels if k not in CONVERSIONS) or kernels
+        measured = self._measured(step)
+        reason = self._reason(step, core, arithmetic, claims, claim, qconfig)
+        return Layer(
+            name, pattern, claim.id if claim else None, arithmetic, reason, kernels, shape,
+            tuple(self.names[node] for node in step.node.all_input_nodes if node in self.names),
+            weight=self._weight(step.node), latency=self.observed.latency.get(step.node.name, 0.0),
+            features=self._features(step, core), **measured,
+        )  # fmt: skip
+
+    def name(self, node: Node, core: Node, body: list[Node]) -> str:
+        """A module's path, or for a function the path of the module that calls it and the node's name."""
+        own = core if body else node
+        if own.op == "call_module":
+            name = str(own.target)
+            if self.calls[own.target] > 1:
+                name = f"{name} ({own.name})"
+        else:
+            scope = self.scopes.get(own.name, ("", None))[0]
+            name = f"{scope}.{own.name}" if scope else own.name
+        self.names[node] = name
+        return name
+
+    def _computes(self, node: Node) -> bool:
+        """Whether a reference node is one of the float model's own, neither a conversion nor a constant."""
+        if node.op in ("placeholder", "get_attr", "output") or node.target in QUANTIZING:
+            return False
+        return not (node.op == "call_method" and node.target == "dequantize") and node.name in self.prepared
+
+    def _match(self, core: Node, body: list[Node]) -> tuple[str, list[Claim], Any]:
+        """The pattern that a layer was matched as, the claims of the entry that has it, and its qconfig."""
+        matches = self.converted.matches
+        qconfig = self.qconfigs.get(core.name)
+        key = matches.fused.get(core.name)
+        if key is None:
+            key = next((matches.observed[node.name] for node in reversed(body) if node.name in matches.observed), None)
+        entry = self.patterns.get(key) if key is not None else None
+        if entry is not None:
+            return _entry_name(entry), self.claims[id(entry)], qconfig
+        nodes = [self.prepared.get(node.name) for node in body]
+        named = [call_name(node, self.modules) for node in nodes if node is not None]
+        return "+".join(named) or call_name(core, self.lowered_modules), [], qconfig
+
+    def _arithmetic(self, step: Step) -> Arithmetic:
+        kernels = [kernel for kernel in step.kernels if kernel.name not in METADATA]
+        computing = [kernel for kernel in kernels if kernel.name not in CONVERSIONS and kernel.name not in VIEWS]
+        if step.replaced:
+            return Arithmetic.INTEGER if _quantized(step.value) else Arithmetic.FLOAT
+        if any(kernel.quantized for kernel in computing):
+            return Arithmetic.NAME_ONLY if self.observed.nested.get(step.node.name) else Arithmetic.INTEGER
+        if computing:
+            return Arithmetic.FLOAT
+        converts = any(kernel.name in CONVERSIONS for kernel in kernels)
+        return Arithmetic.CONVERSION if converts else Arithmetic.VIEW
+
+    def _reason(
+        self, step: Step, core: Node, arithmetic: Arithmetic, claims: list[Claim], claim: Claim | None, qconfig: Any
+    ) -> str:
+        """Why a layer computes in float."""
+        if arithmetic is Arithmetic.NAME_ONLY:
+            return "the kernel dequantizes: " + ", ".join(sorted(set(self.observed.nested[step.node.name])))
+        if arithmetic is not Arithmetic.FLOAT:
+            return ""
+        kind = call_name(self.prepared.get(core.name, core), self.modules)
+        if refusal := next((one for one in self.converted.refusals if one.operator in kind), None):
+            return f"left out because {refusal.stage} raises {refusal.error}"
+        if not claims:
+            return f"no claim covers {kind}"
+        if qconfig is None:
+            return "the mapping has no qconfig for it"
+        if claim is None:
+            return "no dtype config of its claims allows the mapping's qconfig"
+        return "observed as promised, but no lowering pattern matches it"
+
+    def _measured(self, step: Step) -> dict[str, Any]:
+        """The fields of a layer that compare its output with the reference's."""
+        value, full = step.value, step.full
+        findings, fields = self._compared(step)
+        fields |= {"output": qparams(value), "reference": qparams(step.local)}
+        notes = []
+        if "agreement" in fields and fields["output"] != fields["reference"]:
+            notes.append(_other_grid(fields["output"], fields["reference"]))
+        if isinstance(full, Tensor) and isinstance(value, Tensor):
+            fields["cumulative_db"] = decibels(value, full)
+        if isinstance(value, Tensor) and value.is_quantized and value.dtype in _CODED:
+            used, codes = codes_used(value)
+            fields |= {"clipped": clipped(step.position, value.dtype), "codes_used": used, "codes": codes}
+            if used < FEW_CODES <= codes:
+                notes.append(f"uses {used} of {codes} codes")
+        left = [left_db for _, left_db in step.overwritten if left_db is not None]
+        for node, left_db in step.overwritten:
+            findings.append(OperandOverwritten("stable", self.names.get(node, node.name), left_db))
+        faults = tuple(map(Fault, findings))
+        return {**fields, "overwrites_db": min(left, default=None), "faults": faults, "notes": tuple(notes)}
+
+    def _compared(self, step: Step) -> tuple[list[Finding], dict[str, Any]]:
+        """What is wrong with the value of a node beside the reference's for the same inputs, and how far they agree."""
+        value, local = step.value, step.local
+        if step.crash:
+            return [Crashes("crashes", step.crash)], {}
+        if step.error is not None:
+            return [LayerRaises("lowered", "execute", step.error.exception, step.error.message)], {}
+        if not isinstance(value, Tensor) or not isinstance(local, Tensor):
+            return [], {}
+        if value.shape != local.shape:
+            return [LayerShape("numerics", tuple(value.shape), tuple(local.shape))], {}
+        if value.is_quantized != local.is_quantized:
+            return [LayerKind("numerics", value.is_quantized)], {}
+        found = agreement(value, local, step.position, self._band(step))
+        wrong: list[Finding] = []
+        if found.wrong:
+            wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
+        return wrong, {"agreement": found, "local_db": decibels(value, local)}
+
+    def _band(self, step: Step) -> float:
+        """The distance from a tie at which either code is right: the general one, or what a bias that is rounded to the
+        accumulator's grid of s_x s_w amounts to."""
+        output, weight = qparams(step.value), self._weight(step.node)
+        source = next((found for x in step.inputs if (found := qparams(x))), None)
+        if output is None or weight is None or source is None:
+            return TYPICAL_BAND
+        return max(TYPICAL_BAND, 0.5 * source.scale * self._greatest_scale(step.node) / output.scale + TYPICAL_BAND / 4)
+
+    def _greatest_scale(self, node: Node) -> float:
+        weight = self._packed(node)
+        if weight is None:
+            return 0.0
+        per_tensor = weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
+        return weight.q_scale() if per_tensor else float(weight.q_per_channel_scales().max())
+
+    def _packed(self, node: Node) -> Tensor | None:
+        """The quantized weight of a lowered module, if it has one that can be unpacked."""
+        module = self.lowered_modules.get(str(node.target)) if node.op == "call_module" else None
+        try:
+            weight = module.weight() if module is not None and callable(getattr(module, "weight", None)) else None  # type: ignore[operator]
+        except Exception:  # some engines cannot unpack some weights
+            return None
+        return weight if isinstance(weight, Tensor) and weight.is_quantized else None
+
+    def _weight(self, node: Node) -> Qparams | None:
+        return qparams(self._packed(node))
+
+    def _features(self, step: Step, core: Node) -> dict[str, str]:
+        node = self.prepared.get(core.name, core)
+        modules = self.modules if core.name in self.prepared else self.lowered_modules
+        return {"calls": str(self.calls.get(node.target, 1)), **features(step, node, modules, self.lowered_modules)}
+
+
+_CODED = (torch.quint8, torch.qint8, torch.quint4x2)
+
+
+def _entry_name(entry: Any) -> str:
+    return pattern_name(config_pattern(entry))
+
+
+def _claim(claims: list[Claim], qconfig: Any) -> Claim | None:
+    """The first claim whose dtypes are those of a qconfig."""
+    if qconfig is None:
+        return None
+    activation, weight, dynamic = get_qconfig_dtypes(qconfig)  # type: ignore[no-untyped-call]
+    for claim in claims:
+        dtypes = claim.dtypes
+        if bool(dtypes.is_dynamic) is not bool(dynamic) or dtypes.weight_dtype not in (None, weight):
+            continue
+        if dtypes.input_dtype in (activation, torch.float) or dynamic:
+            return claim
+    return None
+
+
+def _quantized(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_quantized
+
+
+def _other_grid(got: Qparams | None, expected: Qparams | None) -> str:
+    assert got is not None
+    assert expected is not None
+    return f"its output has the qparams {got.text}, the reference's {expected.text}"

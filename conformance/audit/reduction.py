@@ -1,0 +1,142 @@
+"""From a blamed layer to the least model that still shows what it is blamed for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import Node
+
+from conformance.host.isolation import Death, Done, run_isolated
+from conformance.results.audits import Layer, Reduction
+
+from .conversion import Converted
+from .execution import Step
+from .parts import Cutter, NotSource, Part, smaller, smallest_first
+from .script import script
+
+CANDIDATE_SECONDS = 20.0
+"""CPU seconds that a candidate may take before it counts as hanging."""
+
+MOST_STEPS = 24
+"""Candidates that are tried to make a part smaller."""
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """A blamed layer with the execution of its node."""
+
+    layer: Layer
+    step: Step
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What layers have in common of which one reduction speaks: the pattern, the kernels and the checks that fail."""
+        checks = tuple(sorted({fault.check for fault in self.layer.faults}))
+        return self.layer.pattern, self.layer.kernels, checks
+
+
+def reductions(converted: Converted, engine: str, blamed: Sequence[Blamed]) -> tuple[Reduction, ...]:
+    """Reduce one layer, that with the least data, of each kind among the blamed ones."""
+    if not blamed:
+        return ()
+    by_kind: dict[tuple[object, ...], Blamed] = {}
+    for one in sorted(blamed, key=lambda one: _elements(one.layer)):
+        by_kind.setdefault(one.kind, one)
+    cutter = Cutter(converted)
+    return tuple(_Search(converted, engine, cutter, one).reduction() for one in by_kind.values())
+
+
+def _elements(layer: Layer) -> int:
+    count = 1
+    for size in layer.shape:
+        count *= size
+    return count
+
+
+class _Search:
+    """The search for the least part that shows what a layer is blamed for."""
+
+    def __init__(self, converted: Converted, engine: str, cutter: Cutter, blamed: Blamed) -> None:
+        self.converted, self.engine, self.cutter, self.blamed = converted, engine, cutter, blamed
+        self.title = f"{blamed.layer.name} of {converted.network.name} on {engine}: {blamed.layer.faults[0].text}"
+
+    def reduction(self) -> Reduction:
+        name, reasons = self.blamed.layer.name, []
+        for company, part in self._parts():
+            if isinstance(part, NotSource):
+                reasons.append(str(part))
+                continue
+            shown = next((one for one in smallest_first(part) if self._shows(one)), None)
+            if shown is not None:
+                least = self._least(shown)
+                text = (
+                    f"shown by {'the layer alone' if not company else 'the layer in company of ' + ', '.join(company)}"
+                )
+                return Reduction(name, f"{text}, with inputs of shape {_shapes(least)}", company, self._script(least))
+        reason = (
+            reasons[-1] if reasons else "neither the layer nor its neighbours show it with other weights and inputs"
+        )
+        return Reduction(name, f"not reduced: {reason}")
+
+    def _parts(self) -> Iterator[tuple[tuple[str, ...], Part | NotSource]]:
+        """Parts of the network around the layer, the smallest first, each with the neighbours in it."""
+        names = [node.name for node in self.blamed.step.body if node.name in self.cutter.nodes]
+        alone = self.cutter.group(names)
+        before = self.cutter.producers(alone)
+        after = self.cutter.consumers(alone)
+        around = self.cutter.producers(after)
+        further = self.cutter.consumers(self.cutter.producers(around))
+        seen: list[list[Node]] = []
+        for nodes in (alone, before, after, around, further):
+            if not nodes or nodes in seen:
+                continue
+            seen.append(nodes)
+            company = tuple(node.name for node in nodes if node not in alone)
+            for last in (False, True):
+                try:
+                    part: Part | NotSource = self.cutter.part(nodes, last)
+                except NotSource as error:
+                    part = error
+                yield (*company, *(["channels-last inputs"] if last else [])), part
+
+    def _script(self, part: Part) -> str:
+        return script(part, self.engine, self.title)
+
+    def _shows(self, part: Part) -> bool:
+        """Whether the script of a part deviates in a check that the layer fails, in a process of its own."""
+        try:
+            source = self._script(part)
+        except NotSource:
+            return False
+        checks = {fault.check for fault in self.blamed.layer.faults}
+        (outcome,) = run_isolated([source], _deviation, CANDIDATE_SECONDS)
+        if isinstance(outcome, Death):
+            return "crashes" in checks
+        if not isinstance(outcome, Done) or not outcome.value:
+            return False
+        found = "numerics" if checks & {"numerics", "stable"} else "lowered"
+        return outcome.value.startswith(found)
+
+    def _least(self, part: Part) -> Part:
+        """The part, made smaller as long as it shows the same."""
+        for _ in range(MOST_STEPS):
+            smaller_part = next((one for one in smaller(part) if self._shows(one)), None)
+            if smaller_part is None:
+                break
+            part = smaller_part
+        return part
+
+
+def _deviation(source: str) -> str:
+    """What the function `deviation` of a script returns; empty if the script raises."""
+    scope: dict[str, Any] = {"__name__": "reduction"}
+    try:
+        exec(source, scope)
+        found: str = scope["deviation"]()
+    except Exception:  # a part that was cut too small cannot be called
+        return ""
+    return found
+
+
+def _shapes(part: Part) -> str:
+    return ", ".join("×".join(map(str, shape)) for shape in part.shapes)

@@ -1,0 +1,183 @@
+"""What cannot be prepared, lowered or executed as a reference is left in float, so that the rest of a network can be
+audited."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.ao.quantization import QConfigMapping
+from torch.ao.quantization.backend_config import BackendConfig
+from torch.fx import GraphModule, Node
+
+from conformance.cases.claims import nested
+from conformance.configs.names import config_pattern, pattern_name
+from conformance.errors import brief
+from conformance.models.correspondence import Matches
+from conformance.results.audits import Refusal
+
+from .options import options_of
+
+MOST_REFUSALS = 32
+"""Kinds of layers that may be left out, one after another, before the conversion is given up."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """What an exception is about: the module at a path, or else a function, the name of a method, or a class of modules."""
+
+    path: str = ""
+    operator: Any = None
+
+
+class Refusals:
+    """The layers and functions of a network that were left out, and the mapping and config that leave them out."""
+
+    def __init__(self, model: nn.Module, mapping: QConfigMapping, config: BackendConfig) -> None:
+        self.model, self.mapping, self.config = model, mapping, config
+        self.refused: list[Refusal] = []
+        self._paths: set[str] = set()
+        self._kinds: list[Any] = []
+
+    def leaves_out(self, error: Exception, stage: str, matches: Matches) -> bool:
+        """Leave out what an exception of torch.ao is about. Returns False if that is unknown or was left out before."""
+        culprit = _culprit(error, matches)
+        if culprit is None or len(self.refused) >= MOST_REFUSALS:
+            return False
+        if culprit.path and culprit.path not in self._paths:
+            alike = self._alike(culprit.path)
+            self._leave_in_float([path for one in alike for path in _fused_with(one, matches)])
+            name = pattern_name(type(self.model.get_submodule(culprit.path)))
+            self.refused.append(Refusal(name, stage, brief(error), tuple(alike)))
+            return True
+        kind = type(self.model.get_submodule(culprit.path)) if culprit.path else culprit.operator
+        if kind in self._kinds:
+            return False
+        self._kinds.append(kind)
+        self.config = _without(self.config, kind)
+        if not culprit.path:
+            self.refused.append(Refusal(pattern_name(kind), stage, brief(error)))
+        return True
+
+    def leaves_out_user(self, node: Node, error: Exception, prepared: GraphModule) -> bool:
+        """Leave out the module that uses a value which the reference model cannot compute."""
+        path = _path(node, prepared)
+        if path is None or path in self._paths or len(self.refused) >= MOST_REFUSALS:
+            return False
+        self._leave_in_float([path])
+        self.refused.append(
+            Refusal(pattern_name(type(self.model.get_submodule(path))), "reference", brief(error), (path,))
+        )
+        return True
+
+    def _leave_in_float(self, paths: Iterable[str]) -> None:
+        self.mapping = copy.deepcopy(self.mapping)
+        for path in paths:
+            self._paths.add(path)
+            self.mapping.set_module_name(path, None)
+
+    def _alike(self, path: str) -> list[str]:
+        """The modules of the class and with the options of one, the numbers of channels aside."""
+        module = self.model.get_submodule(path)
+        options = options_of(module, channels=False)
+        return [
+            other
+            for other, one in self.model.named_modules(remove_duplicate=False)
+            if type(one) is type(module) and options_of(one, channels=False) == options
+        ]
+
+    @property
+    def all(self) -> tuple[Refusal, ...]:
+        """What was refused, with the layers of one operator, stage and error together."""
+        together: dict[tuple[str, str, str], Refusal] = {}
+        for one in self.refused:
+            key = one.operator, one.stage, one.error
+            layers = (*together[key].layers, *one.layers) if key in together else one.layers
+            together[key] = replace(one, layers=layers)
+        return tuple(together.values())
+
+
+def _fused_with(path: str, matches: Matches) -> set[str]:
+    """The paths of the modules that are fused with one, itself included."""
+    nodes = {node.name: node for node in matches.traced[-1].graph.nodes} if matches.traced else {}
+    found = {path}
+    for name, node in nodes.items():
+        if node.op == "call_module" and node.target == path:
+            members = [nodes[other] for other in matches.members.get(name, ()) if other in nodes]
+            found |= {str(other.target) for other in members if other.op == "call_module"}
+    return found
+
+
+def _culprit(error: Exception, matches: Matches) -> Culprit | None:
+    """What the innermost frames of torch.ao were about."""
+    for frame in reversed([*_frames(error.__traceback__)]):
+        if not str(frame.f_globals.get("__name__")).startswith("torch.ao."):
+            continue
+        found: list[Node | nn.Module] = [*_nodes(frame.f_locals), *_modules(frame.f_locals)]
+        for value in found:
+            culprit = _called(value, matches) if isinstance(value, Node) else _class(value)
+            if culprit is not None:
+                return culprit
+    return None
+
+
+def _called(value: Node, matches: Matches) -> Culprit | None:
+    """What a node of any form of a network calls. Conversion inserts nodes around those of the traced network: of such a
+    node, a user or an input is meant."""
+    own = {node.name: node for node in matches.traced[-1].graph.nodes} if matches.traced else {value.name: value}
+    near = (value, *value.users, *value.all_input_nodes)
+    node = next((own[one.name] for one in near if one.name in own and one.op.startswith("call_")), None)
+    if node is None:
+        return None
+    return Culprit(path=str(node.target)) if node.op == "call_module" else Culprit(operator=node.target)
+
+
+def _class(module: nn.Module) -> Culprit | None:
+    bases = [base for base in type(module).__mro__ if base.__module__.startswith("torch.nn.modules")]
+    return Culprit(operator=bases[0]) if bases and bases[0] is not nn.Module else None
+
+
+def _frames(trace: TracebackType | None) -> Iterator[Any]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _nodes(names: dict[str, Any]) -> list[Node]:
+    first = ("ref_node", "func_node", "bop_node", "node", "n", "root_node")
+    return [names[name] for name in first if isinstance(names.get(name), Node)]
+
+
+def _modules(names: dict[str, Any]) -> list[nn.Module]:
+    first = ("ref_module", "float_module", "mod", "module")
+    return [names[name] for name in first if isinstance(names.get(name), nn.Module)]
+
+
+def _without(config: BackendConfig, kind: Any) -> BackendConfig:
+    """A config without the entries whose pattern has an operator."""
+    kept = [entry for entry in config.configs if kind not in _operators(nested(config_pattern(entry)))]
+    return BackendConfig(config.name).set_backend_pattern_configs(kept)
+
+
+def _operators(pattern: Any) -> list[Any]:
+    if not isinstance(pattern, tuple):
+        return [pattern, *getattr(pattern, "__bases__", ())]
+    return [one for part in pattern for one in _operators(part)]
+
+
+def _path(node: Node, prepared: GraphModule) -> str | None:
+    """The module that uses a value of the reference model, or that calls the function which uses it; None for the network."""
+    own = {one.name: one for one in prepared.graph.nodes}
+    scopes = prepared.meta["_observed_graph_module_attrs"].node_name_to_scope
+    near, seen = [node], set[Node]()
+    while near:
+        one = near.pop(0)
+        if one in seen:
+            continue
+        seen.add(one)
+        if one.name in own and one.op.startswith("call_") and one.target != "dequantize":
+            return str(one.target) if one.op == "call_module" else scopes.get(one.name, ("", None))[0] or None
+        near += one.users
+    return None

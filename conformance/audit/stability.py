@@ -1,0 +1,111 @@
+"""Repetitions of an execution that must not change the output: again, in another memory format, in parts of the batch."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from conformance.checks.comparison import differ
+from conformance.errors import brief
+from conformance.host.poison import fresh_memory_holds
+from conformance.results.audits import Stability
+
+from .agreement import values_of
+from .conversion import Converted
+from .network import Batch, copied, outputs_of
+
+Outputs = Sequence[Tensor]
+NAMES = ("repeatable", "memory format", "batch split")
+
+
+def stability(converted: Converted) -> tuple[Stability, ...]:
+    """Every check of stability of a lowered network, on its held-out batch."""
+    batch = converted.network.held_out
+    with torch.no_grad():
+        first = _run(converted.lowered, batch, 0x00)
+        again = _run(converted.lowered, batch, 0xAA)
+        checks = [_same("repeatable", first, again, "a second run, with other contents of fresh memory,")]
+        checks.append(_memory_format(converted, batch, first))
+        checks.append(_batch_split(converted))
+    return tuple(checks)
+
+
+def skipped(reason: str) -> tuple[Stability, ...]:
+    """Every check, skipped for a reason."""
+    return tuple(Stability(name, "skip", reason) for name in NAMES)
+
+
+def _run(model: GraphModule, batch: Batch, byte: int) -> list[Tensor]:
+    with fresh_memory_holds(byte):
+        return [values_of(x) for x in outputs_of(model(*copied(batch)))]
+
+
+def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
+    if [x.shape for x in first] != [x.shape for x in other]:
+        return Stability(name, "fail", f"{what} changes the shapes of the outputs")
+    changed = sum(int(differ(x, y).sum()) for x, y in zip(first, other, strict=True))
+    total = sum(x.numel() for x in first)
+    return (
+        Stability(name, "fail", f"{what} changes {changed} of {total} values") if changed else Stability(name, "pass")
+    )
+
+
+def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stability:
+    name, formats = "memory format", {4: torch.channels_last, 5: torch.channels_last_3d}
+    if not any(x.dim() in formats for x in batch):
+        return Stability(name, "skip", "no input has a channels-last form")
+    other = tuple(x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x for x in batch)
+    try:
+        got = _run(converted.lowered, other, 0x00)
+    except Exception as error:
+        if _fails(converted, other):
+            return Stability(name, "skip", "the float model does not take channels-last inputs either")
+        return Stability(name, "fail", f"channels-last inputs raise {brief(error)}")
+    return _in_another_way(name, converted, first, got, other, "the same inputs in channels-last")
+
+
+def _fails(converted: Converted, batch: Batch) -> bool:
+    try:
+        converted.network.model(*copied(batch))
+    except Exception:
+        return True
+    return False
+
+
+def _in_another_way(
+    name: str, converted: Converted, first: Outputs, got: Outputs, batch: Batch, what: str
+) -> Stability:
+    """The outcome of another way to run, which passes where the reference model's output changes in it too."""
+    result = _same(name, first, got, what)
+    if result.outcome == "fail":
+        plain, other = (_run(converted.reference, inputs, 0x00) for inputs in (converted.network.held_out, batch))
+        if _same(name, plain, other, what).outcome == "fail":
+            return Stability(name, "skip", f"{what} change the reference model's output too")
+    return result
+
+
+def _batch_split(converted: Converted) -> Stability:
+    """Compare a batch with its items one by one. A batch of one item is joined with the first one to calibrate."""
+    name, batch = "batch split", converted.network.held_out
+    sizes = {x.shape[0] if x.dim() else 0 for x in batch}
+    if len(sizes) != 1 or 0 in sizes:
+        return Stability(name, "skip", "the inputs have no common batch dimension")
+    try:
+        if sizes == {1}:
+            batch = tuple(map(torch.cat, zip(batch, converted.network.calibration[0], strict=True)))
+        items = [tuple(x[i : i + 1] for x in batch) for i in range(len(batch[0]))]
+        result = _split(name, converted.lowered, batch, items)
+        if result.outcome == "fail" and _split(name, converted.reference, batch, items).outcome != "pass":
+            return Stability(name, "skip", "the reference model's output depends on how its batch is split too")
+    except Exception as error:
+        return Stability(name, "skip", f"another size of the batch raises {brief(error)}")
+    return result
+
+
+def _split(name: str, model: GraphModule, batch: Batch, items: Sequence[Batch]) -> Stability:
+    parts = [_run(model, item, 0x00) for item in items]
+    if any(not x.dim() for part in parts for x in part):
+        return Stability(name, "skip", "an output has no batch dimension")
+    joined = [torch.cat(column) for column in zip(*parts, strict=True)]
+    return _same(name, _run(model, batch, 0x00), joined, "running each item by itself")

@@ -1,0 +1,69 @@
+"""Time and inner conversions of each node of a lowered network."""
+
+import time
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile, record_function
+from torch.fx import GraphModule, Interpreter, Node
+
+from .network import Batch, copied
+
+PASSES = 2
+"""Passes that are timed; the fastest counts."""
+
+MARK = "audit node "
+"""Beginning of the names by which the profiler's events of a node are found."""
+
+
+class _Timed(Interpreter):
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model)
+        self.seconds: dict[str, float] = {}
+
+    def run_node(self, n: Node) -> Any:
+        started = time.perf_counter()
+        result = super().run_node(n)
+        self.seconds[n.name] = min(time.perf_counter() - started, self.seconds.get(n.name, float("inf")))
+        return result
+
+
+class _Marked(Interpreter):
+    def run_node(self, n: Node) -> Any:
+        with record_function(MARK + n.name):
+            return super().run_node(n)
+
+
+def shares(model: GraphModule, batch: Batch) -> dict[str, float]:
+    """The share of each node in the time of an execution, by name."""
+    timed = _Timed(model)
+    with torch.no_grad():
+        for _ in range(PASSES):
+            timed.run(*copied(batch))
+    total = sum(timed.seconds.values()) or 1.0
+    return {name: seconds / total for name, seconds in timed.seconds.items()}
+
+
+def inner_conversions(model: GraphModule, batch: Batch) -> dict[str, tuple[str, ...]]:
+    """For each node by name, the conversions to or from float that its kernels make inside of themselves, as `outer >
+    inner`."""
+    with torch.no_grad(), profile() as profiled:
+        _Marked(model).run(*copied(batch))
+    found: dict[str, list[str]] = {}
+    nodes: list[tuple[int, str]] = []
+    outer: list[tuple[int, str]] = []
+    assert profiled.kineto_results is not None
+    events = sorted(profiled.kineto_results.events(), key=lambda event: (event.start_ns(), -event.duration_ns()))
+    for event in events:
+        start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()
+        if name.startswith(MARK):
+            nodes, outer = [(end, name.removeprefix(MARK))], []
+            continue
+        while outer and outer[-1][0] <= start:
+            outer.pop()
+        if nodes and start < nodes[-1][0]:
+            if outer and name in ("aten::dequantize", "aten::quantize_per_tensor"):
+                conversion = f"{outer[0][1]} > {name}".replace("::", ".")
+                found.setdefault(nodes[-1][1], []).append(conversion)
+            outer.append((end, name))
+    return {node: tuple(conversions) for node, conversions in found.items()}

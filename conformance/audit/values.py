@@ -1,0 +1,72 @@
+"""Values of the nodes of a graph, kept while it runs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter, Node
+
+from conformance.engines.mutation import content
+
+PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
+
+
+def frozen(value: Any) -> Any:
+    """A copy of a tensor, or of those in a tuple or list, in its own contiguous memory; other values as they are."""
+    if isinstance(value, Tensor):
+        if value.is_quantized and value.qscheme() in PER_TENSOR:
+            codes = value.int_repr().contiguous()
+            return torch._make_per_tensor_quantized_tensor(codes, value.q_scale(), value.q_zero_point())
+        return value.detach().clone()
+    if type(value) in (tuple, list):
+        return type(value)(map(frozen, value))
+    return value
+
+
+def unchanged(value: Any, before: Any) -> bool:
+    """Whether a tensor still has the values of its copy; true for everything else."""
+    if not isinstance(value, Tensor) or not isinstance(before, Tensor) or value.shape != before.shape:
+        return True
+    if value.is_quantized and value.qscheme() not in PER_TENSOR:
+        return True
+    return torch.equal(content(value), content(before))
+
+
+def memory_format(value: Any) -> str:
+    """The memory format of a tensor: `contiguous`, `channels_last`, or `strided` for any other; empty for other values."""
+    if not isinstance(value, Tensor):
+        return ""
+    if value.is_contiguous():
+        return "contiguous"
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim())
+    return "channels_last" if last is not None and value.is_contiguous(memory_format=last) else "strided"
+
+
+def memory(value: Any) -> int | None:
+    """The address of a tensor's storage, None for other values."""
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else None
+
+
+class NodeRaises(Exception):
+    """A node of a graph raises `error`."""
+
+    def __init__(self, node: Node, error: Exception) -> None:
+        super().__init__(f"{node.name} raises {type(error).__name__}")
+        self.node, self.error = node, error
+
+
+class Recorded(Interpreter):
+    """Runs a graph and keeps a copy of every value. Raises NodeRaises."""
+
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model, garbage_collect_values=True)
+        self.extra_traceback = False
+        self.values: dict[Node, Any] = {}
+
+    def run_node(self, n: Node) -> Any:
+        try:
+            result = super().run_node(n)
+        except Exception as error:
+            raise NodeRaises(n, error) from error
+        self.values[n] = frozen(result)
+        return result

@@ -1,0 +1,43 @@
+"""Objects that a user names as `module:attribute`."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from conformance.errors import UsageError, brief
+
+
+def attribute_of(option: str, path: str) -> Any:
+    """Return the object that `module:attribute` names, imported as if from the current folder. `option` is named in errors.
+
+    Raises UsageError if the path is written otherwise, or naming the exception that the import raises.
+    """
+    module, _, attribute = path.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"{option} {path!r}: write it as module:callable")
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise UsageError(f"{option} {path!r}: {brief(error)}; it has to be importable from here") from error
+    finally:
+        sys.path.remove("")
+
+
+def result_of(option: str, path: str) -> Any:
+    """Return what the callable that `module:callable` names returns when it is called without arguments.
+
+    Raises UsageError as `attribute_of` does, or naming the exception that the call raises.
+    """
+    called: Callable[[], Any] = attribute_of(option, path)
+    if not callable(called):
+        raise UsageError(
+            f"{option} {path!r} is a {type(called).__name__}, not a callable: name a function that returns it"
+        )
+    try:
+        return called()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{option} {path!r} raises {brief(error)}; it is called without arguments") from error

@@ -1,0 +1,275 @@
+"""Audits: a network, quantized and lowered for an engine, held layer by layer to its reference model.
+
+An audit is what `python -m conformance audit` measures and what its text, HTML and JSON are rendered from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any
+
+from .codec import By, Count, Finite, Seconds, decode, encode
+from .findings import Finding
+from .findings import from_json as finding_from_json
+
+AnyFinding = Annotated[Finding, By("a finding", finding_from_json)]
+
+SCHEMA = 1
+"""Version of an audit's JSON."""
+
+FEW_CODES = 32
+"""An output that uses fewer of its codes, although it has as many elements, wastes at least three of eight bits."""
+
+LOST_DB = 3.0
+"""How much worse than its reference an engine's output may be, measured against the float model, before that is a finding."""
+
+
+class Arithmetic(StrEnum):
+    """How the kernels of a layer compute.
+
+    `NAME_ONLY` is a quantized kernel that dequantizes its operands and computes in float; `CONVERSION` layers quantize or
+    dequantize, `VIEW` layers move or reshape without computing anything.
+    """
+
+    INTEGER = "integer"
+    NAME_ONLY = "integer in name only"
+    FLOAT = "float"
+    CONVERSION = "conversion"
+    VIEW = "view"
+
+    @property
+    def computes(self) -> bool:
+        return self in (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
+
+
+@dataclass(frozen=True)
+class Qparams:
+    """Dtype, scale and zero point of a quantized tensor; those of the first channel, and how many, where it is per
+    channel."""
+
+    dtype: str
+    scale: float
+    zero_point: float
+    channels: Count = 1
+
+    @property
+    def text(self) -> str:
+        per_channel = f" ×{self.channels}" if self.channels > 1 else ""
+        return f"{self.dtype} {self.scale:.4g}/{self.zero_point:g}{per_channel}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The elements of a layer's output beside those of the reference for the same inputs.
+
+    A `tied` element is one code off where the exact position is within a 64th of a step of the middle between both codes;
+    `stepped` elements are one code off elsewhere, `off` ones by more. The rest of `total` are equal. `steps_max` is the
+    greatest distance in codes. Elements of a float output are equal or off.
+    """
+
+    total: Count = 0
+    tied: Count = 0
+    stepped: Count = 0
+    off: Count = 0
+    steps_max: Count = 0
+
+    @property
+    def equal(self) -> int:
+        return self.total - self.tied - self.stepped - self.off
+
+    @property
+    def wrong(self) -> int:
+        """Elements that are off by more than a tie."""
+        return self.stepped + self.off
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A finding about a layer on an engine, with the id of the ledger entry that explains it, None if it is new."""
+
+    finding: AnyFinding
+    cause: str | None = None
+
+    @property
+    def check(self) -> str:
+        """The check that fails."""
+        return self.finding.check
+
+    @property
+    def text(self) -> str:
+        return self.finding.text
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a lowered network: a node of its graph.
+
+    `name` is the path of its module or, of a function, the path of the module that calls it and the name of its node.
+    `pattern` is what it was matched as, with the modules fused into it; `claim` the id of the claim that covers it, None if
+    there is none. `reason` says why a layer that computes stays in float. `local_db` is its SQNR against the reference given
+    the same inputs, `cumulative_db` against the reference's own value here (both None where equal or not comparable),
+    `overwrites_db` that of an operand that its kernel overwrote, which is used again.
+    `clipped` is the share of elements beyond the range of the output's dtype, `codes_used` how many codes occur of
+    `codes`, `latency` its share of the network's time. `features` are what causes in the ledger refer to.
+    """
+
+    name: str
+    pattern: str
+    claim: str | None
+    arithmetic: Arithmetic
+    reason: str = ""
+    kernels: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = ()
+    output: Qparams | None = None
+    reference: Qparams | None = None
+    weight: Qparams | None = None
+    agreement: Agreement | None = None
+    local_db: Finite | None = None
+    cumulative_db: Finite | None = None
+    overwrites_db: Finite | None = None
+    clipped: Finite = 0.0
+    codes_used: Count = 0
+    codes: Count = 0
+    latency: Finite = 0.0
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+    features: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def blamed(self) -> bool:
+        return bool(self.faults)
+
+    @property
+    def damage(self) -> tuple[int, float]:
+        """Key that sorts blamed layers, most damage first: what crashes, what raises, then by the noise that the layer
+        adds."""
+        checks = {fault.check for fault in self.faults}
+        ends = 0 if "crashes" in checks else 1 if "lowered" in checks else 2
+        noise = [value for value in (self.local_db, self.overwrites_db) if value is not None]
+        return ends, min(noise, default=float("inf"))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A kind of modules or functions that could not be prepared or lowered, and was left in float so that the rest could be
+    audited. `stage` is the step that raised `error`."""
+
+    operator: str
+    stage: str
+    error: str
+    layers: tuple[str, ...] = ()
+    cause: str | None = None
+
+    @property
+    def check(self) -> str:
+        """The check that fails: a stage before lowering has observers to insert."""
+        return "lowered" if self.stage == "convert" else "observed"
+
+
+@dataclass(frozen=True)
+class Stability:
+    """One repetition of the execution: `outcome` is `pass`, `fail` or `skip`, and `text` says why."""
+
+    name: str
+    outcome: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The least model that still shows what a layer is blamed for.
+
+    `company` is empty if the layer shows it alone, else the neighbours that it takes. `script` is a reproduction that imports
+    only torch; empty, with the reason in `text`, if it could not be reduced.
+    """
+
+    layer: str
+    text: str
+    company: tuple[str, ...] = ()
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the
+    float model, of the engine against the reference; None where equal. `failure` is why there is no more."""
+
+    network: str
+    engine: str
+    backend: str
+    layers: tuple[Layer, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    stability: tuple[Stability, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    engine_db: Finite | None = None
+    reference_db: Finite | None = None
+    agreement_db: Finite | None = None
+    failure: str = ""
+    advice: str = ""
+    cause: str | None = None
+    seconds: Seconds = 0.0
+
+    @cached_property
+    def computing(self) -> tuple[Layer, ...]:
+        """The layers that compute."""
+        return tuple(layer for layer in self.layers if layer.arithmetic.computes)
+
+    @property
+    def integer_share(self) -> float:
+        """The share of the layers that compute that do so in integers; 0 if none computes."""
+        return self._share(Arithmetic.INTEGER)
+
+    @property
+    def name_only_share(self) -> float:
+        return self._share(Arithmetic.NAME_ONLY)
+
+    @property
+    def float_share(self) -> float:
+        return self._share(Arithmetic.FLOAT)
+
+    def _share(self, arithmetic: Arithmetic) -> float:
+        if not self.computing:
+            return 0.0
+        return sum(layer.arithmetic is arithmetic for layer in self.computing) / len(self.computing)
+
+    @property
+    def blamed(self) -> tuple[Layer, ...]:
+        """The layers that the engine is blamed for, in order of damage."""
+        return tuple(sorted((layer for layer in self.layers if layer.blamed), key=lambda layer: layer.damage))
+
+    @property
+    def new(self) -> tuple[Layer, ...]:
+        """The blamed layers of which some fault has no cause in the ledger."""
+        return tuple(layer for layer in self.blamed if any(fault.cause is None for fault in layer.faults))
+
+    @property
+    def lost_db(self) -> float | None:
+        """By how much the engine's output is worse than the reference's, against the float model; None if not measured."""
+        if self.engine_db is None or self.reference_db is None:
+            return None
+        return self.reference_db - self.engine_db
+
+    @property
+    def unstable(self) -> tuple[Stability, ...]:
+        return tuple(check for check in self.stability if check.outcome == "fail")
+
+    @property
+    def holds(self) -> bool:
+        """Whether the engine is to blame for nothing: no layer, no refusal, no crash."""
+        return not (self.failure or self.blamed or self.refusals or self.unstable)
+
+
+def to_json(audit: Audit) -> dict[str, Any]:
+    """JSON object of an audit, with the version of its schema."""
+    return {"schema": SCHEMA, **encode(audit)}
+
+
+def from_json(values: Mapping[str, Any]) -> Audit:
+    """The audit of a JSON object. Raises TypeError for another schema, or naming a field that is missing, unknown or
+    wrong."""
+    if values.get("schema") != SCHEMA:
+        raise TypeError(f"schema {values.get('schema')!r}; this version reads {SCHEMA}")
+    audit: Audit = decode(Audit, {name: value for name, value in values.items() if name != "schema"})
+    return audit

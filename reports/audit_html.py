@@ -1,0 +1,211 @@
+"""Audits of a network on several engines as one HTML file, which opens from disk and loads nothing.
+
+Everything is in the file: it has no scripts, and its charts are SVG elements.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from markupsafe import Markup
+
+from conformance.results.audits import Arithmetic, Audit, Layer
+from conformance.results.jsonl import opened, replacing
+
+from . import audit_words, findings
+from .html import HERE, bar, codes, templates, visible
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+CLASSES = {
+    Arithmetic.INTEGER: "conforms",
+    Arithmetic.NAME_ONLY: "deviates",
+    Arithmetic.FLOAT: "unavailable",
+}
+"""The colors of the layers that compute, which the report has for verdicts."""
+
+
+def write(
+    audits: Sequence[Audit], path: Path, known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING
+) -> Path:
+    """Write the page of one or more audits to a file, replace it if it exists, and return its path.
+
+    `known` are the reasons of the ledger's entries by id, `upstream` the issues that they were reported as. Raises UsageError
+    for a file that cannot be written.
+    """
+    page = render(audits, known, upstream)
+    with opened(path, "-o"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as beside:
+            beside.write_text(page, encoding="utf-8")
+    return path
+
+
+def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING) -> str:
+    """The text of the page."""
+    jinja = templates()
+    jinja.filters |= {"codes": codes, "visible": visible, "link": findings.link}
+    called = (shares, share_of, numbers_of, reasons_of, cells, details, chart, percent, id)
+    jinja.globals |= {function.__name__: function for function in called}
+    jinja.globals |= {"words": audit_words, "count": findings.count, "classes": CLASSES}
+    return jinja.get_template("audit.html.j2").render(
+        audits=audits,
+        networks=[*dict.fromkeys(audit.network for audit in audits)],
+        known=known,
+        upstream=upstream,
+        style=Markup((HERE / "static" / "report.css").read_text(encoding="utf-8")),
+    )
+
+
+def shares(audit: Audit) -> Sequence[tuple[str, float, float]]:
+    """The parts of the bar of an engine's card: the layers that compute, by arithmetic."""
+    return bar({name: sum(layer.arithmetic is kind for layer in audit.computing) for kind, name in CLASSES.items()})
+
+
+def share_of(audit: Audit, kind: Arithmetic) -> float:
+    return sum(layer.arithmetic is kind for layer in audit.computing) / len(audit.computing)
+
+
+def numbers_of(audit: Audit) -> dict[int, int]:
+    """The numbers of an audit's layers, by the identity of the layer."""
+    return {id(layer): number for number, layer in enumerate(audit.layers, 1)}
+
+
+def reasons_of(audit: Audit) -> dict[str, int]:
+    """The numbers of the reasons for which layers compute in float."""
+    return {group.reason: group.number for group in audit_words.in_float(audit) if group.reason}
+
+
+def percent(share: float) -> str:
+    """A share in a table, in which what is zero is empty."""
+    return audit_words.percent(share) if share else ""
+
+
+def cells(layer: Layer) -> list[str]:
+    """The cells of a layer's row behind its kernels."""
+    tied = wrong = local = cumulative = "–"
+    if (agreement := layer.agreement) and agreement.total:
+        tied, wrong = percent(agreement.tied / agreement.total), percent(agreement.wrong / agreement.total)
+        local, cumulative = (f"{db:.1f}" if db is not None else "=" for db in (layer.local_db, layer.cumulative_db))
+    output = layer.output.text if layer.output else "float"
+    codes_used = f"{layer.codes_used}/{layer.codes}" if layer.codes else ""
+    return [tied, wrong, local, cumulative, output, codes_used, percent(layer.latency)]
+
+
+def details(layer: Layer) -> audit_words.Facts:
+    """What is recorded of a layer, without what is empty."""
+    inner = [
+        ("pattern", layer.pattern),
+        ("claim", layer.claim or "none"),
+        ("in float, because", layer.reason),
+        ("kernels", " ".join(layer.kernels)),
+        *audit_words.compared(layer),
+        ("inputs", ", ".join(layer.inputs)),
+        ("weight", layer.weight.text if layer.weight else ""),
+        ("output", audit_words.qparams(layer)),
+        ("shape", " × ".join(map(str, layer.shape))),
+        ("codes", f"{layer.codes_used} of {layer.codes} used" if layer.codes else ""),
+        ("clipped", audit_words.percent(layer.clipped) if layer.clipped else ""),
+        ("time", audit_words.percent(layer.latency) if layer.latency else ""),
+        *((name, value) for name, value in layer.features.items()),
+        *(("note", note) for note in layer.notes),
+    ]
+    return [(term, description) for term, description in inner if description]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A layer in the chart: its number, its name, its place, and whether it is to blame. `label` is its SQNR in words."""
+
+    number: int
+    name: str
+    x: float
+    y: float
+    label: str
+    blamed: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The SQNR of the layers over their numbers: `local` ones as points, `cumulative` ones as a line.
+
+    `height` is that of the plot between `TOP` and the axis, `lines` the decibels of the horizontal lines with their places,
+    `ticks` the numbers of layers below the axis with theirs. `summary` is what a reader sees in it.
+    """
+
+    local: tuple[Point, ...]
+    cumulative: tuple[Point, ...]
+    lines: tuple[tuple[str, float], ...]
+    ticks: tuple[tuple[int, float], ...]
+    summary: str
+
+
+WIDE, LEFT, RIGHT, TOP, BOTTOM = 1000, 52, 12, 14, 230
+"""The width of a chart, its margins, and the places of `equal` and of the axis."""
+STEP = 10
+"""Decibels between horizontal lines, at least."""
+MOST_LINES = 8
+
+
+def chart(audit: Audit) -> Chart | None:
+    """The chart of an audit, or None if nothing was compared. Layers that are equal are above all others."""
+    layers = [*enumerate(audit.layers, 1)]
+    compared = [(number, layer) for number, layer in layers if layer.agreement is not None and layer.agreement.total]
+    if not compared:
+        return None
+    every = [db for _, layer in compared for db in (layer.local_db, layer.cumulative_db) if db is not None]
+    low, high, step = _scale(every)
+    place = _Place(len(layers), low, high + step)
+    local = tuple(place.point(number, layer, layer.local_db) for number, layer in compared)
+    cumulative = tuple(place.point(number, layer, layer.cumulative_db) for number, layer in compared)
+    lines = [(f"{decibel} dB", place.y(decibel)) for decibel in range(low, high + 1, step)]
+    every_tick = max(1, round(len(layers) / 10 / 5) * 5)
+    ticks = tuple((number, place.x(number)) for number, _ in layers if number % every_tick == 0 or len(layers) < 10)
+    return Chart(local, cumulative, (*lines, ("equal", place.y(None))), ticks, _summary(compared))
+
+
+def _scale(values: Sequence[float]) -> tuple[int, int, int]:
+    """The lowest and the highest line, and the decibels between lines, in multiples of STEP."""
+    low = int(min([*values, 0.0]) // STEP * STEP)
+    high = int(-(-max([*values, 6.0 * STEP]) // STEP) * STEP)
+    step = STEP * -(-(high - low) // (MOST_LINES * STEP))
+    return low, low + step * -(-(high - low) // step), step
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Places in a chart of a number of layers, between a lowest and a highest value."""
+
+    layers: int
+    low: float
+    high: float
+
+    def x(self, number: int) -> float:
+        return round(LEFT + (number - 0.5) * (WIDE - LEFT - RIGHT) / self.layers, 1)
+
+    def y(self, decibel: float | None) -> float:
+        value = self.high if decibel is None else decibel
+        return round(BOTTOM - (value - self.low) * (BOTTOM - TOP) / (self.high - self.low), 1)
+
+    def point(self, number: int, layer: Layer, decibel: float | None) -> Point:
+        label = audit_words.decibels(decibel)
+        return Point(number, layer.name, self.x(number), self.y(decibel), label, layer.blamed)
+
+
+def _summary(compared: Sequence[tuple[int, Layer]]) -> str:
+    """A sentence for readers that do not see the chart."""
+    return "; ".join(
+        f"{name} SQNR {text}"
+        for name, text in (
+            ("local", _lowest([(layer.local_db, number, layer.name) for number, layer in compared])),
+            ("cumulative", _lowest([(layer.cumulative_db, number, layer.name) for number, layer in compared])),
+        )
+    )
+
+
+def _lowest(values: Sequence[tuple[float | None, int, str]]) -> str:
+    measured = [(decibel, number, name) for decibel, number, name in values if decibel is not None]
+    if not measured:
+        return "of every layer equal"
+    decibel, number, name = min(measured)
+    return f"is lowest, {decibel:.1f} dB, in layer {number}, {name}"

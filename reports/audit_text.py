@@ -1,0 +1,319 @@
+"""An audit as text for a terminal: the figures of the network, what to blame the engine for, and a table of the layers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from conformance.markdown import plain
+from conformance.results.audits import Arithmetic, Audit, Layer
+
+from .audit_words import (
+    Group,
+    company,
+    compared,
+    facts,
+    flags,
+    headline,
+    in_float,
+    in_rows,
+    is_row,
+    kernel,
+    operator,
+    others,
+    percent,
+    qparams,
+    reductions_of,
+)
+from .columns import cut, padded, path, shortened, width, wrapped
+from .findings import count
+
+WIDTH = 100
+UNWANTED = (Arithmetic.FLOAT, Arithmetic.NAME_ONLY)
+NAMED = 20
+"""Columns of the name of a network in a summary of one line, if it needs as many."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
+SHORT = {
+    Arithmetic.INTEGER: "int",
+    Arithmetic.NAME_ONLY: "name",
+    Arithmetic.FLOAT: "float",
+    Arithmetic.CONVERSION: "conv.",
+    Arithmetic.VIEW: "view",
+}
+LEGEND = {
+    "in": "int: in integers; name: in integers in name only, by a quantized kernel that computes in float; float; "
+    "with the number of the reason",
+    "tied, wrong": "share of the elements that are one code off at a tie, or off otherwise",
+    "local, total": "SQNR in dB against the reference given the same inputs, and against its own value here; "
+    "= is equal, – not compared",
+    "output": "scale/zero point",
+    "time": "share of the network's time",
+}
+
+
+def text(audit: Audit, known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING) -> str:
+    """The audit as lines of at most 100 columns, each with a line end.
+
+    `known` are the reasons of the ledger's entries by id, `upstream` the issues that they were reported as.
+    """
+    return "".join(f"{_inert(line)}\n" for line in _Text(audit, known, upstream).lines())
+
+
+def summary_line(audit: Audit) -> str:
+    """The audit as one line of at most 100 columns: network and engine, what to blame, layers in integers, SQNR of the output
+    beside that of the reference."""
+    counts = {"blamed": len(audit.blamed), "new": len(audit.new), "refused": len(audit.refusals)}
+    counts["unstable"] = len(audit.unstable)
+    figures = [", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing to blame"]
+    if audit.failure:
+        figures = [f"not audited: {audit.failure}"]
+    elif audit.computing:
+        figures.append(f"{percent(audit.integer_share)} integer")
+    if audit.engine_db is not None and audit.reference_db is not None:
+        figures.append(f"{audit.engine_db:.1f} of {audit.reference_db:.1f} dB")
+    what, engine = "; ".join(" ".join(plain(figure).split()) for figure in figures), cut(plain(audit.engine), 16)
+    room = WIDTH - width(f" on {engine}: {_symbol(audit)} ")
+    network = shortened(plain(audit.network), max(NAMED, room - width(what)))
+    return _inert(f"{network} on {engine}: {_symbol(audit)} {what}")
+
+
+def _symbol(audit: Audit) -> str:
+    if audit.holds:
+        return "✓"
+    new = (
+        (audit.failure and audit.cause is None)
+        or audit.new
+        or audit.unstable
+        or any(refusal.cause is None for refusal in audit.refusals)
+    )
+    return "✗" if new else "~"
+
+
+def _inert(line: str) -> str:
+    """A line without control characters that is no workflow command, which GitHub executes also after spaces."""
+    line = plain(line)
+    start = len(line) - len(line.lstrip())
+    if line[start:].startswith("::"):
+        line = f"{line[:start]}\\u003a{line[start + 1 :]}"
+    return cut(line, WIDTH).rstrip()
+
+
+def _indented(sentence: str, indent: int, first: str = "") -> Iterator[str]:
+    """Lines of a sentence behind spaces; the first one behind another beginning of the same width."""
+    for number, line in enumerate(wrapped(sentence, WIDTH - indent)):
+        yield (padded(first, indent) if first and not number else " " * indent) + line
+
+
+@dataclass
+class _Text:
+    """The lines of an audit, and the reasons of the ledger that were said already: each is said once."""
+
+    audit: Audit
+    known: Mapping[str, str]
+    upstream: Mapping[str, str]
+    said: set[str] = field(default_factory=set)
+
+    def lines(self) -> Iterator[str]:
+        audit = self.audit
+        took = f", audited in {audit.seconds:.0f} s" if audit.seconds else ""
+        yield from _indented(f"{audit.network} on {audit.engine}, config {audit.backend}{took}", 0)
+        yield f"{_symbol(audit)} {headline(audit)}"
+        if audit.failure:
+            yield from self.failure()
+            if not (audit.layers or audit.refusals):
+                return
+        yield ""
+        for term, description in facts(audit):
+            yield from _indented(description, 28, f"  {term}")
+        yield from self.blame()
+        yield from self.refusals()
+        yield from self.other_reductions()
+        yield from _layers(audit)
+        yield from _float_groups(in_float(audit))
+
+    def failure(self) -> Iterator[str]:
+        """Why there is no more than this, with the lines as they are, and what can be done."""
+        yield ""
+        for line in self.audit.failure.splitlines():
+            yield from _indented(line, min(2 + len(line) - len(line.lstrip(" ")), WIDTH // 2))
+        if self.audit.cause is not None:
+            yield from _indented(_state(self.audit.cause), 2)
+            yield from self.reason(self.audit.cause, 4)
+        for number, line in enumerate(self.audit.advice.splitlines()):
+            if not number:
+                yield ""
+            yield from _indented(line, 2)
+
+    def blame(self) -> Iterator[str]:
+        blamed = self.audit.blamed
+        if not blamed:
+            return
+        yield from ("", "To blame, most damage first", "")
+        for number, layer in enumerate(blamed, 1):
+            yield from _indented(f"{layer.name} ({layer.pattern})", 6, f"{number:>3} {_mark(layer)}")
+            for fault in layer.faults:
+                yield from _indented(f"{fault.check}, {_state(fault.cause)}: {fault.text}", 6)
+                yield from self.reason(fault.cause, 8)
+            figures = [f"{term}: {description}" for term, description in compared(layer)]
+            if layer.kernels:
+                figures.append(f"kernel: {' '.join(layer.kernels)}")
+            yield from _indented("; ".join([*figures, f"output: {qparams(layer)}"]), 6)
+            yield from _reductions(self.audit, layer.name, 6)
+
+    def reason(self, cause: str | None, indent: int) -> Iterator[str]:
+        """The reason and the issue of an entry of the ledger, unless they were said before."""
+        if cause is not None and cause not in self.said:
+            self.said.add(cause)
+            issue = f" ({self.upstream[cause]})" if self.upstream.get(cause) else ""
+            yield from _indented(self.known.get(cause, "") + issue, indent)
+
+    def refusals(self) -> Iterator[str]:
+        if not self.audit.refusals:
+            return
+        yield from ("", "Refused, and left in float so that the rest could be audited", "")
+        for refusal in self.audit.refusals:
+            of = f" ({count(len(refusal.layers), 'layer')})" if refusal.layers else ""
+            error = f"{refusal.stage}, {_state(refusal.cause)}: {refusal.error}"
+            yield from _indented(f"{refusal.operator}{of} raises in {error}", 6, "    !")
+            yield from self.reason(refusal.cause, 8)
+            yield from _indented(", ".join(refusal.layers), 6)
+
+    def other_reductions(self) -> Iterator[str]:
+        """Reductions that no blamed layer has shown."""
+        names = others(self.audit)
+        if names:
+            yield from ("", "Reduced", "")
+        for name in names:
+            yield from _indented(name, 6)
+            yield from _reductions(self.audit, name, 8)
+
+
+def _state(cause: str | None) -> str:
+    return "NEW" if cause is None else f"known as {cause}"
+
+
+def _reductions(audit: Audit, layer: str, indent: int) -> Iterator[str]:
+    for reduction in reductions_of(audit, layer):
+        first = next(iter(reduction.text.strip().splitlines()), "")
+        yield from _indented(f"{company(reduction)}: {first}" if first else company(reduction), indent)
+        if reduction.script:
+            lines = count(len(reduction.script.splitlines()), "line")
+            script = f"Reproduction of {lines} that imports only torch: in the files of --json and -o"
+            yield from _indented(script, indent)
+
+
+def _mark(layer: Layer, refused: Iterable[str] = ()) -> str:
+    if layer.blamed:
+        return "✗" if any(fault.cause is None for fault in layer.faults) else "~"
+    return "!" if layer.name in refused else " "
+
+
+HEAD = ("", "layer", "operator", "kernel", "in", "tied", "wrong", "local", "total", "output", "time")
+RIGHT = ("tied", "wrong", "local", "total", "time")
+LEAST = {"layer": 20, "operator": 12, "kernel": 11, "output": 10}
+"""Columns that are shortened where a row is too wide, and the width that they keep. The others are numbers."""
+
+
+def _layers(audit: Audit) -> Iterator[str]:
+    """The table of all layers in order of the network."""
+    if not audit.layers and audit.failure:
+        return
+    if not audit.layers:
+        yield from ("", "The lowered network has no layers.")
+        return
+    yield from ("", "Layers", "")
+    dtype = _usual_dtype(audit.layers)
+    yield "  ✗ to blame, new   ~ to blame, known   ! refused   · converts or moves only"
+    for term, description in LEGEND.items():
+        usual = f", of {dtype} unless another dtype is given" if term == "output" and dtype else ""
+        yield from _indented(description + usual, 16, f"  {term}")
+    yield ""
+    refused = {name for refusal in audit.refusals for name in refusal.layers}
+    reasons = {group.reason: group.number for group in in_float(audit)}
+    rows = [*in_rows(audit.layers)]
+    cells = {number: _cells(row[0], refused, reasons, dtype) for number, row in enumerate(rows) if is_row(row[0])}
+    widths = _widths([HEAD, *cells.values()])
+    yield _row(HEAD, widths)
+    said: set[str] = set()
+    for number, row in enumerate(rows):
+        if number not in cells:
+            yield _thin(row)
+            continue
+        (layer,) = row
+        yield _row(cells[number], widths)
+        yield from _below(layer, reasons, said)
+
+
+def _usual_dtype(layers: Iterable[Layer]) -> str:
+    """The dtype of most outputs, which the head of the table says instead of every row."""
+    dtypes = [layer.output.dtype for layer in layers if layer.output]
+    return max(dict.fromkeys(dtypes), key=dtypes.count, default="")
+
+
+def _cells(layer: Layer, refused: Iterable[str], reasons: Mapping[str, int], dtype: str) -> tuple[str, ...]:
+    agreement, output = layer.agreement, layer.output
+    tied = wrong = local = total = "–"
+    if agreement is not None and agreement.total:
+        tied, wrong = (percent(part / agreement.total, 1) if part else "" for part in (agreement.tied, agreement.wrong))
+        local, total = (f"{db:.1f}" if db is not None else "=" for db in (layer.local_db, layer.cumulative_db))
+    return (
+        _mark(layer, refused),
+        plain(layer.name),
+        plain(operator(layer.pattern)),
+        " ".join(plain(kernel(name)) for name in layer.kernels) or "–",
+        SHORT[layer.arithmetic] + (f" {reasons[layer.reason]}" if layer.arithmetic in UNWANTED and layer.reason else ""),
+        tied, wrong, local, total,
+        plain(output.text.removeprefix(f"{dtype} ")) if output else "float",
+        percent(layer.latency, 1) if layer.latency else "",
+    )  # fmt: skip
+
+
+def _widths(rows: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+    """The width of each column: that of its widest cell, or less, so that a row fits."""
+    widths = dict(zip(HEAD, (max(map(width, column)) for column in zip(*rows, strict=True)), strict=True))
+    while sum(widths.values()) + len(HEAD) - 1 > WIDTH:
+        longest = max(LEAST, key=lambda name: (widths[name] > LEAST[name], widths[name] / LEAST[name]))
+        if widths[longest] <= LEAST[longest]:
+            break
+        widths[longest] -= 1
+    return tuple(widths.values())
+
+
+def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
+    fitted = (
+        padded((path if name == "layer" else shortened)(cell, columns), columns, name in RIGHT)
+        for name, cell, columns in zip(HEAD, cells, widths, strict=True)
+    )
+    return " ".join(fitted).rstrip()
+
+
+def _thin(layers: tuple[Layer, ...]) -> str:
+    """One line of consecutive layers that convert or move only."""
+    steps = [plain(operator(layer.pattern) + (f" {layer.output.text}" if layer.output else "")) for layer in layers]
+    share = sum(layer.latency for layer in layers)
+    time = f" {percent(share, 1)}" if share else ""
+    line = cut(f"  · {' → '.join(steps)}", WIDTH - width(time))
+    return padded(line, WIDTH - width(time)) + time if time else line
+
+
+def _below(layer: Layer, reasons: Mapping[str, int], said: set[str]) -> Iterator[str]:
+    """Lines below a row: the checks that fail, what else stands out, and a reason for float where it is the first time."""
+    faults = [f"{fault.check}, {_state(fault.cause)}" for fault in layer.faults]
+    if remarks := "; ".join([*faults, *flags(layer)]):
+        yield from _indented(remarks, 6, "    └")
+    if layer.arithmetic in UNWANTED and layer.reason and layer.reason not in said:
+        said.add(layer.reason)
+        yield from _indented(f"{SHORT[layer.arithmetic]} {reasons[layer.reason]}: {layer.reason}", 6, "    └")
+
+
+def _float_groups(groups: list[Group]) -> Iterator[str]:
+    if not groups:
+        return
+    yield from ("", "In float, and why")
+    number = 0
+    for group in groups:
+        if group.number != number:
+            number = group.number
+            yield ""
+            yield from _indented(group.reason or "no reason is known", 6, f"{number:>4}")
+        name_only = " in integers in name only" if group.arithmetic is Arithmetic.NAME_ONLY else ""
+        yield from _indented(f"{len(group.layers)} × {group.operator}{name_only}", 8)

@@ -1,0 +1,228 @@
+"""What the text and the page of an audit both say: figures in words, remarkable properties of layers, groups of layers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+
+from conformance.results.audits import FEW_CODES, LOST_DB, Agreement, Arithmetic, Audit, Layer, Reduction
+
+from .findings import count
+
+CLIPPED = 0.01
+"""The share of clipped elements from which it is pointed out. Observers of histograms clip a few of them on purpose."""
+
+Facts = list[tuple[str, str]]
+"""Terms, each with its description."""
+
+
+def decibels(value: float | None, than: str = "") -> str:
+    """An SQNR, and what it is measured against."""
+    if value is None:
+        return f"equal to {than}" if than else "equal"
+    return f"{value:.1f} dB against {than}" if than else f"{value:.1f} dB"
+
+
+def percent(share: float, decimals: int = 2) -> str:
+    """A share with at most two digits before or behind the point. Neither 0% nor 100% is rounded."""
+    least = 10.0 ** -(decimals + 2)
+    if 0 < share < least:
+        return f"<.{round(100 * least * 10**decimals):0{decimals}}%"
+    if 0.995 <= share < 1:
+        return ">99%"
+    shown = 0 if share in (0, 1) or share >= 0.0995 else 1 if share >= 0.00995 else 2
+    return f"{100 * share:.{min(shown, decimals)}f}%"
+
+
+def operator(pattern: str) -> str:
+    """A pattern without the modules that its names are in, such as `Conv2d+BN+ReLU`."""
+    names = (name.rpartition(".")[2] or name for name in pattern.split("+"))
+    return "+".join("BN" if name.startswith("BatchNorm") else name for name in names)
+
+
+def kernel(name: str) -> str:
+    """The name of a kernel without its overload, and without the namespaces that nearly all kernels are in."""
+    return name.removeprefix("quantized::").removeprefix("aten::").partition(".")[0] or name
+
+
+def headline(audit: Audit) -> str:
+    """What the engine is to blame for, in one sentence."""
+    parts = []
+    if audit.failure:
+        parts.append(f"not audited{' to the end' if audit.layers else ''}")
+    if audit.blamed:
+        new = f"{len(audit.new)} new" if audit.new else "all known"
+        parts.append(f"{count(len(audit.blamed), 'layer')} to blame ({new})")
+    if audit.refusals:
+        parts.append(f"{count(len(audit.refusals), 'operator')} refused")
+    if audit.unstable:
+        parts.append(f"{len(audit.unstable)} of {len(audit.stability)} repetitions differ")
+    return ", ".join(parts) or "nothing to blame"
+
+
+def facts(audit: Audit) -> Facts:
+    """The figures of the whole network."""
+    return [
+        *_outputs(audit),
+        ("layers that compute", arithmetic(audit)),
+        ("conversions", conversions(audit)),
+        ("time", times(audit)),
+        ("repetitions", repetitions(audit)),
+    ]
+
+
+def _outputs(audit: Audit) -> Iterator[tuple[str, str]]:
+    """What quantization itself loses, which the reference shows, and what the engine loses beyond that."""
+    if audit.failure and audit.engine_db is audit.reference_db is audit.agreement_db is None:
+        return
+    yield "reference's output", f"{decibels(audit.reference_db, 'float')}: what quantization itself leaves"
+    yield "engine's output", "; ".join([
+        decibels(audit.engine_db, "float") + lost(audit), decibels(audit.agreement_db, "the reference"),
+    ])  # fmt: skip
+
+
+def lost(audit: Audit) -> str:
+    """What the engine loses beyond quantization itself, as the end of a sentence."""
+    if audit.lost_db is None:
+        return ""
+    if audit.lost_db <= -0.05:
+        return f": {-audit.lost_db:.1f} dB closer than the reference"
+    limit = f", over the limit of {LOST_DB:g} dB" if audit.lost_db > LOST_DB else ""
+    return f": the engine loses {f'another {audit.lost_db:.1f} dB' if audit.lost_db >= 0.05 else 'nothing'}{limit}"
+
+
+def arithmetic(audit: Audit) -> str:
+    """How the layers that compute do so."""
+    total = len(audit.computing)
+    if not total:
+        return "none"
+    words = {Arithmetic.INTEGER: "in integers", Arithmetic.NAME_ONLY: "in name only", Arithmetic.FLOAT: "in float"}
+    counts = {kind: sum(layer.arithmetic is kind for layer in audit.computing) for kind in words}
+    shares = (f"{counts[kind]} {word} ({percent(counts[kind] / total)})" for kind, word in words.items())
+    return f"{total}: {', '.join(shares)}"
+
+
+def conversions(audit: Audit) -> str:
+    """How many layers quantize or dequantize."""
+    layers = [layer for layer in audit.layers if layer.arithmetic is Arithmetic.CONVERSION]
+    return f"{count(len(layers), 'layer')} to quantize or dequantize" if layers else "none"
+
+
+def times(audit: Audit) -> str:
+    """The shares of the network's time by arithmetic."""
+    shares = {kind: sum(layer.latency for layer in audit.layers if layer.arithmetic is kind) for kind in Arithmetic}
+    return ", ".join(f"{percent(share)} {kind}" for kind, share in shares.items() if share) or "not measured"
+
+
+def repetitions(audit: Audit) -> str:
+    """The outcomes of the repetitions; what they are is said of those that do not pass."""
+    if not audit.stability:
+        return "none"
+    passed = sum(check.outcome == "pass" for check in audit.stability)
+    others = (
+        f"{check.name} {'DIFFERS' if check.outcome == 'fail' else 'skipped'}{f' ({check.text})' if check.text else ''}"
+        for check in sorted(audit.stability, key=lambda check: check.outcome)
+        if check.outcome != "pass"
+    )
+    return "; ".join([f"{passed} of {len(audit.stability)} agree", *others])
+
+
+def elements(agreement: Agreement) -> str:
+    """How many elements differ, and by how much."""
+    if not agreement.total:
+        return "none"
+    texts = [f"none of {agreement.total:,} wrong"]
+    if agreement.wrong:
+        steps = f" by up to {count(agreement.steps_max, 'step')}" if agreement.steps_max else ""
+        texts = [
+            f"{agreement.wrong:,} of {agreement.total:,} wrong{steps} ({percent(agreement.wrong / agreement.total)})"
+        ]
+    if agreement.tied:
+        texts.append(f"{agreement.tied:,} one code off at a tie ({percent(agreement.tied / agreement.total)})")
+    return ", ".join(texts)
+
+
+def compared(layer: Layer) -> Facts:
+    """The figures of a layer that is compared with its reference."""
+    if layer.agreement is None:
+        return []
+    local, cumulative = decibels(layer.local_db), decibels(layer.cumulative_db)
+    return [("elements", elements(layer.agreement)), ("SQNR", f"{local} on the same inputs, {cumulative} so far")]
+
+
+def qparams(layer: Layer) -> str:
+    """The qparams of the output, with those of the reference if they differ."""
+    if layer.output is None and layer.reference is None:
+        return "float"
+    output, reference = (of.text if of else "float" for of in (layer.output, layer.reference))
+    return f"{output}, reference {reference}" if layer.reference and layer.reference != layer.output else output
+
+
+def flags(layer: Layer) -> list[str]:
+    """What stands out of a layer besides its faults: other qparams, few codes, clipped elements, notes."""
+    texts = []
+    if layer.reference and layer.output != layer.reference:
+        texts.append(f"output {qparams(layer)}")
+    if 0 < layer.codes_used < min(FEW_CODES, layer.codes) and prod(layer.shape) >= FEW_CODES:
+        texts.append(f"uses {layer.codes_used} of {layer.codes} codes")
+    if layer.clipped >= CLIPPED:
+        texts.append(f"{percent(layer.clipped)} of the elements clipped")
+    return [*texts, *layer.notes]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers of one operator that compute in float, or in integers in name only, for the same reason. `number` is that of the
+    reason, from 1."""
+
+    number: int
+    operator: str
+    arithmetic: Arithmetic
+    reason: str
+    layers: tuple[Layer, ...]
+
+
+def in_float(audit: Audit) -> list[Group]:
+    """The groups of layers that compute in float, also in name only, by reason in order of the network."""
+    members: dict[tuple[str, str, Arithmetic], list[Layer]] = {}
+    numbers: dict[str, int] = {}
+    for layer in audit.computing:
+        if layer.arithmetic is not Arithmetic.INTEGER:
+            numbers.setdefault(layer.reason, len(numbers) + 1)
+            members.setdefault((layer.reason, layer.pattern, layer.arithmetic), []).append(layer)
+    groups = (
+        Group(numbers[reason], pattern, kind, reason, tuple(layers))
+        for (reason, pattern, kind), layers in members.items()
+    )
+    return sorted(groups, key=lambda group: (group.number, -len(group.layers)))
+
+
+def is_row(layer: Layer) -> bool:
+    """Whether a layer has a row of its own: it computes, or there is something to say of it."""
+    return layer.arithmetic.computes or layer.blamed or bool(flags(layer))
+
+
+def in_rows(layers: Iterable[Layer]) -> Iterator[tuple[Layer, ...]]:
+    """Yield each layer that has a row of its own, and consecutive others as one group."""
+    for own, group in groupby(layers, is_row):
+        if own:
+            yield from ((layer,) for layer in group)
+        else:
+            yield tuple(group)
+
+
+def reductions_of(audit: Audit, layer: str) -> Sequence[Reduction]:
+    return [reduction for reduction in audit.reductions if reduction.layer == layer]
+
+
+def others(audit: Audit) -> list[str]:
+    """The layers with reductions that are not blamed."""
+    blamed = {layer.name for layer in audit.blamed}
+    return [*dict.fromkeys(reduction.layer for reduction in audit.reductions if reduction.layer not in blamed)]
+
+
+def company(reduction: Reduction) -> str:
+    """What a reduction takes to show what the layer is blamed for."""
+    if reduction.company:
+        return f"takes {', '.join(reduction.company)} beside it"
+    return "shows alone" if reduction.script else "not reduced"
