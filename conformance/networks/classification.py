@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from .network import Network, image
+from .network import OWN, Network, image
 
 _SOURCES = {
     "pytorchcv": "pytorchcv.model_provider",
@@ -11,30 +11,32 @@ _SOURCES = {
 }
 
 _ROWS: dict[str, dict[int, tuple[str, ...]]] = {
-    "torchvision": {
-        64: (
-            *("convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "mnasnet0_5"),
-            *("mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "regnet_x_400mf", "regnet_y_400mf", "resnet18"),
-            *("resnet50", "resnext50_32x4d", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t", "swin_v2_t", "vgg11_bn"),
-            *("wide_resnet50_2",),
+    "pytorchcv": {
+        32: ("nin_cifar10", "rir_cifar10"),
+        224: (
+            *("darknet_ref", "espnetv2_wd2", "hardnet39ds", "menet108_8x1_g3", "mobilenet_wd4", "octresnet10_ad2"),
+            *("peleenet", "shufflenet_g3_wd2", "squeezeresnet_v1_1"),
         ),
-        96: ("alexnet", "inception_v3"),
-        224: ("vit_b_32",),
     },
     "timm": {
         96: (
-            *("convformer_s18", "convmixer_768_32", "convnext_atto", "cs3darknet_s", "cspresnet50", "dla46_c", "dpn48b"),
-            *("eca_nfnet_l0", "edgenext_xx_small", "ese_vovnet19b_slim", "fastvit_s12", "fbnetc_100", "focalnet_tiny_srf"),
-            *("gcresnext26ts", "ghostnet_050", "hardcorenas_a", "hgnetv2_b0", "hrnet_w18_small", "inception_next_atto"),
-            *("lambda_resnet26t", "lcnet_050", "legacy_xception", "mixnet_s", "mobilenetv4_conv_small", "mobileone_s0"),
-            *("poolformer_s12", "pvt_v2_b0", "repghostnet_050", "repvgg_a0", "repvit_m0_9", "res2net50_14w_8s"),
-            *("resnest14d", "resnetv2_18", "rexnet_100", "selecsls42", "seresnet18", "skresnet18", "spnasnet_100"),
-            *("starnet_s050", "swiftformer_xs", "tinynet_e", "tresnet_m", "xception41"),
+            *("convformer_s18", "convmixer_768_32", "convnext_atto", "cs3darknet_s", "dla46_c", "eca_nfnet_l0"),
+            *("edgenext_xx_small", "ese_vovnet19b_slim", "fastvit_s12", "focalnet_tiny_srf", "gcresnext26ts"),
+            *("ghostnet_050", "hardcorenas_a", "hrnet_w18_small", "lambda_resnet26t", "lcnet_050", "legacy_xception"),
+            *("mixnet_s", "mobilenetv4_conv_small", "mobileone_s0", "poolformer_s12", "pvt_v2_b0", "repvgg_a0"),
+            *("res2net50_14w_8s", "resnest14d", "resnetv2_18", "rexnet_100", "selecsls42", "sequencer2d_s"),
+            *("seresnet18", "skresnet18", "starnet_s050", "swiftformer_xs", "tresnet_m"),
         ),
-        224: (
-            *("cait_xxs24_224", "deit_tiny_patch16_224", "gmixer_12_224", "gmlp_ti16_224", "pit_ti_224"),
-            *("resmlp_12_224", "xcit_nano_12_p8_224"),
+        224: ("cait_xxs24_224", "gmixer_12_224", "gmlp_ti16_224", "pit_ti_224", "resmlp_12_224", "xcit_nano_12_p8_224"),
+    },
+    "torchvision": {
+        64: (
+            *("convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "mnasnet0_5", "mobilenet_v2"),
+            *("mobilenet_v3_small", "regnet_y_400mf", "resnet18", "resnet50", "resnext50_32x4d", "shufflenet_v2_x0_5"),
+            *("squeezenet1_1", "swin_t", "swin_v2_t", "vgg11_bn", "wide_resnet50_2"),
         ),
+        96: ("alexnet", "inception_v3"),
+        224: ("vit_b_32",),
     },
 }
 
@@ -51,3 +53,5 @@ def networks() -> Iterator[Network]:
             for name in names:
                 source = f"{_SOURCES[package]}:{name}"
                 yield Network(name, "classification", package, source, _OPTIONS.get(name, {}), image(side))
+    lenet = "conformance.networks.own_images:LeNet5"
+    yield Network("lenet5", "classification", OWN, lenet, {}, image(32, channels=1))

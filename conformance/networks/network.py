@@ -19,6 +19,7 @@ BATCH = 2
 """Items in every batch, so that a check may split it."""
 BATCHES = ("calibration_0", "calibration_1", "held_out")
 """The batches of a network, in order."""
+Options = Mapping[str, Any]
 OWN = "own"
 """The package of networks that are written in this suite."""
 
@@ -46,7 +47,13 @@ class Input:
         shape = (items, *self.shape)
         if self.high is not None:
             return integers(key, math.prod(shape), 0, self.high).reshape(shape)
-        return _smooth(key, shape) if self.smooth else normal(key, shape)
+        data: Tensor = _smooth(key, shape) if self.smooth else normal(key, shape)
+        return data
+
+
+def image(side: int, channels: int = 3) -> tuple[Input, ...]:
+    """The inputs of a network for square images of `side` pixels."""
+    return (Input((channels, side, side), smooth=True),)
 
 
 def _smooth(key: str, shape: tuple[int, ...]) -> Tensor:
@@ -61,7 +68,7 @@ def _smooth(key: str, shape: tuple[int, ...]) -> Tensor:
         for dim, size in enumerate(shape[2:], start=2):
             coarse = coarse.repeat_interleave(block, dim).narrow(dim, 0, size)
         total += coarse
-    return total * len(_OCTAVES) ** -0.5
+    return total / math.sqrt(len(_OCTAVES))
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Network:
     task: str
     package: str
     source: str
-    options: Mapping[str, Any] = field(hash=False)
+    options: Options = field(hash=False)
     inputs: tuple[Input, ...]
     dropped: str = ""
 
@@ -95,7 +102,7 @@ class Network:
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model: nn.Module = self._callable()(**self.options)
+            model = self._unsettled()
         _fill_constants(model, self.name)
         model.requires_grad_(False)
         _settle(model, [self._inputs(f"settle_{n}", _SETTLING_ITEMS) for n in range(_SETTLING_BATCHES)])
@@ -108,16 +115,17 @@ class Network:
     def _inputs(self, label: str, items: int) -> tuple[Tensor, ...]:
         return tuple(data.batch(f"{self.name}/{label}/{n}", items) for n, data in enumerate(self.inputs))
 
-    def _callable(self) -> Any:
+    def _unsettled(self) -> nn.Module:
         module, _, attribute = self.source.partition(":")
         define_torchvision_operators()
         try:
-            return attrgetter(attribute)(importlib.import_module(module))
+            model: nn.Module = attrgetter(attribute)(importlib.import_module(module))(**self.options)
         except ModuleNotFoundError as error:
             raise UsageError(
                 f"network {self.name} needs the package {self.package}, and {error.name} is not installed: "
                 "`tox -e networks` installs them"
             ) from error
+        return model
 
 
 def _fill_constants(model: nn.Module, key: str) -> None:
@@ -148,8 +156,3 @@ def _settle(model: nn.Module, batches: list[tuple[Tensor, ...]]) -> None:
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()
-
-
-def image(side: int, channels: int = 3) -> tuple[Input, ...]:
-    """The inputs of a network for square images of `side` pixels."""
-    return (Input((channels, side, side), smooth=True),)

@@ -3,13 +3,14 @@
 import importlib.util
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPERATORS = ("nms", "qnms")
 
-_libraries: list[torch.library.Library] = []  # an operator is removed together with its library
+_libraries: list[Any] = []  # an operator is removed together with its library
 
 
 def define_torchvision_operators() -> None:
@@ -22,7 +23,7 @@ def define_torchvision_operators() -> None:
     _load_own_library()
     missing = [name for name in _OPERATORS if not hasattr(torch.ops.torchvision, name)]
     if missing:
-        library = torch.library.Library("torchvision", "FRAGMENT")
+        library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
         for name in missing:
             library.define(name + _SCHEMA)
         _libraries.append(library)
@@ -30,8 +31,9 @@ def define_torchvision_operators() -> None:
 
 def _load_own_library() -> None:
     """Load torchvision's library as torchvision does, because operators that are defined first would prevent it later."""
+    operators: Any = torch.ops
     spec = importlib.util.find_spec("torchvision")
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in Path(folder).glob("_C*.so"):
             with suppress(OSError):
-                torch.ops.load_library(path)
+                operators.load_library(path)
