@@ -20,14 +20,14 @@ _ROWS: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "timm": {
         96: (
-            *("convformer_s18", "convmixer_768_32", "convnext_atto", "cs3darknet_s", "dla46_c", "eca_nfnet_l0"),
+            *("convmixer_768_32", "convnext_atto", "cs3darknet_s", "dla46_c", "eca_nfnet_l0"),
             *("edgenext_xx_small", "ese_vovnet19b_slim", "fastvit_s12", "focalnet_tiny_srf", "gcresnext26ts"),
             *("ghostnet_050", "hardcorenas_a", "hrnet_w18_small", "lambda_resnet26t", "lcnet_050", "legacy_xception"),
             *("mixnet_s", "mobilenetv4_conv_small", "mobileone_s0", "poolformer_s12", "pvt_v2_b0", "repvgg_a0"),
             *("res2net50_14w_8s", "resnest14d", "resnetv2_18", "rexnet_100", "selecsls42", "sequencer2d_s"),
             *("seresnet18", "skresnet18", "starnet_s050", "swiftformer_xs", "tresnet_m"),
         ),
-        224: ("cait_xxs24_224", "gmixer_12_224", "gmlp_ti16_224", "pit_ti_224", "resmlp_12_224", "xcit_nano_12_p8_224"),
+        224: ("gmixer_12_224", "gmlp_ti16_224", "pit_ti_224", "resmlp_12_224", "xcit_nano_12_p8_224"),
     },
     "torchvision": {
         64: (
@@ -54,4 +54,9 @@ def networks() -> Iterator[Network]:
                 source = f"{_SOURCES[package]}:{name}"
                 yield Network(name, "classification", package, source, _OPTIONS.get(name, {}), image(side))
     lenet = "conformance.networks.own_images:LeNet5"
+    options = {"model_name": "efficientnet-b0", "image_size": 64}
+    source = "efficientnet_pytorch:EfficientNet.from_name"
+    yield Network(
+        "efficientnet_b0_statically_padded", "classification", "efficientnet_pytorch", source, options, image(64)
+    )
     yield Network("lenet5", "classification", OWN, lenet, {}, image(32, channels=1))

@@ -26,6 +26,7 @@ OWN = "own"
 _SETTLING_BATCHES = 3
 _SETTLING_ITEMS = 4
 _OCTAVES = (1, 4, 16)
+_UNIFORM = 32768
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,17 @@ def image(side: int, channels: int = 3) -> tuple[Input, ...]:
 def _smooth(key: str, shape: tuple[int, ...]) -> Tensor:
     """Return a sum of noises, each constant on blocks of a power of four along all but two dimensions.
 
-    Every octave has the same variance, and the sum has a variance of 1. White noise would average out to almost nothing
+    Every octave has the same variance, and the sum has mean 0 and variance 1. White noise would average out to almost nothing
     behind the first pooling layers.
     """
     total = torch.zeros(shape)
     for block in _OCTAVES:
-        coarse = normal(f"{key}/{block}", (*shape[:2], *(-(-size // block) for size in shape[2:])))
+        blocks = (*shape[:2], *(-(-size // block) for size in shape[2:]))
+        coarse = integers(f"{key}/{block}", math.prod(blocks), -_UNIFORM, _UNIFORM).reshape(blocks) / _UNIFORM
         for dim, size in enumerate(shape[2:], start=2):
             coarse = coarse.repeat_interleave(block, dim).narrow(dim, 0, size)
         total += coarse
-    return total / math.sqrt(len(_OCTAVES))
+    return total * math.sqrt(3 / len(_OCTAVES))  # a uniform variable in [-1, 1] has a variance of 1 / 3
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,6 @@ class Network:
         source: `module:callable` that returns the model.
         options: keyword arguments of the callable.
         inputs: the inputs of the model.
-        dropped: what symbolic tracing leaves out of the graph, so that the traced model computes something else; empty if
-            the traced model computes the same.
     """
 
     name: str
@@ -92,7 +92,6 @@ class Network:
     source: str
     options: Options = field(hash=False)
     inputs: tuple[Input, ...]
-    dropped: str = ""
 
     def build(self) -> nn.Module:
         """Return the float model in eval mode, with the same random weights every time.

@@ -79,7 +79,7 @@ def test_a_network_treats_the_items_of_a_batch_alike(row: Network) -> None:
     *_, held_out = row.batches()
     alone = outputs(model, tuple(x[1:].clone() for x in held_out))
     for whole, part in zip(outputs(model, held_out), alone, strict=True):
-        torch.testing.assert_close(part, whole[1:])
+        torch.testing.assert_close(part, whole[1:], rtol=1e-3, atol=1e-4)  # one item may take another kernel
 
 
 @pytest.mark.parametrize("row", NETWORKS.values(), ids=lambda row: row.name)
