@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from conformance.commands import audits, claims, goldens, reports, runs
+from conformance.commands import audits, claims, goldens, networks, reports, runs
 from conformance.commands.arguments import Parser
 from conformance.errors import UsageError
 from conformance.markdown import plain
@@ -20,7 +20,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, runs, audits, reports, bench, goldens):
+    for group in (claims, runs, audits, networks, reports, bench, goldens):
         group.add(commands)
     return top
 

@@ -197,7 +197,7 @@ def _reductions(audit: Audit, layer: str, indent: int) -> Iterator[str]:
         yield from _indented(f"{company(reduction)}: {first}" if first else company(reduction), indent)
         if reduction.script:
             lines = count(len(reduction.script.splitlines()), "line")
-            script = f"Reproduction of {lines} that imports only torch: in the files of --json and -o"
+            script = f"Reproduction of {lines} that imports only torch: below, and in the files of --json and -o"
             yield from _indented(script, indent)
 
 

@@ -41,8 +41,8 @@ def operator(pattern: str) -> str:
 
 
 def kernel(name: str) -> str:
-    """The name of a kernel without its overload, and without the namespaces that nearly all kernels are in."""
-    return name.removeprefix("quantized::").removeprefix("aten::").partition(".")[0] or name
+    """The name of a kernel without the namespaces that nearly all kernels are in."""
+    return name.removeprefix("quantized.").removeprefix("aten.")
 
 
 def headline(audit: Audit) -> str:
@@ -87,7 +87,9 @@ def lost(audit: Audit) -> str:
         return ""
     if audit.lost_db <= -0.05:
         return f": {-audit.lost_db:.1f} dB closer than the reference"
-    limit = f", over the limit of {LOST_DB:g} dB" if audit.lost_db > LOST_DB else ""
+    limit = f", over the limit of {LOST_DB:g} dB" if audit.loses else ""
+    if audit.lost_db > LOST_DB and not audit.loses and audit.tied_db is not None:
+        limit = f", no more than other roundings of ties do, with which the reference has {audit.tied_db:.1f} dB"
     return f": the engine loses {f'another {audit.lost_db:.1f} dB' if audit.lost_db >= 0.05 else 'nothing'}{limit}"
 
 

@@ -12,11 +12,14 @@ from conformance.results.diagnostics import Details
 from conformance.results.environments import Environment
 from conformance.results.families import family_named
 from conformance.results.ledger import Entry, Expectation, entries_by_run, judge, load
-from conformance.results.profiles import CHECKS
+from conformance.results.profiles import CHECKS, profile_names
 from conformance.results.rows import Row
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .parts import Part, parts_of
+
+NETWORKS = profile_names("network")
+"""Profiles of rows of networks, whose causes are recorded in the rows."""
 
 DISTINCT = ("torch", "cpu", "os", "python")
 """Fields that appear in an environment's label only if they distinguish it from another one, the most telling first."""
@@ -101,13 +104,15 @@ class Report:
         by_column: dict[Column, list[Result]] = {}
         for ledger in self.ledgers:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
-            entries_of_run = entries_by_run(ledger, {row.id for part in parts for row in part.file.rows})
+            runs = {row.id for part in parts for row in part.file.rows if row.profile not in NETWORKS}
+            entries_of_run = entries_by_run(ledger, runs)
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
-                    expectation = judge(row, entries_of_run.get(row.id, ()), part.environment.host)
+                    entries = ledger if row.profile in NETWORKS else entries_of_run.get(row.id, ())
+                    expectation = judge(row, entries, part.environment.host)
                     result = Result(row, column, expectation, part.details.get(row.id))
                     by_column.setdefault(column, []).append(result)
         return [

@@ -17,7 +17,7 @@ from conformance.results.audits import (
 from conformance.results.findings.layers import LayerRaises
 
 KNOWN = {
-    "x86-hardswish-in-float": "quantized::hardswish dequantizes its operand, applies the float operator and quantizes again.",
+    "x86-hardswish-in-float": "quantized.hardswish dequantizes its operand, applies the float operator and quantizes again.",
     "onednn-saturation": "Without VNNI the 8-bit kernels add pairs of products in 16 bits, which saturates.",
 }
 UPSTREAM = {"onednn-saturation": "pytorch/pytorch#103646"}
@@ -37,7 +37,7 @@ def conv(name: str, number: int, pattern: str = "nn.Conv2d+nn.BatchNorm2d+nn.ReL
     relu = "ReLU" in pattern
     layer = Layer(
         name, pattern, f"x86/{pattern}/static-quint8", Arithmetic.INTEGER,
-        kernels=("quantized::conv2d_relu.new" if relu else "quantized::conv2d.new",),
+        kernels=("quantized.conv2d_relu" if relu else "quantized.conv2d",),
         shape=(1, 64, 56, 56 >> number // 20), inputs=(f"quint8 0.0{number + 11}/0",),
         output=Qparams("quint8", 0.0123 + number / 1000, 0 if relu else 117),
         reference=Qparams("quint8", 0.0123 + number / 1000, 0 if relu else 117),
@@ -51,16 +51,16 @@ def conv(name: str, number: int, pattern: str = "nn.Conv2d+nn.BatchNorm2d+nn.ReL
 
 
 def moving(name: str, pattern: str, arithmetic: Arithmetic, output: Qparams | None = None) -> Layer:
-    kernels = (f"aten::{pattern.rpartition('.')[2]}",)
+    kernels = (f"aten.{pattern.rpartition('.')[2]}",)
     return Layer(name, pattern, None, arithmetic, kernels=kernels, output=output, latency=0.0007)
 
 
 def hardswish(name: str, number: int) -> Layer:
     """An activation that computes in float, as the ledger knows."""
-    fault = fault_of("lowered", "quantized::hardswish computes in float", "x86-hardswish-in-float")
+    fault = fault_of("lowered", "quantized.hardswish computes in float", "x86-hardswish-in-float")
     faults = (fault,) if number % 4 == 0 else ()
     return conv(
-        name, number, "nn.Hardswish", arithmetic=Arithmetic.NAME_ONLY, kernels=("quantized::hardswish",), reason=NAME_ONLY,
+        name, number, "nn.Hardswish", arithmetic=Arithmetic.NAME_ONLY, kernels=("quantized.hardswish",), reason=NAME_ONLY,
         weight=None, faults=faults, local_db=49.5,
     )  # fmt: skip
 
@@ -74,13 +74,13 @@ def block(number: int) -> Iterator[Layer]:
     if number % 3 == 0:
         yield moving(f"{name}.2.dequantize_{number}", "Tensor.dequantize", Arithmetic.CONVERSION)
         yield Layer(
-            f"{name}.2.norm", "nn.LayerNorm", None, Arithmetic.FLOAT, NOT_SUPPORTED, ("aten::native_layer_norm",),
+            f"{name}.2.norm", "nn.LayerNorm", None, Arithmetic.FLOAT, NOT_SUPPORTED, ("aten.native_layer_norm",),
             (1, 64, 56, 56), latency=0.021,
         )  # fmt: skip
         quantized = Qparams("quint8", 0.0312, 128)
         yield moving(f"{name}.2.quantize_{number}", "torch.quantize_per_tensor", Arithmetic.CONVERSION, quantized)
     yield conv(f"{name}.3.0", 5 * number + 2, "nn.Conv2d+nn.BatchNorm2d")
-    yield conv(f"{name}.add_{number}", 5 * number + 3, "torch.add", kernels=("quantized::add",), weight=None)
+    yield conv(f"{name}.add_{number}", 5 * number + 3, "torch.add", kernels=("quantized.add",), weight=None)
 
 
 def layers() -> Iterator[Layer]:
@@ -91,9 +91,9 @@ def layers() -> Iterator[Layer]:
     for number in range(1, 19):
         yield from block(number)
     yield moving("flatten", "torch.flatten", Arithmetic.VIEW)
-    yield conv("classifier.0", 96, "nn.Linear", kernels=("quantized::linear",))
+    yield conv("classifier.0", 96, "nn.Linear", kernels=("quantized.linear",))
     yield Layer(
-        "classifier.gelu", "nn.GELU", None, Arithmetic.FLOAT, "convert_fx raises for nn.GELU", ("aten::gelu",), latency=0.004,
+        "classifier.gelu", "nn.GELU", None, Arithmetic.FLOAT, "convert_fx raises for nn.GELU", ("aten.gelu",), latency=0.004,
     )  # fmt: skip
     yield moving("dequantize_1", "Tensor.dequantize", Arithmetic.CONVERSION)
 
@@ -128,7 +128,7 @@ def audit(engine: str = "x86") -> Audit:
     return Audit(
         "torchvision.models:mobilenet_v3_large", engine, "fbgemm",
         layers=tuple(replace(layer, **FAULTY.get(layer.name, {})) for layer in layers()),  # type: ignore[arg-type]
-        refusals=(Refusal("nn.GELU", "convert", "RuntimeError: no qengine has it", ("classifier.gelu",)),),
+        refusals=(Refusal("nn.GELU", "convert", "RuntimeError", "no qengine has it", ("classifier.gelu",)),),
         stability=(
             Stability("again", "pass"),
             Stability("threads", "fail", "3 outputs differ"), Stability("batch", "skip", "batch of 1"),
@@ -172,6 +172,6 @@ def hostile() -> Audit:
     )  # fmt: skip
     moved = replace(layer, arithmetic=Arithmetic.CONVERSION, faults=(), notes=())
     return Audit(
-        HOSTILE, HOSTILE, HOSTILE, (layer, moved), (Refusal(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE),),
+        HOSTILE, HOSTILE, HOSTILE, (layer, moved), (Refusal(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE),),
         (Stability(HOSTILE, "fail", HOSTILE),), (Reduction(HOSTILE, HOSTILE, (HOSTILE,), HOSTILE),),
     )  # fmt: skip

@@ -15,6 +15,7 @@ LAYERS = (
     ("host", "results", "oracle"),
     ("cases",),
     ("models",),
+    ("networks",),
     ("engines",),
     ("goldens",),
     ("checks",),

@@ -1,6 +1,7 @@
 """Audits of a network on engines, each in a child process, so that a kernel that crashes costs one layer."""
 
 import math
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +15,20 @@ from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 
 from conformance.cases.claims import BackendClaims, backend, claims_of
+from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.engines import ENGINES
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
+from conformance.host.cpu import isa
 from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.models import fx
-from conformance.results.audits import Audit
+from conformance.paths import KNOWN
+from conformance.results.audits import Audit, Layer
+from conformance.results.ledger import Host, load
 
 from .agreement import decibels
+from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
 from .execution import Execution
 from .layers import Layers, Observed
@@ -30,7 +36,7 @@ from .network import Network, copied, network, outputs_of
 from .reduction import Blamed, reductions
 from .stability import skipped, stability
 from .timing import inner_conversions, shares
-from .values import NodeRaises
+from .values import Moved, NodeRaises
 
 AUDIT_SECONDS = 600.0
 """CPU seconds that the audit of a network on one engine may take before it counts as hanging."""
@@ -72,6 +78,8 @@ def audit(
     mapping: QConfigMapping | None = None,
     backend_config: BackendConfig | None = None,
     name: str = "",
+    ledger: Path = KNOWN,
+    reduce: bool = True,
 ) -> Audit:
     """Quantize a float model for an engine, and hold every layer to its reference.
 
@@ -82,6 +90,8 @@ def audit(
         mapping: the qconfig mapping; torch's default for the engine if None.
         backend_config: the config whose claims are looked up; that of the engine's backend if None.
         name: the name of the network in the result; the class of the model if empty.
+        ledger: the folder of known deviations that explain faults.
+        reduce: whether blamed layers are reduced to reproduction scripts.
 
     The audit runs in a forked child with one thread, so a crash of a kernel does not end this process.
 
@@ -92,9 +102,19 @@ def audit(
     if backend_config is not None:
         config_name = backend_config.name or "backend_config"
         claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
-    checked = network(name or type(model).__name__, model, inputs)
-    (audited,) = audit_engines(checked, [engine], Settings(mapping, claims))
-    return audited
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a child has no threads of a pool
+    try:
+        checked = network(name or type(model).__name__, model, inputs)
+        (audited,) = audit_engines(checked, [engine], Settings(mapping, claims, reduce=reduce))
+    finally:
+        torch.set_num_threads(threads)
+    return explained(audited, load(ledger), host())
+
+
+def host(isa_limit: str | None = None) -> Host:
+    """This host as the conditions of the ledger see it. `isa_limit` is the instruction set that `--isa` names, or None."""
+    return Host(torch.__version__, platform.machine(), isa(isa_limit))
 
 
 def audit_engines(
@@ -194,15 +214,45 @@ class _Work:
         reduced = reductions(converted, engine, blamed) if self.settings.reduce else ()
         with torch.no_grad():
             exact = _joined(subject.model(*copied(subject.held_out)))
-        engine_out, reference_out = _joined(got), _joined(converted.expected)
-        return Audit(
+        failure, advice = _without_claims(described, converted, engine)
+        whole_network = Audit(
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
-            engine_db=_finite(decibels(engine_out, exact)), reference_db=_finite(decibels(reference_out, exact)),
-            agreement_db=_finite(decibels(engine_out, reference_out)),
+            engine_db=_decibels(_joined(got), exact), reference_db=_decibels(_joined(converted.expected), exact),
+            agreement_db=_decibels(_joined(got), _joined(converted.expected)), failure=failure, advice=advice,
         )  # fmt: skip
+        return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
 
 
-def _finite(value: float | None) -> float | None:
+def _without_claims(layers: Sequence[Layer], converted: Converted, engine: str) -> tuple[str, str]:
+    """What to say of a network that the config claims nothing of, and what to do; nothing for any other."""
+    operators = dict.fromkeys(layer.pattern for layer in layers if layer.arithmetic.computes)
+    if not operators or any(layer.claim for layer in layers):
+        return "", ""
+    config, named = converted.claims.name, ", ".join(operators)
+    failure = f"no claim of the {config} config covers any operator with the mapping's qconfigs: {named}"
+    return (
+        failure,
+        f"nothing of it runs in integers on {engine}: give a --backend-config that has its operators, or a --mapping",
+    )
+
+
+PERIODS = (1, 2, 1 << 30)
+"""Numbers of elements that are moved in the same direction, for each run of `_tied`."""
+
+
+def _tied(converted: Converted, exact: Tensor) -> float | None:
+    """The worst SQNR in dB of the reference with values moved by a tie before they are rounded."""
+    found = []
+    for period in PERIODS:
+        with torch.no_grad():
+            output = Moved(converted.reference, TYPICAL_BAND, period).run(*copied(converted.network.held_out))
+        found.append(_decibels(_joined(output), exact))
+    return min((value for value in found if value is not None), default=None)
+
+
+def _decibels(got: Tensor, expected: Tensor) -> float | None:
+    """The SQNR in dB, None also where nothing is expected but zeros."""
+    value = decibels(got, expected)
     return value if value is None or math.isfinite(value) else None
 
 

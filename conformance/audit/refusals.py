@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 
 from conformance.cases.claims import nested
 from conformance.configs.names import config_pattern, pattern_name
-from conformance.errors import brief
+from conformance.errors import Failure
 from conformance.models.correspondence import Matches
 from conformance.results.audits import Refusal
 
@@ -50,7 +50,7 @@ class Refusals:
             alike = self._alike(culprit.path)
             self._leave_in_float([path for one in alike for path in _fused_with(one, matches)])
             name = pattern_name(type(self.model.get_submodule(culprit.path)))
-            self.refused.append(Refusal(name, stage, brief(error), tuple(alike)))
+            self.refused.append(_refusal(name, stage, error, alike))
             return True
         kind = type(self.model.get_submodule(culprit.path)) if culprit.path else culprit.operator
         if kind in self._kinds:
@@ -58,7 +58,7 @@ class Refusals:
         self._kinds.append(kind)
         self.config = _without(self.config, kind)
         if not culprit.path:
-            self.refused.append(Refusal(pattern_name(kind), stage, brief(error)))
+            self.refused.append(_refusal(pattern_name(kind), stage, error))
         return True
 
     def leaves_out_user(self, node: Node, error: Exception, prepared: GraphModule) -> bool:
@@ -67,9 +67,7 @@ class Refusals:
         if path is None or path in self._paths or len(self.refused) >= MOST_REFUSALS:
             return False
         self._leave_in_float([path])
-        self.refused.append(
-            Refusal(pattern_name(type(self.model.get_submodule(path))), "reference", brief(error), (path,))
-        )
+        self.refused.append(_refusal(pattern_name(type(self.model.get_submodule(path))), "reference", error, [path]))
         return True
 
     def _leave_in_float(self, paths: Iterable[str]) -> None:
@@ -97,6 +95,11 @@ class Refusals:
             layers = (*together[key].layers, *one.layers) if key in together else one.layers
             together[key] = replace(one, layers=layers)
         return tuple(together.values())
+
+
+def _refusal(operator: str, stage: str, error: Exception, layers: Iterable[str] = ()) -> Refusal:
+    failure = Failure.of(error)
+    return Refusal(operator, stage, failure.exception, failure.message, tuple(layers))
 
 
 def _fused_with(path: str, matches: Matches) -> set[str]:

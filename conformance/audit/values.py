@@ -55,6 +55,23 @@ class NodeRaises(Exception):
         self.node, self.error = node, error
 
 
+class Moved(Interpreter):
+    """Runs a reference model with values moved by `by` steps of their grid before they are rounded, up and down in turns of
+    `period` elements: where that decides between two codes, both are right."""
+
+    def __init__(self, model: GraphModule, by: float, period: int) -> None:
+        super().__init__(model)
+        self.extra_traceback = False
+        self.by, self.period = by, period
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is torch.quantize_per_tensor and isinstance(args[0], Tensor) and not args[0].is_quantized:
+            x, scale = args[0], float(args[1])
+            signs = 1 - 2 * (torch.arange(x.numel()) // self.period % 2).reshape(x.shape)
+            args = (x + signs * scale * self.by, *args[1:])
+        return super().call_function(target, args, kwargs)
+
+
 class Recorded(Interpreter):
     """Runs a graph and keeps a copy of every value. Raises NodeRaises."""
 

@@ -14,7 +14,7 @@ from .arguments import add_backend_config, add_command, add_ledger
 
 if TYPE_CHECKING:
     from conformance.results.audits import Audit
-    from conformance.results.ledger import Entry, Host
+    from conformance.results.ledger import Entry
 
     from .arguments import Commands
 
@@ -76,7 +76,8 @@ def audit_command(arguments: argparse.Namespace) -> int:
 
     # no thread pool that children would lack; of a network of small layers, one thread is also the fastest to audit
     torch.set_num_threads(1)
-    from conformance.audit.auditing import Settings, audit_engines, claims_for
+    from conformance.audit.auditing import Settings, audit_engines, claims_for, host
+    from conformance.audit.causes import explained
     from conformance.audit.network import loaded, mapping_of
     from conformance.cases.claims import third_party
 
@@ -85,33 +86,23 @@ def audit_command(arguments: argparse.Namespace) -> int:
         claims_for(name)
     mapping = mapping_of(arguments.mapping) if arguments.mapping else None
     claims = third_party(arguments.backend_config) if arguments.backend_config else None
-    entries, host = ledger_and_host(arguments.ledger, arguments.isa)
+    entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     settings = Settings(mapping, claims, reduce=not arguments.no_reduce)
-    audits = _explained(audit_engines(subject, engines, settings, reporter()), entries, host)
+    audits = [
+        explained(one, entries, host(arguments.isa)) for one in audit_engines(subject, engines, settings, reporter())
+    ]
     _write(audits, entries, arguments)
     return int(not all(audited.holds for audited in audits))
 
 
-def ledger_and_host(folders: Sequence[str] | None, isa_limit: str | None) -> "tuple[list[Entry], Host]":
-    """The entries of ledgers, and this host as their conditions see it."""
-    import platform
-
-    import torch
-
-    from conformance.host.cpu import isa
+def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
+    """The entries of ledgers, the suite's own by default."""
     from conformance.paths import KNOWN
-    from conformance.results.ledger import Host, load
+    from conformance.results.ledger import load
 
     paths = [Path(folder) for folder in folders] if folders else [KNOWN]
-    entries = [entry for path in paths for entry in load(path)]
-    return entries, Host(torch.__version__, platform.machine(), isa(isa_limit))
-
-
-def _explained(audits: "Sequence[Audit]", entries: "Sequence[Entry]", host: "Host") -> "list[Audit]":
-    from conformance.audit.causes import explained
-
-    return [explained(audited, entries, host) for audited in audits]
+    return [entry for path in paths for entry in load(path)]
 
 
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:

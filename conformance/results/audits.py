@@ -154,18 +154,24 @@ class Layer:
 @dataclass(frozen=True)
 class Refusal:
     """A kind of modules or functions that could not be prepared or lowered, and was left in float so that the rest could be
-    audited. `stage` is the step that raised `error`."""
+    audited. `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`,
+    or `reference` for the execution of the reference model. `cause` is the ledger entry that explains it."""
 
     operator: str
     stage: str
-    error: str
+    exception: str
+    message: str
     layers: tuple[str, ...] = ()
     cause: str | None = None
 
     @property
+    def error(self) -> str:
+        return f"{self.exception}: {self.message}"
+
+    @property
     def check(self) -> str:
-        """The check that fails: a stage before lowering has observers to insert."""
-        return "lowered" if self.stage == "convert" else "observed"
+        """The check that fails."""
+        return {"convert": "lowered", "reference": "reference"}.get(self.stage, "observed")
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,9 @@ class Reduction:
 @dataclass(frozen=True)
 class Audit:
     """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the
-    float model, of the engine against the reference; None where equal. `failure` is why there is no more."""
+    float model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values
+    moved by a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so
+    sensitive that two right roundings differ as much. `failure` is why there is no more, or no more after the last layer."""
 
     network: str
     engine: str
@@ -206,6 +214,7 @@ class Audit:
     engine_db: Finite | None = None
     reference_db: Finite | None = None
     agreement_db: Finite | None = None
+    tied_db: Finite | None = None
     failure: str = ""
     advice: str = ""
     cause: str | None = None
@@ -252,18 +261,28 @@ class Audit:
         return self.reference_db - self.engine_db
 
     @property
+    def loses(self) -> bool:
+        """Whether the engine's output is worse than its reference's by more than LOST_DB, and ties do not explain it."""
+        if self.engine_db is None or self.lost_db is None or self.lost_db <= LOST_DB:
+            return False
+        return self.tied_db is None or self.tied_db - self.engine_db > LOST_DB
+
+    @property
     def unstable(self) -> tuple[Stability, ...]:
         return tuple(check for check in self.stability if check.outcome == "fail")
 
     @property
     def holds(self) -> bool:
-        """Whether the engine is to blame for nothing: no layer, no refusal, no crash."""
-        return not (self.failure or self.blamed or self.refusals or self.unstable)
+        """Whether the engine is to blame for nothing: no layer, no refusal, no crash, no loss."""
+        return not (self.failure or self.blamed or self.refusals or self.unstable or self.loses)
 
 
 def to_json(audit: Audit) -> dict[str, Any]:
     """JSON object of an audit, with the version of its schema."""
-    return {"schema": SCHEMA, **encode(audit)}
+    values = {"schema": SCHEMA, **encode(audit)}
+    for layer, written in zip(audit.layers, values["layers"], strict=True):
+        written["faults"] = [{"finding": fault.finding.to_json(), "cause": fault.cause} for fault in layer.faults]
+    return values
 
 
 def from_json(values: Mapping[str, Any]) -> Audit:

@@ -283,7 +283,14 @@ class Expectation:
 
 
 def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
-    """Compare a row with the entries that cover it. Neither an unlisted deviation nor a missing listed one is expected."""
+    """Compare a row with the entries that cover it. Neither an unlisted deviation nor a missing listed one is expected.
+
+    A row of a network names the entry that explains it, found by the features of the layer, which a row does not have.
+    """
+    if row.profile in profile_names("network"):
+        explaining_entries = tuple(entry for entry in entries if entry.id == row.known)
+        expected = not row.failed or bool(explaining_entries)
+        return Expectation(expected, explaining_entries, "" if expected else f"{row.detail} (not in the ledger)")
     covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())

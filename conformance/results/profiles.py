@@ -25,13 +25,14 @@ class Profile:
     """Settings that all runs with this profile share.
 
     `kind` is `case` where outputs are compared with exact arithmetic, `property` where a property is tested that holds for
-    any data. `data` are multiples of a power of two or normally distributed; `mapping` is the qconfig mapping: one that makes
-    arithmetic exact, or the backend's default. `golden` says where the expected codes come from: the store, the oracle at run
-    time, or nowhere. `variants` are those of a claim that get the profile without being drawn or timed.
+    any data, `network` where a layer of a network is compared with its reference. `data` are multiples of a power of two or
+    normally distributed; `mapping` is the qconfig mapping: one that makes arithmetic exact, or the backend's default.
+    `golden` says where the expected codes come from: the store, the oracle at run time, or nowhere. `variants` are those of a
+    claim that get the profile without being drawn or timed.
     """
 
     name: str
-    kind: Literal["case", "property"] = "case"
+    kind: Literal["case", "property", "network"] = "case"
     data: Literal["dyadic", "normal"] = "dyadic"
     mapping: Literal["exact", "default"] = "exact"
     checks: tuple[str, ...] = CHECKS
@@ -79,11 +80,22 @@ GENERATED = Profile("generated", golden="computed", variants="none", unasked="ne
 """Cases drawn at random."""
 BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
 """Timed cases, whose shapes are those of layers of networks."""
-PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, GENERATED, BENCH)}
+NETWORK = Profile(
+    "network",
+    kind="network",
+    data="normal",
+    mapping="default",
+    checks=("lowered", "numerics", "stable"),
+    golden="none",
+    variants="none",
+    unasked="never",
+)
+"""Layers of audited networks."""
+PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, GENERATED, BENCH, NETWORK)}
 """Profiles by the name that they have in ids."""
 
 
 @cache
-def profile_names(kind: Literal["case", "property"]) -> tuple[str, ...]:
+def profile_names(kind: Literal["case", "property", "network"]) -> tuple[str, ...]:
     """Names of the profiles of a kind whose runs have rows."""
-    return tuple(profile.name for profile in PROFILES.values() if profile.kind == kind and profile.has_rows)
+    return tuple(one.name for one in PROFILES.values() if one.kind == kind and (one.has_rows or kind == "network"))

@@ -13,12 +13,14 @@ def test_checks_of_a_profile_are_in_order() -> None:
         assert [name for name in CHECKS if name in profile.checks] == [*profile.checks]
 
 
-def test_every_profile_with_rows_is_a_case_or_a_property() -> None:
+def test_every_profile_with_rows_is_a_case_a_property_or_of_networks() -> None:
     assert profile_names("case") == ("exact", "typical")
     assert profile_names("property") == ("constraints", "laws")
-    assert {*PROFILES} - {*profile_names("case"), *profile_names("property")} == {"generated", "bench"}
+    assert profile_names("network") == ("network",)
+    others = {*PROFILES} - {*profile_names("case"), *profile_names("property"), *profile_names("network")}
+    assert others == {"generated", "bench"}
 
 
 def test_only_cases_are_compared_with_goldens() -> None:
     for profile in PROFILES.values():
-        assert (profile.golden == "none") == (profile.kind == "property")
+        assert (profile.golden == "none") == (profile.kind in ("property", "network"))

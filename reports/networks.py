@@ -1,0 +1,114 @@
+"""Audited networks as markdown: what each engine loses, causes of blame, and operators that no claim covers."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from conformance.markdown import code, escaped
+from conformance.results.audits import Arithmetic, Audit, Layer
+
+from .audit_words import percent
+
+NEW = "new"
+"""What stands for a cause that the ledger does not have."""
+
+
+def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> Iterator[str]:
+    """The lines of the tables. `reasons` are those of the ledger's entries, by id."""
+    engines = list(dict.fromkeys(audit.engine for audit in audits))
+    networks: dict[str, dict[str, Audit]] = defaultdict(dict)
+    for audit in audits:
+        networks[audit.network][audit.engine] = audit
+    yield from _arithmetic(audits, engines)
+    yield from ("", "## Networks by engine", "")
+    yield "A cell has the SQNR in dB of the engine's output and of its reference model's, both against the float model, and"
+    yield "the layers to blame: how many, the one that does most damage, and why."
+    yield from ("", f"| network | layers | {' | '.join(engines)} |", f"| --- | --: |{' --- |' * len(engines)}")
+    for name in sorted(networks):
+        layers = max(len(audit.computing) for audit in networks[name].values())
+        cells = [_cell(networks[name].get(engine)) for engine in engines]
+        yield f"| {escaped(name)} | {layers} | {' | '.join(cells)} |"
+    yield from _causes(audits, reasons)
+    yield from _uncovered(audits)
+
+
+HEAD = (
+    "engine",
+    "networks",
+    "layers that compute",
+    "in integers",
+    "in name only",
+    "in float",
+    "blamed",
+    "new",
+    "loses > 3 dB",
+)
+
+
+def _arithmetic(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str]:
+    yield f"| {' | '.join(HEAD)} |"
+    yield f"| --- |{' --: |' * (len(HEAD) - 1)}"
+    for engine in engines:
+        own = [audit for audit in audits if audit.engine == engine]
+        layers = [layer for audit in own for layer in audit.computing]
+        counts = Counter(layer.arithmetic for layer in layers)
+        kinds = (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
+        shares = " | ".join(percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
+        blamed, new = (sum(len(getattr(audit, name)) for audit in own) for name in ("blamed", "new"))
+        loses = sum(audit.loses for audit in own)
+        yield f"| {engine} | {len(own)} | {len(layers):,} | {shares} | {blamed:,} | {new} | {loses} |"
+
+
+def _cell(audit: Audit | None) -> str:
+    if audit is None:
+        return "–"
+    parts = []
+    if audit.engine_db is not None and audit.reference_db is not None:
+        figures = f"{audit.engine_db:.1f} of {audit.reference_db:.1f}"
+        parts.append(f"**{figures}**" if audit.loses else figures)
+    if audit.failure:
+        parts.append(f"fails: {escaped(audit.failure[:100])}{_named([audit.cause])}")
+    if audit.blamed:
+        worst = audit.blamed[0]
+        parts.append(f"{len(audit.blamed)}: {code(worst.name)}{_named(fault.cause for fault in worst.faults)}")
+    parts += [f"{escaped(one.operator)} refused{_named([one.cause])}" for one in audit.refusals]
+    parts += [f"{escaped(one.name)} differs" for one in audit.unstable]
+    return "; ".join(parts)
+
+
+def _named(causes: Iterable[str | None]) -> str:
+    return f" ({', '.join(dict.fromkeys(cause or NEW for cause in causes))})"
+
+
+def _causes(audits: Iterable[Audit], reasons: Mapping[str, str]) -> Iterator[str]:
+    found: dict[str, list[tuple[Audit, int]]] = defaultdict(list)
+    for audit in audits:
+        counts = Counter(fault.cause or NEW for layer in audit.blamed for fault in layer.faults)
+        counts.update(one.cause or NEW for one in audit.refusals)
+        for cause, count in counts.items():
+            found[cause].append((audit, count))
+    yield from ("", "## Causes", "")
+    yield from ("| cause | engines | networks | layers | what the engine does |", "| --- | --- | --: | --: | --- |")
+    for cause, of in sorted(found.items(), key=lambda item: -len({audit.network for audit, _ in item[1]})):
+        engines = ", ".join(sorted({audit.engine for audit, _ in of}))
+        networks = len({audit.network for audit, _ in of})
+        yield f"| {cause} | {engines} | {networks} | {sum(count for _, count in of)} | {escaped(reasons.get(cause, ''))} |"
+
+
+def _uncovered(audits: Iterable[Audit]) -> Iterator[str]:
+    """Operators of real networks that no claim covers, and why covered ones stay in float."""
+    reasons: dict[tuple[str, str], list[tuple[Audit, Layer]]] = defaultdict(list)
+    for audit in audits:
+        for layer in audit.computing:
+            if layer.arithmetic is Arithmetic.FLOAT and layer.reason:
+                reasons[layer.features.get("operator", layer.pattern), _kind(layer)].append((audit, layer))
+    yield from ("", "## Operators that stay in float", "")
+    yield from ("| operator | why | engines | networks | layers of one engine |", "| --- | --- | --- | --: | --: |")
+    order = sorted(reasons.items(), key=lambda item: (-len({audit.network for audit, _ in item[1]}), item[0]))
+    for (operator, why), of in order:
+        engines = Counter(audit.engine for audit, _ in of)
+        networks = len({audit.network for audit, _ in of})
+        yield f"| {code(operator)} | {why} | {', '.join(sorted(engines))} | {networks} | {max(engines.values())} |"
+
+
+def _kind(layer: Layer) -> str:
+    return "no claim" if layer.claim is None else "claimed"
