@@ -27,7 +27,7 @@ _ROWS: dict[str, dict[int, tuple[str, ...]]] = {
             *("res2net50_14w_8s", "resnest14d", "resnetv2_18", "rexnet_100", "selecsls42", "sequencer2d_s"),
             *("seresnet18", "skresnet18", "starnet_s050", "swiftformer_xs", "tresnet_m"),
         ),
-        224: ("gmixer_12_224", "gmlp_ti16_224", "pit_ti_224", "resmlp_12_224", "xcit_nano_12_p8_224"),
+        224: ("gmixer_12_224", "gmlp_ti16_224", "pit_ti_224", "resmlp_12_224"),
     },
     "torchvision": {
         64: (

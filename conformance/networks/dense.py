@@ -54,10 +54,15 @@ _OWN = (  # name, task, source, inputs
     ("variational_autoencoder", "generation", f"{_IMAGES}:VariationalAutoencoder", image(28, channels=1)),
 )
 
-_UNET = {"spatial_dims": 2, "in_channels": 1, "channels": (8, 16, 32), "strides": (2, 2)}
+_PLANE = {"spatial_dims": 2, "in_channels": 1, "channels": (8, 16, 32)}
 _MONAI = (  # name, task, source, options
-    ("autoencoder", "generation", "autoencoder:AutoEncoder", {**_UNET, "out_channels": 1}),
-    ("residual_unet", "segmentation", "unet:UNet", {**_UNET, "out_channels": 2, "num_res_units": 2}),
+    ("autoencoder", "generation", "autoencoder:AutoEncoder", {**_PLANE, "strides": (2, 2, 2), "out_channels": 1}),
+    (
+        "residual_unet",
+        "segmentation",
+        "unet:UNet",
+        {**_PLANE, "strides": (2, 2), "out_channels": 2, "num_res_units": 2},
+    ),
 )
 
 
