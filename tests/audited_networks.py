@@ -19,7 +19,8 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = torch.relu(self.branch(x) + x)
-        return self.head(torch.flatten(self.pool(x), 1))
+        result: Tensor = self.head(torch.flatten(self.pool(x), 1))
+        return result
 
 
 class Branching(nn.Module):
@@ -31,7 +32,7 @@ class Branching(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.sum() > 0:
-            return self.body(x)
+            x = self.body(x)
         return x
 
 

@@ -75,30 +75,41 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
     refusals = Refusals(network.model, mapping, claims.config)
     while True:
         matches, at = Matches(), "prepare"
+        prepared: GraphModule | None = None
         try:
             stage(at)
             prepared = fx.prepare_network(network.model, refusals.mapping, network.held_out, refusals.config, matches)
             stage(at := "calibrate")
-            with torch.no_grad():
-                for batch in network.calibration:
-                    prepared(*copied(batch))
+            _calibrate(prepared, network)
             stage(at := "convert")
             reference, lowered, same = fx.lower_network(prepared, refusals.config)
-            stage("run the reference")
+            stage(at := "run the reference")
             recorded = Recorded(reference)
             with torch.no_grad():
                 expected = recorded.run(*copied(network.held_out))
         except NodeRaises as error:
-            if not refusals.leaves_out_user(error.node, error.error, prepared):
-                raise Unconvertible("the reference model", brief(error.error), LEAVE_IN_FLOAT) from error
+            assert prepared is not None
+            if not refusals.leaves_out_near(error.node, at, error.error, prepared):
+                raise Unconvertible(at, brief(error.error), LEAVE_IN_FLOAT) from error
         except Exception as error:
-            if not matches.traced or not refusals.leaves_out(error, at, matches):
+            if not matches.traced or not refusals.leaves_out(error, at, matches, prepared):
                 raise _unconvertible(error, at, network.model) from error
         else:
             return Converted(
                 network, claims, refusals.config, refusals.mapping, prepared, matches, reference, lowered, same,
                 recorded.values, expected, refusals.all,
             )  # fmt: skip
+
+
+def _calibrate(prepared: GraphModule, network: Network) -> None:
+    """Run the calibration batches through the observers. Raises NodeRaises for the node that raises."""
+    with torch.no_grad():
+        try:
+            for batch in network.calibration:
+                prepared(*copied(batch))
+        except Exception:
+            Recorded(prepared).run(*copied(batch))  # the same, node by node
+            raise
 
 
 def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:

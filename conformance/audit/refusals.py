@@ -26,10 +26,16 @@ MOST_REFUSALS = 32
 
 @dataclass(frozen=True)
 class Culprit:
-    """What an exception is about: the module at a path, or else a function, the name of a method, or a class of modules."""
+    """What an exception is about: the module at a path, or else a function, the name of a method, or a class of modules; and
+    the node of the graph in which it was found, if it was."""
 
     path: str = ""
     operator: Any = None
+    node: Node | None = None
+
+
+MOST_NEAR = 12
+"""Nodes around one that raises among which a module to leave out is looked for."""
 
 
 class Refusals:
@@ -41,8 +47,9 @@ class Refusals:
         self._paths: set[str] = set()
         self._kinds: list[Any] = []
 
-    def leaves_out(self, error: Exception, stage: str, matches: Matches) -> bool:
-        """Leave out what an exception of torch.ao is about. Returns False if that is unknown or was left out before."""
+    def leaves_out(self, error: Exception, stage: str, matches: Matches, prepared: GraphModule | None) -> bool:
+        """Leave out what an exception of torch.ao is about, or if that was left out before, the modules around it. Returns
+        False if it is unknown. `prepared` is the observed model, if there is one."""
         culprit = _culprit(error, matches)
         if culprit is None or len(self.refused) >= MOST_REFUSALS:
             return False
@@ -54,20 +61,26 @@ class Refusals:
             return True
         kind = type(self.model.get_submodule(culprit.path)) if culprit.path else culprit.operator
         if kind in self._kinds:
-            return False
+            known = prepared is not None and culprit.node is not None
+            return known and self.leaves_out_near(culprit.node, stage, error, prepared)  # type: ignore[arg-type]
         self._kinds.append(kind)
         self.config = _without(self.config, kind)
+        if isinstance(kind, type):
+            self.mapping = copy.deepcopy(self.mapping).set_object_type(kind, None)
         if not culprit.path:
-            self.refused.append(_refusal(pattern_name(kind), stage, error))
+            modules = self.model.named_modules(remove_duplicate=False)
+            layers = [path for path, module in modules if isinstance(kind, type) and type(module) is kind]
+            self.refused.append(_refusal(pattern_name(kind), stage, error, layers))
         return True
 
-    def leaves_out_user(self, node: Node, error: Exception, prepared: GraphModule) -> bool:
-        """Leave out the module that uses a value which the reference model cannot compute."""
-        path = _path(node, prepared)
-        if path is None or path in self._paths or len(self.refused) >= MOST_REFUSALS:
+    def leaves_out_near(self, node: Node, stage: str, error: Exception, prepared: GraphModule) -> bool:
+        """Leave out the module around a node that raises when the observed model or the reference model is executed: the one
+        that the node calls or belongs to, or else the nearest that gives it its input or uses its value."""
+        path = next((path for path in _paths_near(node, prepared) if path not in self._paths), None)
+        if path is None or len(self.refused) >= MOST_REFUSALS:
             return False
         self._leave_in_float([path])
-        self.refused.append(_refusal(pattern_name(type(self.model.get_submodule(path))), "reference", error, [path]))
+        self.refused.append(_refusal(pattern_name(type(self.model.get_submodule(path))), stage, error, [path]))
         return True
 
     def _leave_in_float(self, paths: Iterable[str]) -> None:
@@ -134,7 +147,9 @@ def _called(value: Node, matches: Matches) -> Culprit | None:
     node = next((own[one.name] for one in near if one.name in own and one.op.startswith("call_")), None)
     if node is None:
         return None
-    return Culprit(path=str(node.target)) if node.op == "call_module" else Culprit(operator=node.target)
+    if node.op == "call_module":
+        return Culprit(path=str(node.target), node=value)
+    return Culprit(operator=node.target, node=value)
 
 
 def _class(module: nn.Module) -> Culprit | None:
@@ -170,9 +185,10 @@ def _operators(pattern: Any) -> list[Any]:
     return [one for part in pattern for one in _operators(part)]
 
 
-def _path(node: Node, prepared: GraphModule) -> str | None:
-    """The module that uses a value of the reference model, or that calls the function which uses it; None for the network."""
-    own = {one.name: one for one in prepared.graph.nodes}
+def _paths_near(node: Node, prepared: GraphModule) -> Iterator[str]:
+    """The paths of modules that nodes of the float network around a node call or belong to, the nearest first."""
+    observers = ("activation_post_process", "dequantize")
+    own = {one.name for one in prepared.graph.nodes if one.op.startswith("call_")}
     scopes = prepared.meta["_observed_graph_module_attrs"].node_name_to_scope
     near, seen = [node], set[Node]()
     while near:
@@ -180,7 +196,8 @@ def _path(node: Node, prepared: GraphModule) -> str | None:
         if one in seen:
             continue
         seen.add(one)
-        if one.name in own and one.op.startswith("call_") and one.target != "dequantize":
-            return str(one.target) if one.op == "call_module" else scopes.get(one.name, ("", None))[0] or None
-        near += one.users
-    return None
+        if one.name in own and not str(one.target).startswith(observers):
+            path = str(one.target) if one.op == "call_module" else scopes.get(one.name, ("", None))[0]
+            if path:
+                yield path
+        near += [*one.users, *one.all_input_nodes] if len(seen) < MOST_NEAR else []

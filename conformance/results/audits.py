@@ -154,8 +154,11 @@ class Layer:
 @dataclass(frozen=True)
 class Refusal:
     """A kind of modules or functions that could not be prepared or lowered, and was left in float so that the rest could be
-    audited. `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`,
-    or `reference` for the execution of the reference model. `cause` is the ledger entry that explains it."""
+    audited.
+
+    `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`, or `run
+    the reference`. `cause` is the ledger entry that explains it.
+    """
 
     operator: str
     stage: str
@@ -171,7 +174,7 @@ class Refusal:
     @property
     def check(self) -> str:
         """The check that fails."""
-        return {"convert": "lowered", "reference": "reference"}.get(self.stage, "observed")
+        return {"convert": "lowered", "run the reference": "reference"}.get(self.stage, "observed")
 
 
 @dataclass(frozen=True)

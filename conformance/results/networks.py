@@ -18,6 +18,11 @@ WHOLE = "network"
 """The pattern of the row of a whole network."""
 
 
+def _plain(name: str) -> str:
+    """A name without the characters that separate the parts of an id."""
+    return name.replace("/", "|").replace("@", "|")
+
+
 @dataclass(frozen=True)
 class Place:
     """A layer of a network; the whole network if `layer` is empty. Its variant is `network:layer`."""
@@ -27,7 +32,7 @@ class Place:
 
     @property
     def variant(self) -> str:
-        return f"{self.network}:{self.layer}".replace("/", "|").replace("@", "|")
+        return f"{_plain(self.network).replace(':', '.')}:{_plain(self.layer)}"
 
     @classmethod
     def of(cls, row: Row) -> "Place":
@@ -51,6 +56,8 @@ def _row(audit: Audit, layer: Layer) -> Row:
     if layer.arithmetic is Arithmetic.FLOAT and checks["lowered"] == "pass":
         checks["lowered"] = "skip"  # whether it should be in integers is a question for the claim's own runs
     crashes = any(finding.check == "crashes" for finding in findings)
+    if crashes:  # its value is the reference's, so nothing else is known of it
+        findings = tuple(finding for finding in findings if finding.check == "crashes")
     return Row(
         **_ids(audit, layer.pattern, (layer.claim or "/float").rpartition("/")[2], Place(audit.network, layer.name)),
         verdict=Verdict.CRASHES if crashes else Verdict.of(findings),

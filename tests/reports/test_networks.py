@@ -1,0 +1,34 @@
+"""The tables of audited networks."""
+
+from dataclasses import replace
+
+from audited import KNOWN, audit, clean, failed
+
+from conformance.reports.networks import document
+
+
+def test_a_cell_has_the_figures_and_the_layer_that_does_most_damage() -> None:
+    shown = "\n".join(
+        document([replace(audit(), network="one"), replace(clean(), network="one", engine="onednn")], KNOWN)
+    )
+    assert "| network | layers | x86 | onednn |" in shown
+    worst = audit().blamed[0]
+    assert f"{len(audit().blamed)}: `{worst.name}`" in shown
+
+
+def test_causes_are_counted_by_network() -> None:
+    shown = [*document([replace(audit(), network="one"), replace(audit(), network="two")], KNOWN)]
+    (line,) = [line for line in shown if line.startswith("| onednn-saturation")]
+    assert line.split("|")[3].strip() == "2"
+    assert KNOWN["onednn-saturation"] in line
+
+
+def test_operators_in_float_are_listed() -> None:
+    shown = "\n".join(document([audit()], KNOWN))
+    assert "## Operators that stay in float" in shown
+    assert "no claim" in shown
+
+
+def test_a_network_that_fails_has_its_reason() -> None:
+    shown = "\n".join(document([failed()], KNOWN))
+    assert "fails: " in shown

@@ -1,0 +1,86 @@
+"""Causes of deviations of layers in the ledger."""
+
+from pathlib import Path
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.results.ledger import Host, explaining, load, useless
+
+HOST = Host("2.13.0", "x86_64", "avx512_vnni")
+ENTRY = """
+[[deviation]]
+id = "clamp"
+check = "numerics"
+reason = "It clamps in memory order."
+upstream = "unreported"
+
+[[deviation.layer]]
+engine = ["qnnpack"]
+check = "numerics"
+operator = ["nn.ReLU6", "F.hardtanh"]
+formats = "channels_last*"
+ratio = ">=256"
+"""
+FEATURES = {"operator": "nn.ReLU6", "formats": "channels_last contiguous", "ratio": "300"}
+
+
+def ledger(folder: Path, text: str = ENTRY) -> Path:
+    (folder / "known.toml").write_text(text)
+    return folder
+
+
+def test_a_layer_is_explained_by_engine_check_and_features(tmp_path: Path) -> None:
+    entries = load(ledger(tmp_path))
+    found = explaining(entries, HOST, "qnnpack", "numerics", FEATURES)
+    assert found is not None
+    assert found.id == "clamp"
+
+
+@pytest.mark.parametrize(
+    ("engine", "check", "changed"),
+    [
+        ("x86", "numerics", {}),
+        ("qnnpack", "stable", {}),
+        ("qnnpack", "numerics", {"operator": "nn.ReLU"}),
+        ("qnnpack", "numerics", {"formats": "contiguous"}),
+        ("qnnpack", "numerics", {"ratio": "255.9"}),
+        ("qnnpack", "numerics", {"ratio": "unknown"}),
+    ],
+)
+def test_another_layer_is_not(tmp_path: Path, engine: str, check: str, changed: dict[str, str]) -> None:
+    assert explaining(load(ledger(tmp_path)), HOST, engine, check, {**FEATURES, **changed}) is None
+
+
+def test_a_layer_without_a_feature_is_not_explained_by_it(tmp_path: Path) -> None:
+    features = {name: value for name, value in FEATURES.items() if name != "ratio"}
+    assert explaining(load(ledger(tmp_path)), HOST, "qnnpack", "numerics", features) is None
+
+
+def test_an_entry_holds_where_its_conditions_do(tmp_path: Path) -> None:
+    text = ENTRY.replace('upstream = "unreported"', 'upstream = "unreported"\nwhen = { arch = "aarch64" }')
+    assert explaining(load(ledger(tmp_path, text)), HOST, "qnnpack", "numerics", FEATURES) is None
+
+
+def test_an_entry_about_layers_alone_is_not_useless_for_runs(tmp_path: Path) -> None:
+    assert useless(load(ledger(tmp_path)), ["fbgemm/nn.ReLU/static-quint8/ptq/default/exact@x86"], HOST) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('engine = ["qnnpack"]\n', "", "layer 1: engine is missing"),
+        ('check = "numerics"\noperator', 'check = "numeric"\noperator', "layer 1: unknown check 'numeric'"),
+        ('ratio = ">=256"', "ratio = 256", "layer 1: ratio is neither a string nor a list of strings"),
+        (
+            ENTRY[ENTRY.index("[[deviation.layer]]") :],
+            "",
+            "match is missing: write globs over run ids, or a [[deviation.layer]]",
+        ),
+        ("[[deviation.layer]]", "[deviation]\nlayer = 3\n[x]", "known.toml"),
+    ],
+)
+def test_a_wrong_entry_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        load(ledger(tmp_path, ENTRY.replace(old, new)))
+    assert message in str(raised.value)
