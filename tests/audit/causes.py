@@ -1,0 +1,169 @@
+"""Minimal float models, one for each cause that the ledger gives for layers of networks, and the entry that explains it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Batch = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A model that shows one cause on an engine, with its batches, of which the last is held out.
+
+    `id` is that of the entry that explains it. `arch` and `isa` are globs over hosts on which it occurs, as in the ledger.
+    """
+
+    id: str
+    engine: str
+    model: Callable[[], nn.Module]
+    batches: Callable[[], list[Batch]]
+    arch: str = "*"
+    isa: str = "*"
+
+    @property
+    def name(self) -> str:
+        return f"{self.id}@{self.engine}"
+
+
+class Call(nn.Module):
+    """A function of a model's inputs, and of the modules and parameters that it is given."""
+
+    def __init__(self, function: Callable[..., Tensor], **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def normal(*shape: int, mean: float = 0.0, last: bool = False) -> Callable[[], list[Batch]]:
+    """Three batches of one input of this shape, in channels-last if `last`."""
+
+    def batches() -> list[Batch]:
+        generator = torch.Generator().manual_seed(1)
+        data = [torch.randn(shape, generator=generator) + mean for _ in range(3)]
+        return [(x.contiguous(memory_format=torch.channels_last) if last else x,) for x in data]
+
+    return batches
+
+
+def beyond_calibration() -> list[Batch]:
+    """Values from 0 to 1 to calibrate with, then some from 0 to 4."""
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.rand(2, 104, 4, 4, generator=generator) * scale,) for scale in (1.0, 1.0, 4.0)]
+
+
+def weight(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape))
+
+
+def positive_depthwise() -> nn.Module:
+    conv = nn.Conv2d(104, 104, 3, padding=1, groups=104)
+    nn.init.constant_(conv.weight, 0.2)
+    return conv
+
+
+def clamped() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU6())
+
+
+def added_to_itself() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return x + self.conv(x)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 3, padding=1))
+
+
+def added_and_used_again() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        y = self.other(x)
+        return (self.conv(x) + y) * y
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1), other=nn.Conv2d(4, 4, 1))
+
+
+def added_to_each_position() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return x + self.conv(self.pool(x))
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1), pool=nn.AdaptiveAvgPool2d(1))
+
+
+def only_zeros() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return F.relu(x + torch.sigmoid(x))
+
+    return Call(forward)
+
+
+def scaled_weight() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight * 0.5, self.bias, (1, 1), (0, 0), (1, 1), 1)
+
+    return Call(forward, weight=weight(16, 4, 1, 1), bias=weight(16))
+
+
+def dtype_of_weight() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return self.conv(x) + torch.ones(4, 1, 1, dtype=self.conv.weight.dtype)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1))
+
+
+def without_bias() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight)
+
+    return Call(forward, weight=weight(4, 4, 1, 1))
+
+
+def linear_and_function() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x))
+
+    return Call(forward, linear=nn.Linear(4, 4))
+
+
+IMAGE = normal(2, 4, 8, 8)
+VOLUME = normal(2, 4, 4, 4, 4)
+
+CAUSES = (
+    Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
+    Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
+    Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
+    Cause("conv-add-in-place-residual", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
+    Cause("conv-padding-same", "x86", lambda: nn.Conv2d(4, 4, 3, padding="same"), IMAGE),
+    Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
+    Cause("depthwise-beyond-reduced-range", "x86", positive_depthwise, beyond_calibration, arch="x86_64"),
+    Cause(
+        "fbgemm-direct-convolution-garbage",
+        "fbgemm",
+        lambda: nn.ConvTranspose2d(8, 8, 2, 2),
+        normal(2, 8, 4, 4),
+        arch="x86_64",
+    ),
+    Cause("functional-conv-options", "x86", without_bias, IMAGE),
+    Cause(
+        "instance-norm-sum-of-squares",
+        "onednn",
+        lambda: nn.InstanceNorm2d(2),
+        normal(2, 2, 32, 32, mean=100.0, last=True),
+    ),
+    Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
+    Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
+    Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
+    Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
+    Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0)),
+    Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),
+    Cause("qnnpack-conv-transpose3d-garbage", "qnnpack", lambda: nn.ConvTranspose3d(4, 4, 2, 2), VOLUME),
+    Cause("qnnpack-max-pool3d", "qnnpack", lambda: nn.MaxPool3d(2), VOLUME),
+    Cause("qnnpack-pool-of-one", "qnnpack", lambda: nn.MaxPool2d(1, 2), IMAGE),
+    Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
+    Cause("weight-read-after-lowering", "x86", dtype_of_weight, IMAGE),
+)

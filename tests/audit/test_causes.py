@@ -1,0 +1,34 @@
+"""Each cause is found by an audit of a minimal model that shows it, and explained by its entry of the ledger alone."""
+
+import fnmatch
+import platform
+
+import pytest
+import torch
+from torch import nn
+
+from conformance.audit import audit_engines
+from conformance.audit.auditing import Settings
+from conformance.audit.causes import explained
+from conformance.audit.network import network
+from conformance.host.cpu import isa
+from conformance.results.ledger import Host, load
+
+from tests.audit.causes import CAUSES, Cause
+
+HOST = Host(torch.__version__, platform.machine(), isa(None))
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=[cause.name for cause in CAUSES])
+def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
+    if cause.engine not in torch.backends.quantized.supported_engines:
+        pytest.skip(f"torch has no {cause.engine} here")
+    if not fnmatch.fnmatchcase(HOST.arch, cause.arch) or not fnmatch.fnmatchcase(HOST.isa, cause.isa):
+        pytest.skip(f"occurs on {cause.arch} {cause.isa}")
+    torch.manual_seed(0)
+    subject = network(cause.id, nn.Sequential(cause.model()).eval(), cause.batches())
+    (audited,) = audit_engines(subject, [cause.engine], Settings(stable=False, reduce=False))
+    found = explained(audited, load(), HOST)
+    assert not found.failure
+    causes = {fault.cause for layer in found.blamed for fault in layer.faults}
+    assert causes | {refusal.cause for refusal in found.refusals} == {cause.id}
