@@ -150,7 +150,7 @@ def _isolated(subject: Network, engine: str, settings: Settings, progress: Progr
             node = place.read_text()
             if not node or node in crashed or len(crashed) >= MOST_CRASHES:
                 claims = settings.claims or claims_for(engine)
-                failure = f"the process dies ({outcome.reason})" + (f" in {node}" if node else " before any layer runs")
+                failure = f"the process dies ({outcome.reason})" + (f" in {node}" if node else " outside of any layer")
                 return Audit(subject.name, engine, claims.name, failure=failure)
             crashed[node] = outcome.reason
 
@@ -199,10 +199,8 @@ class _Work:
         if whole:
             stage("measure")
             self.place.write_text("")
-            latency, nested = (
-                shares(converted.lowered, subject.held_out),
-                inner_conversions(converted.lowered, subject.held_out),
-            )
+            latency = shares(converted.lowered, subject.held_out)
+            nested = inner_conversions(converted.lowered, subject.held_out)
             if self.settings.stable:
                 stage("repeat")
                 checks = stability(converted)
@@ -226,7 +224,7 @@ class _Work:
 def _without_claims(layers: Sequence[Layer], converted: Converted, engine: str) -> tuple[str, str]:
     """What to say of a network that the config claims nothing of, and what to do; nothing for any other."""
     operators = dict.fromkeys(layer.pattern for layer in layers if layer.arithmetic.computes)
-    if not operators or any(layer.claim for layer in layers):
+    if not operators or converted.refusals or any(layer.claim for layer in layers):
         return "", ""
     config, named = converted.claims.name, ", ".join(operators)
     failure = f"no claim of the {config} config covers any operator with the mapping's qconfigs: {named}"

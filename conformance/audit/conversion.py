@@ -20,7 +20,8 @@ from conformance.models import fx
 from conformance.models.correspondence import Matches
 from conformance.results.audits import Refusal
 
-from .network import Network, copied
+from .agreement import decibels
+from .network import Network, copied, outputs_of
 from .refusals import Refusals
 from .values import NodeRaises, Recorded
 
@@ -79,6 +80,7 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
         try:
             stage(at)
             prepared = fx.prepare_network(network.model, refusals.mapping, network.held_out, refusals.config, matches)
+            _compare_traced(matches.traced[-1], network)
             stage(at := "calibrate")
             _calibrate(prepared, network)
             stage(at := "convert")
@@ -87,6 +89,8 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
             recorded = Recorded(reference)
             with torch.no_grad():
                 expected = recorded.run(*copied(network.held_out))
+        except Unconvertible:
+            raise
         except NodeRaises as error:
             assert prepared is not None
             if not refusals.leaves_out_near(error.node, at, error.error, prepared):
@@ -99,6 +103,29 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
                 network, claims, refusals.config, refusals.mapping, prepared, matches, reference, lowered, same,
                 recorded.values, expected, refusals.all,
             )  # fmt: skip
+
+
+COMPARE_TRACED = (
+    "FX has lost an operator, or taken one branch for all inputs: compare torch.fx.symbolic_trace(model) with the model"
+)
+
+LEAST_TRACED_DB = 60.0
+"""SQNR of a traced network's output beside that of the network itself, below which tracing has lost something."""
+
+
+def _compare_traced(traced: GraphModule, network: Network) -> None:
+    """Raise Unconvertible if the traced network computes something else, because FX has lost an operator or frozen a
+    branch."""
+    with torch.no_grad():
+        own = [x for x in outputs_of(network.model(*copied(network.held_out))) if x.is_floating_point()]
+        other = [x for x in outputs_of(traced(*copied(network.held_out))) if x.is_floating_point()]
+    agreed = [x.shape == y.shape and _close(decibels(y, x)) for x, y in zip(own, other, strict=False)]
+    if len(own) != len(other) or not all(agreed):
+        raise Unconvertible("tracing", "no error, but the traced network computes something else", COMPARE_TRACED)
+
+
+def _close(agreement_db: float | None) -> bool:
+    return agreement_db is None or agreement_db > LEAST_TRACED_DB
 
 
 def _calibrate(prepared: GraphModule, network: Network) -> None:

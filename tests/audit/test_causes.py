@@ -13,7 +13,6 @@ from conformance.audit.causes import explained
 from conformance.audit.network import network
 from conformance.host.cpu import isa
 from conformance.results.ledger import Host, load
-
 from tests.audit.causes import CAUSES, Cause
 
 HOST = Host(torch.__version__, platform.machine(), isa(None))

@@ -1,0 +1,109 @@
+"""What cannot be prepared or lowered is left in float; and the correspondence of lowered and reference models."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from audited_networks import images, residual
+from torch import Tensor, nn
+
+from conformance.audit import audit
+from conformance.audit.auditing import claims_for
+from conformance.audit.conversion import convert, default_mapping
+from conformance.audit.network import network
+from conformance.engines.registry import engine
+from conformance.results.audits import Arithmetic
+
+
+class Functional(nn.Module):
+    """A functional convolution without a bias argument, which lowering refuses, and a module that it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 3, 1, 1))
+        self.module = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(F.conv2d(x, self.weight))  # type: ignore[no-any-return]
+
+
+def padded_same() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding="same"), nn.Conv2d(4, 4, 3, padding="same"), nn.Conv2d(4, 4, 3)
+    ).eval()
+
+
+def test_modules_that_are_alike_are_left_out_together_and_the_others_are_not() -> None:
+    audited = audit(padded_same(), images(), "x86")
+    (refusal,) = audited.refusals
+    assert (refusal.operator, refusal.stage, refusal.layers) == ("nn.Conv2d", "convert", ("0", "1"))
+    kinds = {layer.name: layer.arithmetic for layer in audited.computing}
+    assert kinds == {"0": Arithmetic.FLOAT, "1": Arithmetic.FLOAT, "2": Arithmetic.INTEGER}
+    assert refusal.error in audited.computing[0].reason
+    assert not audited.holds
+
+
+def test_a_function_is_left_out_by_its_claims() -> None:
+    audited = audit(Functional().eval(), images(), "x86")
+    assert [(one.operator, one.stage) for one in audited.refusals] == [("F.conv2d", "convert")]
+    assert {layer.name: layer.arithmetic for layer in audited.computing}["module"] is Arithmetic.INTEGER
+
+
+@pytest.mark.skipif(engine("onednn").unavailable() is not None, reason="needs oneDNN")
+def test_a_class_of_modules_that_prepare_rejects_is_left_out() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 3, 3), nn.ReLU()).eval()
+    audited = audit(model, images(), "onednn")
+    assert [(one.operator, one.stage, one.layers) for one in audited.refusals] == [
+        ("nn.ConvTranspose2d", "prepare", ("1",))
+    ]
+
+
+def test_a_module_that_observers_cannot_take_is_left_out() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Unpooling()).eval()
+    audited = audit(model, images(), "x86")
+    assert {one.stage for one in audited.refusals} == {"calibrate"}
+    assert {layer.name: layer.arithmetic for layer in audited.computing}["0"] is Arithmetic.INTEGER
+    assert not audited.failure
+
+
+class Unpooling(nn.Module):
+    """A pooling that returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = nn.MaxPool2d(2, return_indices=True)
+        self.unpool = nn.MaxUnpool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values, indices = self.pool(x)
+        return self.unpool(values, indices)  # type: ignore[no-any-return]
+
+
+def test_every_computing_node_of_the_lowered_model_has_its_reference() -> None:
+    subject = network("residual", residual(), images())
+    with engine("x86").scope():
+        converted = convert(subject, claims_for("x86"), default_mapping("x86"), lambda _: None)
+    same = {node.name: other for node, other in converted.equivalents.items() if node.op.startswith("call_")}
+    computing = [node for node in converted.lowered.graph.nodes if node.op in ("call_module", "call_function")]
+    assert [node.name for node in computing if node.name not in same] == []
+    # a lowered layer has the value of the quantize call that lowering removes
+    assert same["stem_0"].target is torch.quantize_per_tensor
+    with torch.no_grad():
+        assert torch.equal(converted.expected, converted.reference(*subject.held_out))
+
+
+class AsksForTensors(nn.Module):
+    """A network that does something to tensors only, and so not to what FX passes through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.linear(x)
+        return result * 2 if isinstance(x, Tensor) else result
+
+
+def test_a_network_that_tracing_changes_is_told() -> None:
+    audited = audit(AsksForTensors().eval(), images(), "x86")
+    assert audited.failure == "tracing raises no error, but the traced network computes something else"
+    assert "compare torch.fx.symbolic_trace(model) with the model" in audited.advice
