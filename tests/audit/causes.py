@@ -116,6 +116,14 @@ def dtype_of_weight() -> nn.Module:
     return Call(forward, conv=nn.Conv2d(4, 4, 1))
 
 
+def normalized_for_two() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        y = self.norm(self.first(x))
+        return self.second(y) + torch.sin(y)
+
+    return Call(forward, first=nn.Linear(4, 4), norm=nn.LayerNorm(4), second=nn.Linear(4, 4))
+
+
 def without_bias() -> nn.Module:
     def forward(self: Call, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight)
@@ -155,6 +163,8 @@ CAUSES = (
         lambda: nn.InstanceNorm2d(2),
         normal(2, 2, 32, 32, mean=100.0, last=True),
     ),
+    Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
+    Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
     Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
