@@ -144,19 +144,27 @@ class _Text:
             yield from _indented(line, 2)
 
     def blame(self) -> Iterator[str]:
+        """The blamed layers. Of several of one pattern with the same causes the first is whole, the others have a line."""
         blamed = self.audit.blamed
         if not blamed:
             return
         yield from ("", "To blame, most damage first", "")
+        shown = set()
         for number, layer in enumerate(blamed, 1):
+            kind = layer.pattern, tuple((fault.check, fault.cause) for fault in layer.faults)
+            if kind in shown and not reductions_of(self.audit, layer.name):
+                figures = "; ".join(f"{term}: {description}" for term, description in compared(layer)[-1:])
+                yield from _indented(f"{layer.name}, the same; {figures}", 6, f"{number:>3} {_mark(layer)}")
+                continue
+            shown.add(kind)
             yield from _indented(f"{layer.name} ({layer.pattern})", 6, f"{number:>3} {_mark(layer)}")
             for fault in layer.faults:
                 yield from _indented(f"{fault.check}, {_state(fault.cause)}: {fault.text}", 6)
                 yield from self.reason(fault.cause, 8)
-            figures = [f"{term}: {description}" for term, description in compared(layer)]
+            figures_of_layer = [f"{term}: {description}" for term, description in compared(layer)]
             if layer.kernels:
-                figures.append(f"kernel: {' '.join(layer.kernels)}")
-            yield from _indented("; ".join([*figures, f"output: {qparams(layer)}"]), 6)
+                figures_of_layer.append(f"kernel: {' '.join(layer.kernels)}")
+            yield from _indented("; ".join([*figures_of_layer, f"output: {qparams(layer)}"]), 6)
             yield from _reductions(self.audit, layer.name, 6)
 
     def reason(self, cause: str | None, indent: int) -> Iterator[str]:

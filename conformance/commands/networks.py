@@ -38,7 +38,7 @@ def add(commands: "Commands") -> None:
     run.add_argument(
         "-n", dest="workers", type=int, default=0, metavar="N", help="processes (default: one for each CPU)"
     )
-    run.add_argument("--no-reduce", action="store_true", help="do not reduce blamed layers to reproduction scripts")
+    run.add_argument("--reduce", action="store_true", help="reduce blamed layers to scripts, which --audits keeps")
     run.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
     add_ledger(run)
     for name, command, text in (
@@ -86,7 +86,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     entries, here = entries_of(arguments.ledger), host(arguments.isa)
     names = selected(arguments.network)
     writer = Writer(_path(arguments), _header(arguments, engines, names))
-    settings = Settings(reduce=not arguments.no_reduce)
+    settings = Settings(reduce=arguments.reduce)
     kept: list[Audit] = []
     for audits in audited([Job(name, engines, settings) for name in names], arguments.workers or os.cpu_count() or 1):
         for audit in audits:
