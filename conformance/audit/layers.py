@@ -48,7 +48,6 @@ class Layers:
         self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
         self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
         self.lowered_modules = dict(converted.lowered.named_modules(remove_duplicate=False))
-        self.reference_modules = dict(converted.reference.named_modules(remove_duplicate=False))
         meta = converted.prepared.meta["_observed_graph_module_attrs"]
         self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
         self.patterns = converted.config._pattern_complex_format_to_config

@@ -1,5 +1,6 @@
 """From a blamed layer to the least model that still shows what it is blamed for."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,8 @@ from .script import script
 CANDIDATE_SECONDS = 20.0
 """CPU seconds that a candidate may take before it counts as hanging."""
 
-MOST_STEPS = 24
-"""Candidates that are tried to make a part smaller."""
+MOST_CANDIDATES = 80
+"""Candidates that are tried for a layer."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,10 @@ def reductions(converted: Converted, engine: str, blamed: Sequence[Blamed]) -> t
     if not blamed:
         return ()
     by_kind: dict[tuple[object, ...], Blamed] = {}
-    for one in sorted(blamed, key=lambda one: _elements(one.layer)):
+    for one in sorted(blamed, key=lambda one: math.prod(one.layer.shape)):
         by_kind.setdefault(one.kind, one)
     cutter = Cutter(converted)
     return tuple(_Search(converted, engine, cutter, one).reduction() for one in by_kind.values())
-
-
-def _elements(layer: Layer) -> int:
-    count = 1
-    for size in layer.shape:
-        count *= size
-    return count
 
 
 class _Search:
@@ -58,6 +52,7 @@ class _Search:
 
     def __init__(self, converted: Converted, engine: str, cutter: Cutter, blamed: Blamed) -> None:
         self.converted, self.engine, self.cutter, self.blamed = converted, engine, cutter, blamed
+        self.tried = 0
         self.title = f"{blamed.layer.name} of {converted.network.name} on {engine}: {blamed.layer.faults[0].text}"
 
     def reduction(self) -> Reduction:
@@ -108,6 +103,9 @@ class _Search:
             source = self._script(part)
         except NotSource:
             return False
+        self.tried += 1
+        if self.tried > MOST_CANDIDATES:
+            return False
         checks = {fault.check for fault in self.blamed.layer.faults}
         (outcome,) = run_isolated([source], _deviation, CANDIDATE_SECONDS)
         if isinstance(outcome, Death):
@@ -119,11 +117,8 @@ class _Search:
 
     def _least(self, part: Part) -> Part:
         """The part, made smaller as long as it shows the same."""
-        for _ in range(MOST_STEPS):
-            smaller_part = next((one for one in smaller(part) if self._shows(one)), None)
-            if smaller_part is None:
-                break
-            part = smaller_part
+        while (simpler := next((one for one in smaller(part) if self._shows(one)), None)) is not None:
+            part = simpler
         return part
 
 

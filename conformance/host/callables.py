@@ -33,7 +33,7 @@ def result_of(option: str, path: str) -> Any:
     called: Callable[[], Any] = attribute_of(option, path)
     if not callable(called):
         raise UsageError(
-            f"{option} {path!r} is a {type(called).__name__}, not a callable: name a function that returns it"
+            f"{option} {path!r} is of type {type(called).__name__}, which cannot be called: name a function"
         )
     try:
         return called()

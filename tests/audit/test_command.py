@@ -60,7 +60,7 @@ def test_inputs_come_from_a_callable(capfd: pytest.CaptureFixture[str]) -> None:
         (["audited_networks:nothing", *SHAPE], "has no attribute 'nothing'; it has to be importable from here"),
         (["nowhere.at_all:model", *SHAPE], "ModuleNotFoundError: No module named 'nowhere'"),
         (["audited_networks:raising", *SHAPE], "raises RuntimeError: no weights; it is called without arguments"),
-        (["audited_networks:not_callable", *SHAPE], "is a int, not a callable: name a function that returns it"),
+        (["audited_networks:not_callable", *SHAPE], "is of type int, which cannot be called: name a function"),
         (["audited_networks:no_network", *SHAPE], "returned a str: it has to return a torch.nn.Module in eval mode"),
         (["audited_networks:training", *SHAPE], "is in training mode"),
         (["audited_networks:residual"], "no inputs: give either --inputs module:callable or --shape"),

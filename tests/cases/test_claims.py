@@ -159,7 +159,7 @@ def test_a_config_without_a_name_of_its_own_is_named_after_its_function(path: st
         (":theirs", "':theirs': write it as module:callable"),
         ("no_such_module:theirs", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("their_configs:other", "AttributeError: module 'their_configs' has no attribute 'other'"),
-        ("their_configs:NOT_CALLABLE", "TypeError: 'int' object is not callable"),
+        ("their_configs:NOT_CALLABLE", "is of type int, which cannot be called: name a function"),
         ("their_configs:nothing", "returned NoneType; it has to return a BackendConfig"),
         ("their_configs:broken", "KeyError: 'lost'"),
     ],

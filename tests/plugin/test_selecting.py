@@ -36,7 +36,7 @@ REFUSED = {
         "unknown engine 'nope': choose from",
     ),
     "glob": (["--backend", "fbgemm", "--case", "fbgemm/nn.Relu/*"], "", "no run matches 'fbgemm/nn.Relu/*'"),
-    "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps': TypeError"),
+    "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps' raises TypeError"),
     "both": (["--backend", "qnnpack", "--backend-config", NATIVE], "", "exclude each other"),
     "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1: unknown check 'numeric'"),
     "shard": (["--backend", "qnnpack", "--shard", "0/2"], "", "--shard '0/2': not I/N with 1 <= I <= N: write 1/4"),
