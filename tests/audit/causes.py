@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,13 +33,13 @@ class Cause:
 class Call(nn.Module):
     """A function of a model's inputs, and of the modules and parameters that it is given."""
 
-    def __init__(self, function: Callable[..., Tensor], **parts: nn.Module | nn.Parameter) -> None:
+    def __init__(self, function: Callable[..., Any], **parts: nn.Module | nn.Parameter) -> None:
         super().__init__()
         self.function = function
         for name, part in parts.items():
             setattr(self, name, part)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return self.function(self, x)
 
 
@@ -95,6 +96,13 @@ def added_to_each_position() -> nn.Module:
     return Call(forward, conv=nn.Conv2d(4, 4, 1), pool=nn.AdaptiveAvgPool2d(1))
 
 
+def viewed_as_rows() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        return self.conv(x).view(2, -1)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1))
+
+
 def only_zeros() -> nn.Module:
     def forward(self: Call, x: Tensor) -> Tensor:
         return F.relu(x + torch.sigmoid(x))
@@ -128,7 +136,15 @@ def without_bias() -> nn.Module:
     def forward(self: Call, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight)
 
-    return Call(forward, weight=weight(4, 4, 1, 1))
+    return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), Call(forward, weight=weight(4, 4, 1, 1)))
+
+
+def padded_to_the_same_size() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding="same"))
+
+
+def upsampled() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.ConvTranspose2d(4, 4, 2, 2))
 
 
 def linear_and_function() -> nn.Module:
@@ -146,7 +162,7 @@ CAUSES = (
     Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place-residual", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
-    Cause("conv-padding-same", "x86", lambda: nn.Conv2d(4, 4, 3, padding="same"), IMAGE),
+    Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
     Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
     Cause("depthwise-beyond-reduced-range", "x86", positive_depthwise, beyond_calibration, arch="x86_64"),
     Cause(
@@ -166,6 +182,7 @@ CAUSES = (
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
     Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
+    Cause("onednn-default-mapping-conv-transpose", "onednn", upsampled, IMAGE),
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
@@ -175,5 +192,6 @@ CAUSES = (
     Cause("qnnpack-max-pool3d", "qnnpack", lambda: nn.MaxPool3d(2), VOLUME),
     Cause("qnnpack-pool-of-one", "qnnpack", lambda: nn.MaxPool2d(1, 2), IMAGE),
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
+    Cause("view-channels-last", "x86", viewed_as_rows, IMAGE),
     Cause("weight-read-after-lowering", "x86", dtype_of_weight, IMAGE),
 )
