@@ -81,6 +81,14 @@ def added_to_itself() -> nn.Module:
     return Call(forward, conv=nn.Conv2d(4, 4, 3, padding=1))
 
 
+def added_to_itself_by_another_name() -> nn.Module:
+    def forward(self: Call, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.conv(x) + self.same(x)
+
+    return Call(forward, first=nn.Conv2d(4, 4, 1), conv=nn.Conv2d(4, 4, 3, padding=1), same=nn.Identity())
+
+
 def added_and_used_again() -> nn.Module:
     def forward(self: Call, x: Tensor) -> Tensor:
         y = self.other(x)
@@ -162,6 +170,7 @@ CAUSES = (
     Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place-residual", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
+    Cause("conv-add-in-place-residual", "onednn", added_to_itself_by_another_name, IMAGE, isa="*[!x]"),
     Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
     Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
     Cause("depthwise-beyond-reduced-range", "x86", positive_depthwise, beyond_calibration, arch="x86_64"),

@@ -18,7 +18,7 @@ from tests.audit.causes import CAUSES, Cause
 HOST = Host(torch.__version__, platform.machine(), isa(None))
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=[cause.name for cause in CAUSES])
+@pytest.mark.parametrize("cause", CAUSES, ids=[f"{number}-{cause.name}" for number, cause in enumerate(CAUSES)])
 def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     if cause.engine not in torch.backends.quantized.supported_engines:
         pytest.skip(f"torch has no {cause.engine} here")
