@@ -75,14 +75,14 @@ def clamped() -> nn.Module:
 
 
 def added_to_itself() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return x + self.conv(x)
 
     return Call(forward, conv=nn.Conv2d(4, 4, 3, padding=1))
 
 
 def added_to_itself_by_another_name() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         x = self.first(x)
         return self.conv(x) + self.same(x)
 
@@ -90,7 +90,7 @@ def added_to_itself_by_another_name() -> nn.Module:
 
 
 def added_and_used_again() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         y = self.other(x)
         return (self.conv(x) + y) * y
 
@@ -98,42 +98,42 @@ def added_and_used_again() -> nn.Module:
 
 
 def added_to_each_position() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return x + self.conv(self.pool(x))
 
     return Call(forward, conv=nn.Conv2d(4, 4, 1), pool=nn.AdaptiveAvgPool2d(1))
 
 
 def viewed_as_rows() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return self.conv(x).view(2, -1)
 
     return Call(forward, conv=nn.Conv2d(4, 4, 1))
 
 
 def only_zeros() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return F.relu(x + torch.sigmoid(x))
 
     return Call(forward)
 
 
 def scaled_weight() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return F.conv2d(x, self.weight * 0.5, self.bias, (1, 1), (0, 0), (1, 1), 1)
 
     return Call(forward, weight=weight(16, 4, 1, 1), bias=weight(16))
 
 
 def dtype_of_weight() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return self.conv(x) + torch.ones(4, 1, 1, dtype=self.conv.weight.dtype)
 
     return Call(forward, conv=nn.Conv2d(4, 4, 1))
 
 
 def normalized_for_two() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         y = self.norm(self.first(x))
         return self.second(y) + torch.sin(y)
 
@@ -141,7 +141,7 @@ def normalized_for_two() -> nn.Module:
 
 
 def without_bias() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return F.conv2d(x, self.weight)
 
     return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), Call(forward, weight=weight(4, 4, 1, 1)))
@@ -156,7 +156,7 @@ def upsampled() -> nn.Module:
 
 
 def linear_and_function() -> nn.Module:
-    def forward(self: Call, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Any:
         return torch.tanh(self.linear(x))
 
     return Call(forward, linear=nn.Linear(4, 4))
