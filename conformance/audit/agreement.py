@@ -43,7 +43,7 @@ def agreement(got: Tensor, expected: Tensor, position: Tensor | None, band: floa
 
     `position` are the exact positions on the grid of `expected`; a code off by one is tied within `band` steps of the middle
     between two. If the qparams differ, an element is off where it is further from the exact value than half of the wider
-    step: no other engine could be held to a grid that this one does not have.
+    step, also where the engine's grid ends earlier than the reference's and clips it.
     """
     if not got.is_quantized:
         return _of_values(got, expected)
@@ -77,8 +77,8 @@ def _on_another_grid(got: Tensor, expected: Tensor, position: Tensor | None) -> 
     assert own is not None
     assert other is not None
     exact = expected.dequantize().double() if position is None else (position - other.zero_point) * other.scale
-    own_low, own_high = ((end - own.zero_point) * own.scale for end in RANGES[got.dtype])
-    distance = (got.dequantize().double() - exact.clamp(own_low, own_high)).abs() / max(own.scale, other.scale)
+    ends = [(end - one.zero_point) * one.scale for one, x in ((own, got), (other, expected)) for end in RANGES[x.dtype]]
+    distance = (got.dequantize().double() - exact.clamp(min(ends), max(ends))).abs() / max(own.scale, other.scale)
     off = distance > 0.5 + TYPICAL_BAND
     return Agreement(got.numel(), off=int(off.sum()), steps_max=math.ceil(float(distance.max())) if off.any() else 0)
 

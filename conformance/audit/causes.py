@@ -19,10 +19,15 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
         return replace(one, cause=cause(one.check, features))
 
     def refusal(one: Refusal) -> Refusal:
-        return replace(one, cause=cause(one.check, {"operator": one.operator, "stage": one.stage}))
+        return replace(one, cause=cause(one.check, {"operator": one.operator, "stage": one.stage, "error": one.error}))
 
     layers = tuple(
         replace(layer, faults=tuple(fault(layer, one) for one in layer.faults)) if layer.faults else layer
         for layer in audited.layers
     )
-    return replace(audited, layers=layers, refusals=tuple(map(refusal, audited.refusals)))
+    found = replace(audited, layers=layers, refusals=tuple(map(refusal, audited.refusals)))
+    if audited.failure:
+        stage = audited.failure.partition(" raises ")[0]
+        check = "lowered" if stage == "convert" else "observed"
+        found = replace(found, cause=cause(check, {"failure": audited.failure}))
+    return found

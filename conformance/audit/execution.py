@@ -14,7 +14,7 @@ from conformance.errors import Failure
 from .agreement import decibels
 from .conversion import Converted
 from .network import Batch, copied
-from .values import NodeRaises, frozen, memory, memory_format, unchanged
+from .values import ListsAsLists, NodeRaises, frozen, memory, memory_format, unchanged
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Step:
         return self.error is not None or bool(self.crash)
 
 
-class _Part(Interpreter):
+class _Part(ListsAsLists, Interpreter):
     """Evaluates single nodes of a graph from known values."""
 
     def __init__(self, model: GraphModule) -> None:
@@ -74,7 +74,7 @@ class _Part(Interpreter):
         return self.env, tuple(needed)
 
 
-class Execution(Interpreter):
+class Execution(ListsAsLists, Interpreter):
     """Runs a lowered network, and for each node the reference from the same inputs.
 
     A node in `replaced`, and one that raises, gets the reference's value, so that the rest can be audited. `entered` is
@@ -132,8 +132,16 @@ class Execution(Interpreter):
         if (
             same is not None and node.op != "get_attr"
         ):  # lowering replaces modules, and with them what an attribute holds
-            self._known[same] = value
+            self._known[same] = self._of_its_kind(same, value)
         return value
+
+    def _of_its_kind(self, same: Node, value: Any) -> Any:
+        """A value as the reference's nodes take it: in float where the reference's own is, although a kernel left it
+        quantized."""
+        full = self.converted.reference_values.get(same)
+        if not isinstance(value, Tensor) or not isinstance(full, Tensor):
+            return value
+        return value.dequantize() if value.is_quantized and not full.is_quantized else value
 
     def _reference(self, same: Node | None) -> tuple[Any, Tensor | None, tuple[Node, ...]]:
         """The reference's value of a node from the engine's inputs, its position on the grid, and the nodes that compute

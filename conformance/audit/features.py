@@ -43,4 +43,27 @@ def features(
     if scales and (output := qparams(step.value)):
         found["greatest_scale_ratio"] = f"{max(scales) / output.scale:.6g}"
         found["least_scale_ratio"] = f"{min(scales) / output.scale:.6g}"
+    quantized = [x for x in tensors if x.is_quantized]
+    if isinstance(step.value, Tensor):
+        found["broadcast"] = str(any(_broadcasts(x, step.value) for x in quantized))
+    if isinstance(step.value, Tensor) and isinstance(step.local, Tensor):
+        if step.value.is_quantized != step.local.is_quantized:
+            found["kind"] = "codes for float" if step.value.is_quantized else "float for codes"
+        elif qparams(step.value) != qparams(step.local):
+            found["grid"] = "other"
+    codes = [int(x.int_repr().max()) for x in quantized if x.numel()]
+    if codes:
+        found["greatest_code"] = str(max(codes))
+        found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in quantized if x.numel()))
+    if isinstance(module, nn.PReLU):
+        found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
+    if hasattr(module, "in_channels"):
+        found["equal_channels"] = str(module.in_channels == module.out_channels)
     return found
+
+
+def _broadcasts(x: Tensor, result: Tensor) -> bool:
+    """Whether an input has one item, row or column where the result has more."""
+    return x.dim() == result.dim() and any(
+        own == 1 < other for dim, (own, other) in enumerate(zip(x.shape, result.shape, strict=True)) if dim != 1
+    )

@@ -64,7 +64,7 @@ class Layers:
 
     def layer(self, step: Step) -> Layer:
         """The layer of an executed node."""
-        body = [node for node in step.body if self._computes(node)]
+        body = self._own(step)
         core = body[0] if body else step.node
         name = self.name(step.node, core, body)
         pattern, claims, qconfig = self._match(core, body)
@@ -95,6 +95,15 @@ class Layers:
             name = f"{scope}.{own.name}" if scope else own.name
         self.names[node] = name
         return name
+
+    def _own(self, step: Step) -> list[Node]:
+        """The reference nodes of a layer that are the float model's own: those that depend on its input, not those that
+        compute a weight, and for a node that was not lowered, itself."""
+        same = self.converted.equivalents.get(step.node)
+        if same is not None and same in step.body and self._computes(same) and same.target == step.node.target:
+            return [same]
+        constant = _constant(step)
+        return [node for node in step.body if self._computes(node) and node not in constant]
 
     def _computes(self, node: Node) -> bool:
         """Whether a reference node is one of the float model's own, neither a conversion nor a constant."""
@@ -218,10 +227,28 @@ class Layers:
     def _features(self, step: Step, core: Node) -> dict[str, str]:
         node = self.prepared.get(core.name, core)
         modules = self.modules if core.name in self.prepared else self.lowered_modules
-        return {"calls": str(self.calls.get(node.target, 1)), **features(step, node, modules, self.lowered_modules)}
+        constant = _constant(step)
+        folded = [one for one in step.body if one in constant and one is not core and self._computes(one)]
+        named = (
+            {"folded": " ".join(call_name(self.prepared[one.name], self.modules) for one in folded)} if folded else {}
+        )
+        return {
+            "calls": str(self.calls.get(node.target, 1)),
+            **named,
+            **features(step, node, modules, self.lowered_modules),
+        }
 
 
 _CODED = (torch.quint8, torch.qint8, torch.quint4x2)
+
+
+def _constant(step: Step) -> set[Node]:
+    """The reference nodes of a layer that depend on parameters alone: lowering has folded them into its weight."""
+    found = set[Node]()
+    for node in step.body:
+        if node.op == "get_attr" or (node.all_input_nodes and found.issuperset(node.all_input_nodes)):
+            found.add(node)
+    return found
 
 
 def _entry_name(entry: Any) -> str:

@@ -8,6 +8,7 @@ from torch.autograd.profiler import profile, record_function
 from torch.fx import GraphModule, Interpreter, Node
 
 from .network import Batch, copied
+from .values import ListsAsLists
 
 PASSES = 2
 """Passes that are timed; the fastest counts."""
@@ -16,7 +17,7 @@ MARK = "audit node "
 """Beginning of the names by which the profiler's events of a node are found."""
 
 
-class _Timed(Interpreter):
+class _Timed(ListsAsLists, Interpreter):
     def __init__(self, model: GraphModule) -> None:
         super().__init__(model)
         self.seconds: dict[str, float] = {}
@@ -28,7 +29,7 @@ class _Timed(Interpreter):
         return result
 
 
-class _Marked(Interpreter):
+class _Marked(ListsAsLists, Interpreter):
     def run_node(self, n: Node) -> Any:
         with record_function(MARK + n.name):
             return super().run_node(n)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from conformance.engines.mutation import content
 
@@ -55,7 +56,24 @@ class NodeRaises(Exception):
         self.node, self.error = node, error
 
 
-class Moved(Interpreter):
+class ListsAsLists:
+    """An interpreter that passes the lists and dicts of a graph's arguments as generated code does: they can be changed."""
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Any, dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)  # type: ignore[misc]
+        return mutable(args), mutable(kwargs)
+
+
+def mutable(value: Any) -> Any:
+    """A copy of arguments with ordinary lists and dicts."""
+    if isinstance(value, immutable_list):
+        return [mutable(item) for item in value]
+    if isinstance(value, dict) and type(value) in (dict, immutable_dict):
+        return {name: mutable(item) for name, item in value.items()}
+    return tuple(map(mutable, value)) if type(value) is tuple else value
+
+
+class Moved(ListsAsLists, Interpreter):
     """Runs a reference model with values moved by `by` steps of their grid before they are rounded, up and down in turns of
     `period` elements: where that decides between two codes, both are right."""
 
@@ -72,7 +90,7 @@ class Moved(Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-class Recorded(Interpreter):
+class Recorded(ListsAsLists, Interpreter):
     """Runs a graph and keeps a copy of every value. Raises NodeRaises."""
 
     def __init__(self, model: GraphModule) -> None:

@@ -24,6 +24,14 @@ NOT_OPTIONS = frozenset(
         "calls",
         "greatest_scale_ratio",
         "least_scale_ratio",
+        "broadcast",
+        "elements",
+        "equal_channels",
+        "folded",
+        "greatest_code",
+        "greatest_slope",
+        "grid",
+        "kind",
     }
 )
 """Features of a layer that are not options of its operator."""

@@ -70,6 +70,13 @@ def positive_depthwise() -> nn.Module:
     return conv
 
 
+def called_twice() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.conv(x * 16), self.conv(x)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1))
+
+
 def clamped() -> nn.Module:
     return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU6())
 
@@ -102,6 +109,31 @@ def added_to_each_position() -> nn.Module:
         return x + self.conv(self.pool(x))
 
     return Call(forward, conv=nn.Conv2d(4, 4, 1), pool=nn.AdaptiveAvgPool2d(1))
+
+
+def pooled_with_indices() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        values, indices = self.pool(x)
+        return self.unpool(values, indices)
+
+    pooled = Call(forward, pool=nn.MaxPool2d(2, return_indices=True), unpool=nn.MaxUnpool2d(2))
+    return nn.Sequential(nn.Conv2d(4, 4, 1), pooled)
+
+
+def kept_where_greatest() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return x * (F.max_pool2d(x, 3, 1, 1) == x)
+
+    return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), Call(forward))
+
+
+def given_by_keyword() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return F.conv2d(
+            input=x, weight=self.weight, bias=self.bias, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+        )
+
+    return nn.Sequential(Call(forward, weight=weight(4, 4, 1, 1), bias=weight(4)), nn.Conv2d(4, 4, 1))
 
 
 def viewed_as_rows() -> nn.Module:
@@ -167,6 +199,9 @@ VOLUME = normal(2, 4, 4, 4, 4)
 
 CAUSES = (
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
+    Cause("boolean-observed", "x86", kept_where_greatest, IMAGE),
+    Cause("called-twice", "x86", called_twice, IMAGE),
+    Cause("called-twice", "qnnpack", called_twice, IMAGE),
     Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place-residual", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
@@ -188,6 +223,7 @@ CAUSES = (
         lambda: nn.InstanceNorm2d(2),
         normal(2, 2, 32, 32, mean=100.0, last=True),
     ),
+    Cause("keyword-dropped", "x86", given_by_keyword, IMAGE),
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
     Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
@@ -195,6 +231,8 @@ CAUSES = (
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
+    Cause("max-pool-indices-observed", "x86", pooled_with_indices, IMAGE),
+    Cause("prelu-slope-rounded", "x86", lambda: nn.PReLU(4, 1.3), normal(2, 4, 32, 32)),
     Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0)),
     Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),
     Cause("qnnpack-conv-transpose3d-garbage", "qnnpack", lambda: nn.ConvTranspose3d(4, 4, 2, 2), VOLUME),
