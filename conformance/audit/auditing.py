@@ -174,7 +174,9 @@ class _Work:
                     self.subject, claims, self.settings.mapping or default_mapping(engine), self._stage(engine)
                 )
             except Unconvertible as error:
-                return Audit(self.subject.name, engine, claims.name, failure=str(error), advice=error.advice)
+                return Audit(
+                    self.subject.name, engine, claims.name, failure=str(error), stage=error.stage, advice=error.advice
+                )
             return self._audited(engine, converted)
 
     def _stage(self, engine: str) -> Progress:
@@ -187,11 +189,10 @@ class _Work:
         try:
             got = execution.audit(subject.held_out)
         except NodeRaises as error:
-            failure = f"execution raises {brief(error.error)} in {error.node.name}"
-            refusals = converted.refusals
             return Audit(
-                subject.name, engine, converted.claims.name, refusals=refusals, failure=failure, advice=LEAVE_IN_FLOAT
-            )
+                subject.name, engine, converted.claims.name, refusals=converted.refusals, stage="execute",
+                failure=f"execution raises {brief(error.error)} in {error.node.name}", advice=LEAVE_IN_FLOAT,
+            )  # fmt: skip
         whole = not any(step.replaced for step in execution.steps)
         nested: Mapping[str, tuple[str, ...]] = {}
         latency: Mapping[str, float] = {}

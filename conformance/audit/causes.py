@@ -27,7 +27,6 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
     )
     found = replace(audited, layers=layers, refusals=tuple(map(refusal, audited.refusals)))
     if audited.failure:
-        stage = audited.failure.partition(" raises ")[0]
-        check = "lowered" if stage == "convert" else "observed"
+        check = "lowered" if audited.stage in ("convert", "execute") else "observed"
         found = replace(found, cause=cause(check, {"failure": audited.failure}))
     return found

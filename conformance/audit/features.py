@@ -57,8 +57,8 @@ def features(
         found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in quantized if x.numel()))
     if isinstance(module, nn.PReLU):
         found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
-    if hasattr(module, "in_channels"):
-        found["equal_channels"] = str(module.in_channels == module.out_channels)
+    if "in_channels" in found:
+        found["equal_channels"] = str(found["in_channels"] == found["out_channels"])
     return found
 
 

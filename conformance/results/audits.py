@@ -202,10 +202,11 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Audit:
-    """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the
-    float model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values
-    moved by a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so
-    sensitive that two right roundings differ as much. `failure` is why there is no more, or no more after the last layer."""
+    """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the float
+    model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values moved by
+    a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so sensitive that
+    two right roundings differ as much. `failure` is why there is no more, or no more after the last layer, `stage` what it
+    failed in, and `cause` the ledger entry that explains it."""
 
     network: str
     engine: str
@@ -219,6 +220,7 @@ class Audit:
     agreement_db: Finite | None = None
     tied_db: Finite | None = None
     failure: str = ""
+    stage: str = ""
     advice: str = ""
     cause: str | None = None
     seconds: Seconds = 0.0
