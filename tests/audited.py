@@ -15,6 +15,7 @@ from conformance.results.audits import (
     Stability,
 )  # fmt: skip
 from conformance.results.findings.layers import LayerRaises
+from conformance.results.findings.stages import Crashes
 
 KNOWN = {
     "x86-hardswish-in-float": "quantized.hardswish dequantizes its operand, applies the float operator and quantizes again.",
@@ -28,7 +29,8 @@ NAME_ONLY = "the kernel dequantizes its operand and computes in float"
 
 def fault_of(check: str, message: str, cause: str | None = None) -> Fault:
     """A fault with this message in its text."""
-    return Fault(LayerRaises(check, "execute", "RuntimeError", message), cause)
+    crash = Crashes(check, message)
+    return Fault(crash if check == "crashes" else LayerRaises(check, "execute", "RuntimeError", message), cause)
 
 
 def conv(name: str, number: int, pattern: str = "nn.Conv2d+nn.BatchNorm2d+nn.ReLU", **changes: object) -> Layer:

@@ -194,6 +194,22 @@ def linear_and_function() -> nn.Module:
     return Call(forward, linear=nn.Linear(4, 4))
 
 
+def joined_twice() -> nn.Module:
+    """The second concatenation gives its observer to an operand of the first, whose grid is then that of another range."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        once, greater, less = self.once(x), self.greater(x), self.less(x)
+        return torch.cat([once, greater], 1), torch.cat([less, once], 1)
+
+    return Call(forward, once=nn.Conv2d(4, 4, 1), greater=scaled(nn.Conv2d(4, 4, 1), 8.0), less=nn.Conv2d(4, 4, 1))
+
+
+def scaled(convolution: nn.Conv2d, factor: float) -> nn.Conv2d:
+    with torch.no_grad():
+        convolution.weight.mul_(factor)
+    return convolution
+
+
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
@@ -223,6 +239,7 @@ CAUSES = (
         lambda: nn.InstanceNorm2d(2),
         normal(2, 2, 32, 32, mean=100.0, last=True),
     ),
+    Cause("joined-on-grid-of-first", "x86", joined_twice, IMAGE),
     Cause("keyword-dropped", "x86", given_by_keyword, IMAGE),
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),

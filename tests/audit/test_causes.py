@@ -31,3 +31,7 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     causes = {fault.cause for layer in found.blamed for fault in layer.faults}
     causes |= {refusal.cause for refusal in found.refusals}
     assert causes | ({found.cause} if found.failure else set()) == {cause.id}, found.failure
+
+
+def test_every_cause_in_the_ledger_has_a_model() -> None:
+    assert {entry.id for entry in load() if entry.layers} == {cause.id for cause in CAUSES}
