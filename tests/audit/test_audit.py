@@ -7,8 +7,11 @@ import pytest
 import torch
 from audited_networks import branching, images, no_claims, relu6, residual
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import BackendConfig
 
 from conformance.audit import audit
+from conformance.configs.fbgemm import get_fbgemm_backend_config
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
 from conformance.models import fx
@@ -273,3 +276,21 @@ def test_a_known_deviation_is_explained_by_its_cause_and_reduced() -> None:
     (reduction,) = audited.reductions
     assert "nn.ReLU6" in reduction.script
     assert "channels-last inputs" in reduction.company
+
+
+def test_a_mapping_leaves_layers_in_float() -> None:
+    mapping = get_default_qconfig_mapping("x86").set_object_type(nn.Linear, None)
+    head = layer(audit(residual(), images(), "x86", mapping=mapping), "head")
+    assert head.arithmetic is Arithmetic.FLOAT
+    assert head.reason == "the mapping has no qconfig for it"
+    assert head.claim is None
+
+
+def test_a_config_of_ones_own_has_its_own_claims() -> None:
+    config = BackendConfig("mine").set_backend_pattern_configs([
+        entry for entry in get_fbgemm_backend_config().configs if entry.pattern in (nn.Conv2d, nn.Linear)
+    ])  # fmt: skip
+    audited = audit(residual(), images(), "x86", backend_config=config)
+    assert audited.backend == "mine"
+    assert layer(audited, "head").claim == "mine/nn.Linear/static-quint8"
+    assert layer(audited, "pool").reason == "no claim covers nn.AdaptiveAvgPool2d"
