@@ -82,7 +82,7 @@ def _symbol(audit: Audit) -> str:
     new = (
         (audit.failure and audit.cause is None)
         or audit.new
-        or audit.unstable
+        or (audit.unstable and not audit.blamed)
         or any(refusal.cause is None for refusal in audit.refusals)
     )
     return "✗" if new else "~"
