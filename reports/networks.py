@@ -100,15 +100,11 @@ def _uncovered(audits: Iterable[Audit]) -> Iterator[str]:
     for audit in audits:
         for layer in audit.computing:
             if layer.arithmetic is Arithmetic.FLOAT and layer.reason:
-                reasons[layer.features.get("operator", layer.pattern), _kind(layer)].append((audit, layer))
+                reasons[layer.features.get("operator", layer.pattern), layer.reason].append((audit, layer))
     yield from ("", "## Operators that stay in float", "")
     yield from ("| operator | why | engines | networks | layers of one engine |", "| --- | --- | --- | --: | --: |")
     order = sorted(reasons.items(), key=lambda item: (-len({audit.network for audit, _ in item[1]}), item[0]))
     for (operator, why), of in order:
         engines = Counter(audit.engine for audit, _ in of)
         networks = len({audit.network for audit, _ in of})
-        yield f"| {code(operator)} | {why} | {', '.join(sorted(engines))} | {networks} | {max(engines.values())} |"
-
-
-def _kind(layer: Layer) -> str:
-    return "no claim" if layer.claim is None else "claimed"
+        yield f"| {code(operator)} | {escaped(why[:120])} | {', '.join(sorted(engines))} | {networks} | {max(engines.values())} |"
