@@ -107,4 +107,5 @@ def _uncovered(audits: Iterable[Audit]) -> Iterator[str]:
     for (operator, why), of in order:
         engines = Counter(audit.engine for audit, _ in of)
         networks = len({audit.network for audit, _ in of})
-        yield f"| {code(operator)} | {escaped(why[:120])} | {', '.join(sorted(engines))} | {networks} | {max(engines.values())} |"
+        named, most = ", ".join(sorted(engines)), max(engines.values())
+        yield f"| {code(operator)} | {escaped(why[:120])} | {named} | {networks} | {most} |"
