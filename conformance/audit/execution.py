@@ -108,15 +108,14 @@ class Execution(ListsAsLists, Interpreter):
         recorder, error, crash = Recorder(), None, self.replaced.get(n.name, "")
         try:
             if crash:
-                result = frozen(local)
+                result = frozen(self._instead(same, local))
             else:
                 with recorder:
                     result = super().run_node(n)
         except Exception as raised:
             if local is None and same not in self.converted.reference_values:
                 raise NodeRaises(n, raised) from raised
-            value = self.converted.reference_values.get(same) if local is None else local  # type: ignore[arg-type]
-            result, error = frozen(value), Failure.of(raised)
+            result, error = frozen(self._instead(same, local)), Failure.of(raised)
         value = self._take(n, same, result)
         overwritten = self._overwritten(n)
         self.steps.append(
@@ -126,6 +125,10 @@ class Execution(ListsAsLists, Interpreter):
             )
         )  # fmt: skip
         return result
+
+    def _instead(self, same: Node | None, local: Any) -> Any:
+        """The reference's value in place of one that a kernel cannot compute."""
+        return self.converted.reference_values.get(same) if local is None and same is not None else local
 
     def _take(self, node: Node, same: Node | None, result: Any) -> Any:
         value = self._copies[node] = frozen(result)

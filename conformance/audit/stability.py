@@ -88,7 +88,10 @@ def _in_another_way(
 
 
 LIKE_TIES = "float operators give other last bits, which decide ties"
+"""Why a difference is none of the engine's."""
+
 LEAST_DIFFERENCE_DB = 3.0
+"""How much worse than another rounding of ties a difference has to be to count."""
 
 
 def _within_ties(converted: Converted, plain: Outputs, first: Outputs, got: Outputs) -> bool:
