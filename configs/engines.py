@@ -43,3 +43,8 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "executorch": ("executorch",),
 }
 """Engines by registered backend. The config of a backend is `get_<name>_backend_config` in `configs/<name>.py`."""
+
+
+def backend_of(engine: str) -> str:
+    """The registered backend whose config an engine of the table runs."""
+    return next(backend for backend, engines in ENGINES.items() if engine in engines)

@@ -45,7 +45,7 @@ def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream
     """The text of the page."""
     jinja = templates()
     jinja.filters |= {"codes": codes, "visible": visible, "link": findings.link}
-    called = (shares, share_of, numbers_of, reasons_of, cells, details, chart, percent, id)
+    called = (shares, numbers_of, reasons_of, cells, details, chart, percent, id)
     jinja.globals |= {function.__name__: function for function in called}
     jinja.globals |= {"words": audit_words, "count": findings.count, "classes": CLASSES}
     return jinja.get_template("audit.html.j2").render(
@@ -60,10 +60,6 @@ def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream
 def shares(audit: Audit) -> Sequence[tuple[str, float, float]]:
     """The parts of the bar of an engine's card: the layers that compute, by arithmetic."""
     return bar({name: sum(layer.arithmetic is kind for layer in audit.computing) for kind, name in CLASSES.items()})
-
-
-def share_of(audit: Audit, kind: Arithmetic) -> float:
-    return sum(layer.arithmetic is kind for layer in audit.computing) / len(audit.computing)
 
 
 def numbers_of(audit: Audit) -> dict[int, int]:

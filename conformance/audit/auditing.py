@@ -16,7 +16,7 @@ from torch.ao.quantization.backend_config import BackendConfig
 
 from conformance.cases.claims import BackendClaims, backend, claims_of
 from conformance.checks.tolerances import TYPICAL_BAND
-from conformance.configs.engines import ENGINES
+from conformance.configs.engines import ENGINE_TABLE, ENGINES, backend_of
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
@@ -51,13 +51,12 @@ def claims_for(engine: str) -> BackendClaims:
     """The claims of the registered backend that an engine runs. Raises UsageError for an engine that is unknown or not
     torch's own."""
     engine_named(engine)
-    for name, engines in ENGINES.items():
-        if engine in engines and engine in NATIVE_ENGINES:
-            return backend(name)
+    if engine in NATIVE_ENGINES:
+        return backend(backend_of(engine))
     raise UsageError(f"engine {engine!r} lowers programs ahead of time: audit one of {', '.join(NATIVE_ENGINES)}")
 
 
-NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if name != "executorch")
+NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if ENGINE_TABLE[name].native)
 
 
 @dataclass(frozen=True)

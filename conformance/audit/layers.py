@@ -15,7 +15,7 @@ from torch.fx import Node
 from conformance.cases.claims import Claim
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.names import config_pattern, pattern_name
-from conformance.engines.trace import CONVERSIONS, VIEWS
+from conformance.engines.trace import CONVERSIONS, VIEWS, qparams_of
 from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Layer, Qparams
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRaises, LayerShape, OperandOverwritten
@@ -74,12 +74,13 @@ class Layers:
         kernels = tuple(dict.fromkeys(k.name for k in step.kernels if k.name not in METADATA))
         if arithmetic.computes:
             kernels = tuple(k for k in kernels if k not in CONVERSIONS) or kernels
-        measured = self._measured(step)
+        weight = self._packed(step.node)
+        measured = self._measured(step, weight)
         reason = self._reason(step, core, arithmetic, claims, claim, qconfig)
         return Layer(
             name, pattern, claim.id if claim else None, arithmetic, reason, kernels, shape,
             tuple(self.names[node] for node in step.node.all_input_nodes if node in self.names),
-            weight=self._weight(step.node), latency=self.observed.latency.get(step.node.name, 0.0),
+            weight=qparams(weight), latency=self.observed.latency.get(step.node.name, 0.0),
             features=self._features(step, core), **measured,
         )  # fmt: skip
 
@@ -156,10 +157,10 @@ class Layers:
             return "no dtype config of its claims allows the mapping's qconfig"
         return "observed as promised, but no lowering pattern matches it"
 
-    def _measured(self, step: Step) -> dict[str, Any]:
+    def _measured(self, step: Step, weight: Tensor | None) -> dict[str, Any]:
         """The fields of a layer that compare its output with the reference's."""
         value, full = step.value, step.full
-        findings, fields = self._compared(step)
+        findings, fields = self._compared(step, weight)
         fields |= {"output": qparams(value), "reference": qparams(step.local)}
         notes = []
         if "agreement" in fields and fields["output"] != fields["reference"]:
@@ -177,7 +178,7 @@ class Layers:
         faults = tuple(map(Fault, findings))
         return {**fields, "overwrites_db": min(left, default=None), "faults": faults, "notes": tuple(notes)}
 
-    def _compared(self, step: Step) -> tuple[list[Finding], dict[str, Any]]:
+    def _compared(self, step: Step, weight: Tensor | None) -> tuple[list[Finding], dict[str, Any]]:
         """What is wrong with the value of a node beside the reference's for the same inputs, and how far they agree."""
         value, local = step.value, step.local
         if step.crash:
@@ -190,27 +191,11 @@ class Layers:
             return [LayerShape("numerics", tuple(value.shape), tuple(local.shape))], {}
         if value.is_quantized != local.is_quantized:
             return [LayerKind("numerics", value.is_quantized)], {}
-        found = agreement(value, local, step.position, self._band(step))
+        found = agreement(value, local, step.position, _band(step, weight))
         wrong: list[Finding] = []
         if found.wrong:
             wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
         return wrong, {"agreement": found, "local_db": decibels(value, local)}
-
-    def _band(self, step: Step) -> float:
-        """The distance from a tie at which either code is right: the general one, or what a bias that is rounded to the
-        accumulator's grid of s_x s_w amounts to."""
-        output, weight = qparams(step.value), self._weight(step.node)
-        source = next((found for x in step.inputs if (found := qparams(x))), None)
-        if output is None or weight is None or source is None:
-            return TYPICAL_BAND
-        return max(TYPICAL_BAND, 0.5 * source.scale * self._greatest_scale(step.node) / output.scale + TYPICAL_BAND / 4)
-
-    def _greatest_scale(self, node: Node) -> float:
-        weight = self._packed(node)
-        if weight is None:
-            return 0.0
-        per_tensor = weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric)
-        return weight.q_scale() if per_tensor else float(weight.q_per_channel_scales().max())
 
     def _packed(self, node: Node) -> Tensor | None:
         """The quantized weight of a lowered module, if it has one that can be unpacked."""
@@ -220,9 +205,6 @@ class Layers:
         except Exception:  # some engines cannot unpack some weights
             return None
         return weight if isinstance(weight, Tensor) and weight.is_quantized else None
-
-    def _weight(self, node: Node) -> Qparams | None:
-        return qparams(self._packed(node))
 
     def _features(self, step: Step, core: Node) -> dict[str, str]:
         node = self.prepared.get(core.name, core)
@@ -237,6 +219,17 @@ class Layers:
             **named,
             **features(step, node, modules, self.lowered_modules),
         }
+
+
+def _band(step: Step, weight: Tensor | None) -> float:
+    """The distance from a tie at which either code is right: the general one, or what a bias that is rounded to the
+    accumulator's grid of s_x s_w amounts to."""
+    output = qparams(step.value)
+    source = next((found for x in step.inputs if (found := qparams(x))), None)
+    if output is None or weight is None or source is None:
+        return TYPICAL_BAND
+    greatest = float(qparams_of(weight)[0].max())
+    return max(TYPICAL_BAND, 0.5 * source.scale * greatest / output.scale + TYPICAL_BAND / 4)
 
 
 _CODED = (torch.quint8, torch.qint8, torch.quint4x2)

@@ -12,11 +12,8 @@ from torch.fx import Graph, Node
 
 from .conversion import Converted
 from .network import copied
+from .options import CHANNELS
 from .values import Recorded
-
-CHANNELS = ("in_channels", "out_channels", "num_features", "in_features", "out_features", "num_channels")
-"""Arguments of modules that count channels."""
-
 
 IMPORTED = frozenset({"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"})
 """Names that generated code of a graph may refer to: those that a script imports, and those that FX defines for every
@@ -42,10 +39,6 @@ class Part:
     constants: Mapping[str, tuple[int, ...]]
     shapes: tuple[tuple[int, ...], ...]
     channels_last: tuple[bool, ...]
-
-    @property
-    def elements(self) -> int:
-        return sum(torch.Size(shape).numel() for shape in self.shapes)
 
     def source(self) -> str:
         """The part as a class `Model`."""

@@ -1,5 +1,7 @@
 """The reproduction script of a part of a network: source that needs torch alone."""
 
+from conformance.configs.engines import backend_of
+
 from .parts import Part
 
 TEMPLATE = '''"""{title}"""
@@ -64,14 +66,6 @@ if __name__ == "__main__":
     sys.exit(bool(found))
 '''
 
-CONFIGS = {
-    "x86": "get_fbgemm_backend_config",
-    "fbgemm": "get_fbgemm_backend_config",
-    "onednn": "get_onednn_backend_config",
-    "qnnpack": "get_qnnpack_backend_config",
-}
-"""torch's own function for the config of each engine."""
-
 
 def script(part: Part, engine: str, title: str) -> str:
     """Return a script that prints `DEVIATES check: …` and exits with 1, or prints `CONFORMS` and exits with 0."""
@@ -83,7 +77,7 @@ def script(part: Part, engine: str, title: str) -> str:
     return TEMPLATE.format(
         title=title.replace("\\", "\\\\").replace('"', "'"),
         engine=engine,
-        config=CONFIGS[engine],
+        config=f"get_{backend_of(engine)}_backend_config",
         model=part.source(),
         inputs=f"({', '.join(created)},)",
     )

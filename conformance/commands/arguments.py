@@ -2,12 +2,15 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
 if TYPE_CHECKING:
+    from conformance.results.ledger import Entry
+
     Commands = argparse._SubParsersAction[Any]
 
 Command = Callable[[argparse.Namespace], int]
@@ -62,3 +65,12 @@ def add_ledger(parser: argparse.ArgumentParser, note: str = "") -> None:
 
 def add_rows(parser: argparse.ArgumentParser, text: str = "rows files, merged or not") -> None:
     parser.add_argument("rows", metavar="ROWS", nargs="+", help=text)
+
+
+def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
+    """The entries of ledgers, the suite's own by default."""
+    from conformance.paths import KNOWN
+    from conformance.results.ledger import load
+
+    paths = [Path(folder) for folder in folders] if folders else [KNOWN]
+    return [entry for path in paths for entry in load(path)]

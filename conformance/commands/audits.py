@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from conformance.host.isa import ISA_LIMITS, limit_isa
 
-from .arguments import add_backend_config, add_command, add_ledger
+from .arguments import add_backend_config, add_command, add_ledger, entries_of
 
 if TYPE_CHECKING:
     from conformance.results.audits import Audit
@@ -94,15 +94,6 @@ def audit_command(arguments: argparse.Namespace) -> int:
     ]
     _write(audits, entries, arguments)
     return int(not all(audited.holds for audited in audits))
-
-
-def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
-    """The entries of ledgers, the suite's own by default."""
-    from conformance.paths import KNOWN
-    from conformance.results.ledger import load
-
-    paths = [Path(folder) for folder in folders] if folders else [KNOWN]
-    return [entry for path in paths for entry in load(path)]
 
 
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from conformance.errors import UsageError
 from conformance.host.isa import ISA_LIMITS, limit_isa
 
-from .arguments import add_actions, add_command, add_ledger
+from .arguments import add_actions, add_command, add_ledger, entries_of
 
 if TYPE_CHECKING:
     from conformance.results.audits import Audit
@@ -75,9 +75,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     from conformance.audit.causes import explained
     from conformance.audit.corpus import Job, audited
     from conformance.reports.audit_text import summary_line
+    from conformance.results.networks import rows
     from conformance.results.rows import Writer
-
-    from .audits import entries_of
 
     started = time.perf_counter()
     engines = tuple(dict.fromkeys(arguments.engine)) or ENGINES
@@ -91,7 +90,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     for audits in audited([Job(name, engines, settings) for name in names], arguments.workers or os.cpu_count() or 1):
         for audit in audits:
             one = explained(audit, entries, here)
-            _add(writer, one)
+            for row in rows(one):
+                writer.add(row)
             kept.append(one)
             print(summary_line(one), flush=True)
     writer.finish({"seconds": round(time.perf_counter() - started, 1)})
@@ -104,15 +104,6 @@ def run_command(arguments: argparse.Namespace) -> int:
     for row in new[:20]:
         print(f"{row.id}: {row.detail}")
     return int(bool(new))
-
-
-def _add(writer: object, audit: "Audit") -> None:
-    from conformance.results.networks import rows
-    from conformance.results.rows import Writer
-
-    assert isinstance(writer, Writer)
-    for row in rows(audit):
-        writer.add(row)
 
 
 def _path(arguments: argparse.Namespace) -> Path:
@@ -161,8 +152,6 @@ def _audits(path: Path) -> "list[Audit]":
 
 def table_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.networks import document
-
-    from .audits import entries_of
 
     reasons = {entry.id: entry.reason for entry in entries_of(None)}
     for line in document(_audits(Path(arguments.audits)), reasons):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import add_actions, add_command, add_ledger, add_rows
+from .arguments import add_actions, add_command, add_ledger, add_rows, entries_of
 
 if TYPE_CHECKING:
     from conformance.reports.load import Report
@@ -53,12 +53,10 @@ def add(commands: "Commands") -> None:
 
 
 def constraints_command(arguments: argparse.Namespace) -> int:
-    from conformance.paths import KNOWN
     from conformance.reports.constraints import document
-    from conformance.results.ledger import load
     from conformance.results.rows import read_all
 
-    entries = [entry for folder in arguments.ledger or [KNOWN] for entry in load(Path(folder))]
+    entries = entries_of(arguments.ledger)
     rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
     command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
     return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}"))

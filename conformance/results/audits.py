@@ -233,17 +233,18 @@ class Audit:
     @property
     def integer_share(self) -> float:
         """The share of the layers that compute that do so in integers; 0 if none computes."""
-        return self._share(Arithmetic.INTEGER)
+        return self.share(Arithmetic.INTEGER)
 
     @property
     def name_only_share(self) -> float:
-        return self._share(Arithmetic.NAME_ONLY)
+        return self.share(Arithmetic.NAME_ONLY)
 
     @property
     def float_share(self) -> float:
-        return self._share(Arithmetic.FLOAT)
+        return self.share(Arithmetic.FLOAT)
 
-    def _share(self, arithmetic: Arithmetic) -> float:
+    def share(self, arithmetic: Arithmetic) -> float:
+        """The share of the layers that compute in a way; 0 if none computes."""
         if not self.computing:
             return 0.0
         return sum(layer.arithmetic is arithmetic for layer in self.computing) / len(self.computing)

@@ -209,9 +209,7 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
     if not values.get("match") and not values.get("layer"):
         raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[deviation.layer]]")
     match, exclude, check = (_list(values.get(name, [])) for name in ("match", "except", "check"))
-    for name in check:
-        if name not in (*CHECKS, "crashes"):
-            raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
+    _require_checks(source, check)
     when = values.get("when", {})
     for name, condition in when.items():
         if name not in CONDITIONS:
@@ -237,6 +235,13 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
     )
 
 
+def _require_checks(source: str, names: Iterable[str]) -> None:
+    """Raise UsageError for a name that no check has."""
+    for name in names:
+        if name not in (*CHECKS, "crashes"):
+            raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
+
+
 def _layer(source: str, values: Any) -> LayerCause:
     if not isinstance(values, dict):
         raise UsageError(f"{source}: is a {type(values).__name__}: layers begin with [[deviation.layer]]")
@@ -250,8 +255,7 @@ def _layer(source: str, values: Any) -> LayerCause:
             raise UsageError(f"{source}: {name} is neither a string nor a list of strings")
         conditions[name] = tuple(parts)
     check = conditions.pop("check")
-    if unknown := [name for name in check if name not in (*CHECKS, "crashes")]:
-        raise UsageError(f"{source}: unknown check {unknown[0]!r}: checks are {', '.join(CHECKS)}, crashes")
+    _require_checks(source, check)
     return LayerCause(conditions.pop("engine"), check, conditions)
 
 

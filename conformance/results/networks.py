@@ -1,6 +1,6 @@
 """Rows of audited networks: one for each layer that computes, and one for the network as a whole."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ def _row(audit: Audit, layer: Layer) -> Row:
         tolerated=0 if found else None,
         total=found.total if found else None,
         sqnr_db=layer.local_db,
-        known=None if None in causes else next(iter(causes), None),
+        known=_known(causes),
     )
 
 
@@ -95,9 +95,14 @@ def _whole(audit: Audit) -> Row:
         detail=detail_of(findings),
         findings=findings,
         sqnr_db=audit.engine_db,
-        known=None if None in causes else next(iter(causes), None),
+        known=_known(causes),
         seconds=audit.seconds,
     )
+
+
+def _known(causes: Sequence[str | None]) -> str | None:
+    """The first cause, if every finding has one."""
+    return None if None in causes else next(iter(causes), None)
 
 
 def _ids(audit: Audit, pattern: str, dtype_config: str, place: Place) -> dict[str, Any]:
