@@ -169,7 +169,7 @@ def flags(layer: Layer) -> list[str]:
         texts.append(f"uses {layer.codes_used} of {layer.codes} codes")
     if layer.clipped >= CLIPPED:
         texts.append(f"{percent(layer.clipped)} of the elements clipped")
-    return [*texts, *layer.notes]
+    return [*dict.fromkeys([*texts, *layer.notes])]
 
 
 @dataclass(frozen=True)

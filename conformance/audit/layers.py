@@ -16,7 +16,7 @@ from conformance.cases.claims import Claim
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.engines.trace import CONVERSIONS, VIEWS, qparams_of
-from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Layer, Qparams
+from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Layer
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRaises, LayerShape, OperandOverwritten
 from conformance.results.findings.stages import Crashes
@@ -163,8 +163,6 @@ class Layers:
         findings, fields = self._compared(step, weight)
         fields |= {"output": qparams(value), "reference": qparams(step.local)}
         notes = []
-        if "agreement" in fields and fields["output"] != fields["reference"]:
-            notes.append(_other_grid(fields["output"], fields["reference"]))
         if isinstance(full, Tensor) and isinstance(value, Tensor):
             fields["cumulative_db"] = decibels(value, full)
         if isinstance(value, Tensor) and value.is_quantized and value.dtype in _CODED:
@@ -264,9 +262,3 @@ def _claim(claims: list[Claim], qconfig: Any) -> Claim | None:
 
 def _quantized(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_quantized
-
-
-def _other_grid(got: Qparams | None, expected: Qparams | None) -> str:
-    assert got is not None
-    assert expected is not None
-    return f"its output has the qparams {got.text}, the reference's {expected.text}"

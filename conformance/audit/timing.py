@@ -7,6 +7,8 @@ import torch
 from torch.autograd.profiler import profile, record_function
 from torch.fx import GraphModule, Interpreter, Node
 
+from conformance.engines.trace import conversions_inside, inner_conversion
+
 from .network import Batch, copied
 from .values import ListsAsLists
 
@@ -51,20 +53,9 @@ def inner_conversions(model: GraphModule, batch: Batch) -> dict[str, tuple[str, 
     with torch.no_grad(), profile() as profiled:
         _Marked(model).run(*copied(batch))
     found: dict[str, list[str]] = {}
-    nodes: list[tuple[int, str]] = []
-    outer: list[tuple[int, str]] = []
     assert profiled.kineto_results is not None
     events = sorted(profiled.kineto_results.events(), key=lambda event: (event.start_ns(), -event.duration_ns()))
-    for event in events:
-        start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()
-        if name.startswith(MARK):
-            nodes, outer = [(end, name.removeprefix(MARK))], []
-            continue
-        while outer and outer[-1][0] <= start:
-            outer.pop()
-        if nodes and start < nodes[-1][0]:
-            if outer and name in ("aten::dequantize", "aten::quantize_per_tensor"):
-                conversion = f"{outer[0][1]} > {name}".replace("::", ".")
-                found.setdefault(nodes[-1][1], []).append(conversion)
-            outer.append((end, name))
+    for (node, *kernels), name in conversions_inside(events):
+        if kernels and node.startswith(MARK):
+            found.setdefault(node.removeprefix(MARK), []).append(inner_conversion(kernels[0], name))
     return {node: tuple(conversions) for node, conversions in found.items()}

@@ -1,6 +1,6 @@
 """Executions of a model under a dispatch trace: the kernels that ran and the quantized tensors behind the outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,14 +187,24 @@ def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple
     """
     with torch.no_grad(), torch.autograd.profiler.profile() as profile:
         outputs = tensors(model(*inputs))
-    conversions: list[str] = []
-    ends: list[tuple[int, str]] = []
     assert profile.kineto_results is not None
-    for event in profile.kineto_results.events():
+    inside = conversions_inside(profile.kineto_results.events())
+    return outputs, tuple(inner_conversion(around[0], name) for around, name in inside)
+
+
+def conversions_inside(events: Iterable[Any]) -> Iterator[tuple[list[str], str]]:
+    """Yield each conversion to or from float that a call makes inside of itself: the names of the calls around it, the
+    outermost first, and its own. `events` are those of torch's profiler, in order of their start."""
+    ends: list[tuple[int, str]] = []
+    for event in events:
         start, end, name = event.start_ns(), event.start_ns() + event.duration_ns(), event.name()
         while ends and ends[-1][0] <= start:
             ends.pop()
         if ends and name in ("aten::dequantize", "aten::quantize_per_tensor"):
-            conversions.append(f"{ends[0][1]} > {name}".replace("::", "."))
+            yield [outer for _, outer in ends], name
         ends.append((end, name))
-    return outputs, tuple(conversions)
+
+
+def inner_conversion(outer: str, inner: str) -> str:
+    """A conversion inside of a kernel, as `outer > inner`."""
+    return f"{outer} > {inner}".replace("::", ".")
