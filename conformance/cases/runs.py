@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,10 +14,11 @@ from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, PROFILES, profile_names
+from conformance.results.profiles import BENCH, PAIRS, PROFILES, profile_names
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
+from .combined import combined
 from .constraints import constrained
 from .operators import EXTENTS, Operand, Variant
 from .ranges import bounds
@@ -125,6 +127,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     With globs, claims are left out whose runs none of them can match.
     """
     engines, globs = tuple(engines) or backend.engines, tuple(globs)
+    combinations = defaultdict(list)
+    for claim, combination in combined(backend):
+        combinations[claim].append(combination)
     for claim in backend.claims:
         if globs and not any(may_match(glob, claim.id + "/") for glob in globs):
             continue
@@ -137,7 +142,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
-                    if PROFILES[profile].variants == "every" or (variant is main and variant):
+                    if PROFILES[profile].variants == "every" or (
+                        PROFILES[profile].variants == "default" and variant is main and variant
+                    ):
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None:
                 for constraint in constrained(claim.dtypes):
@@ -146,6 +153,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
         if main is not None:
             for engine in engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
+        for variant in combinations[claim]:
+            yield from (Run(backend, claim, claim_flows[0], variant, PAIRS.name, engine) for engine in engines)
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:

@@ -125,7 +125,8 @@ class Pipeline:
             with recorder.stage("prepare"):
                 prepared, template = self._prepared(subject)
         if prepared is not None:
-            ablation = self._ablation(recorder, subject, prepared)
+            if "matched" in PROFILES[run.profile].checks:
+                ablation = self._ablation(recorder, subject, prepared)
             with recorder.stage("calibrate"):
                 fx.calibrate(prepared, subject)
             fx.settle(prepared, len(run.backend.engines))
@@ -163,6 +164,10 @@ class Pipeline:
         return ablated(recorder, subject, prepared)
 
     def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
+        """The reference model, if a check compares it or the oracle takes its qparams."""
+        profile = PROFILES[run.profile]
+        if "reference" not in profile.checks and profile.mapping == "exact":
+            return Reference()
         if shared.reference is None or not enabled("reference"):
             shared.reference = referenced(self.watch, run, subject, prepared)
         return shared.reference
@@ -170,11 +175,11 @@ class Pipeline:
     def _expectation(self, run: Run, subject: Subject, back: Back) -> Expectation:
         """Take the golden from the store, or the oracle's answer where none is stored.
 
-        With the backend's default mapping, the oracle is given the qparams of the reference model, because the qparams that
-        torch's observers choose are not part of the claim.
+        With torch's own observers, the oracle is given the qparams of the reference model, because the qparams that they
+        choose are not part of the claim.
         """
         qparams = None
-        if PROFILES[run.profile].mapping == "default":
+        if PROFILES[run.profile].mapping != "exact":
             if back.reference is None or back.reference_execution is None:
                 return Expectation()
             qparams = qparams_by_name(back.reference, back.reference_execution, subject)
@@ -275,7 +280,8 @@ class _Conversion:
             with stage("execute"), fresh_memory_holds(0x55):
                 execution = self.engine.execute(program, subject.fresh_inputs())
         repetitions: dict[str, tuple[Tensor, ...]] = {}
-        if lowered is not None and program is not None and execution is not None:
+        repeated = "stable" in PROFILES[self.run.profile].checks
+        if repeated and lowered is not None and program is not None and execution is not None:
             execution, repetitions = self._repeat(subject, lowered, program, execution)
         return Back(
             self.reference.model,
@@ -291,8 +297,7 @@ class _Conversion:
     def _lowered_changes(self, subject: Subject, lowered: GraphModule) -> bool:
         """Whether the lowered model changes, or lowering raises, without the claim; False if the observed model changes."""
         ablation = self.front.ablation
-        assert ablation is not None
-        if ablation.changes:
+        if ablation is None or ablation.changes:
             return False
         assert ablation.prepared is not None
         assert ablation.config is not None

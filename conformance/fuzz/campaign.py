@@ -15,15 +15,15 @@ from conformance.cases.claims import BackendClaims
 from conformance.checks.judge import Judge
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.execution.batch import crashed_row, warm_up
+from conformance.execution.likeness import Likeness
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
-from conformance.results.ledger import Entry, entries_by_run
+from conformance.results.ledger import Entry
 from conformance.results.rows import Row
 from conformance.shortcuts import enabled
 
-from .features import similar_ids
 from .samples import Family, Sample, run_of
 from .strategies import samples
 
@@ -126,32 +126,7 @@ class Campaign:
         self._judge = judging(self.family.backend)
         self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
         self.latest: Deviation | None = None
-        self._listed_by_run: dict[str, frozenset[str]] = {}
-
-    def _listed(self, ids: set[str]) -> set[str]:
-        """Checks that the ledger lists for any of these runs."""
-        new = ids - self._listed_by_run.keys()
-        entries = entries_by_run(self.entries, new)
-        for run_id in new:
-            self._listed_by_run[run_id] = frozenset(check for entry in entries.get(run_id, ()) for check in entry.check)
-        return set().union(*(self._listed_by_run[run_id] for run_id in ids))
-
-    def _known(self, sample: Sample, failed: frozenset[str]) -> set[str]:
-        """Checks whose failure the ledger explains: those listed for runs like the sample, and their consequences."""
-        similar = similar_ids(self.family.backend, sample)
-        known = self._listed(similar)
-        layouts = {spec.layout for spec in sample.variant.operands.values()}
-        if "stable" in known and "channels_last" in layouts:
-            known |= {"numerics", "lowered"}  # the format changes the output, or the kernel raises
-        # `stable` executes the sample in channels-last format too
-        in_channels_last = similar_ids(self.family.backend, sample, frozenset({"channels_last"}))
-        if {"numerics", "stable"} & self._listed(in_channels_last - similar):
-            known.add("stable")
-        if "numerics" in known and ("strided" in layouts or "numerics" in failed):
-            known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
-        if "observed" in failed & known:
-            known.add("reference")  # the reference model does not quantize an input that is not observed
-        return known
+        self._likeness = Likeness(self.entries)
 
     def _deviation(self, sample: Sample, outcome: Outcome[tuple[Row, str]]) -> Deviation | None:
         """The unlisted deviation of a sample, if any. Raises RuntimeError if the suite itself fails."""
@@ -162,7 +137,8 @@ class Campaign:
         else:
             raise RuntimeError(f"the suite itself fails on {sample}:\n{outcome.traceback}")
         failed = row.failed - NOT_CHECKED
-        unlisted = failed - self._known(sample, failed) if failed else failed
+        run = run_of(self.family.backend, sample)
+        unlisted = failed - self._likeness.known(run, failed) if failed else failed
         return Deviation(sample, row, unlisted) if unlisted else None
 
     def judge(self, sample: Sample) -> str:

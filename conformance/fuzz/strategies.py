@@ -1,72 +1,42 @@
-"""Hypothesis strategies for samples: a claim's operator with drawn options, operands, memory formats, data and flow."""
+"""Hypothesis strategies for samples: a point of a claim's option space with drawn memory formats, data and flow."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import DrawFn
 
-from conformance.cases.operators import LAYERS, OPERATORS, WEIGHTED, Operand, Shape, Variant
-from conformance.cases.operators.expressions import with_numbers
-from conformance.cases.operators.weighted import plain_of
+from conformance.cases.combined import continues
+from conformance.cases.operators import OPERATORS, Operand, Variant
+from conformance.cases.operators.weighted import plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows, root_of
+from conformance.cases.spaces import SPACES, Space
 
-from .layers import SIZES, convolutions, linears
-from .samples import MOST_ELEMENTS, Family, Sample, run_of, valid
+from .samples import Family, Sample, run_of, valid
 
-
-@cache
-def _sizes(old: int, largest: int) -> SearchStrategy[int]:
-    """Sizes to put in place of one. Made once, because hypothesis examines the source of a filter whenever it gets one."""
-    return st.one_of(st.just(old), SIZES.filter(lambda drawn: drawn <= largest))
+PLACED = frozenset({"data", "batch", "layout", "second"})
+"""Factors that `placed` draws from wider domains than those of the fixed variants."""
 
 
 @st.composite
-def redrawn(draw: DrawFn, base: Variant, *, tied: bool, largest: int = 65) -> Variant:
-    """A fixed variant with other sizes in its shapes and other numbers in its source text.
+def points(draw: DrawFn, space: Space) -> Variant:
+    """A variant of an option space: some factors have a drawn value, if the constraints allow it with those before."""
 
-    Sizes that are equal stay equal, so that operands still fit each other. With `tied` the numbers above 3 in the text are
-    sizes too: they say how many channels, features or rows there are. No size is greater than `largest`.
-    """
-    sizes: dict[int, int] = {1: 1}
+    def pick(values: Sequence[Any]) -> Any:
+        return draw(st.sampled_from(values))
 
-    def size(old: int) -> int:
-        if old not in sizes:
-            sizes[old] = draw(_sizes(old, largest))
-        return sizes[old]
-
-    def shaped(shape: Shape) -> Shape:
-        return tuple(size(old) for old in shape)
-
-    redraw = draw(st.booleans()) or tied
-
-    def number(old: int | float) -> int | float:
-        if tied:
-            return size(old) if isinstance(old, int) and old > 3 else old
-        if not redraw or draw(st.booleans()):
-            return old
-        return draw(st.integers(-3, 6)) if isinstance(old, int) else draw(st.integers(-24, 24)) / 4
-
-    operands = {
-        name: replace(
-            spec,
-            shape=shaped(spec.shape) if "x.shape" not in base.call else spec.shape,
-            limit=size(spec.limit) if spec.limit else 0,
-        )
-        for name, spec in base.operands.items()
-    }
-    assume(all(math.prod(spec.shape) <= MOST_ELEMENTS // 10 for spec in operands.values()))
-    return replace(
-        base,
-        operands=operands,
-        parameters={name: shaped(shape) for name, shape in base.parameters.items()},
-        output=shaped(base.output),
-        init=with_numbers(base.init, number),
-        call=with_numbers(base.call, number),
-    )
+    values = space.values({})
+    for factor in space.factors:
+        if factor.name in PLACED or not draw(st.booleans()):
+            continue
+        wider = factor.drawn is not None and draw(st.booleans())
+        value = factor.drawn(pick) if wider and factor.drawn else pick([*factor.values.values()])
+        if space.holds({**values, factor.name: value}):
+            values[factor.name] = value
+    return space.written("drawn", values)
 
 
 @st.composite
@@ -96,37 +66,25 @@ def placed(draw: DrawFn, variant: Variant, lowest: int, highest: int) -> Variant
     return replace(variant, operands=operands, data=data, batch=batch)
 
 
-def _bases(root: str, *, alone: bool) -> list[Variant]:
-    """The fixed variants of an operator that samples are drawn from.
-
-    Modules that are called twice are left out: both calls get the qparams of the last one, and it depends on the data
-    whether that shows.
-    """
-    bases = [variant for variant in OPERATORS[root] if variant.batch is None and (alone or variant.core)]
-    return [variant for variant in bases if not (root.startswith("nn.") and variant.applications > 1)]
-
-
 @st.composite
 def samples(draw: DrawFn, family: Family) -> Sample:
     """A sample of one of a family's claims, whose float model is valid."""
     claim = draw(st.sampled_from(family.claims))
     root, alone = root_of(claim.tree), not isinstance(claim.tree, tuple)
-    variant: Variant
-    if root in WEIGHTED:
-        plain = plain_of(root)
-        layer = linears if "inear" in plain else convolutions
-        variant = draw(layer(root, alone=alone and plain == root))
-        if claim.dtypes.weight_dtype in QUANTIZED and "ranspose" not in plain and draw(st.booleans()):
-            variant = replace(variant, per_channel=True)
-    else:
-        base = draw(st.sampled_from(_bases(root, alone=alone)))
-        # float32's rounding adds up over the products of a step and over the steps, beyond what the oracle allows
-        largest = 9 if family.name == "recurrent" else 65
-        variant = draw(redrawn(base, tied=root in LAYERS, largest=largest))
+    plain = plain_of(root)
+    variant = draw(points(SPACES[plain])) if plain in SPACES else draw(st.sampled_from(OPERATORS[root]))
+    # both calls of a module get the qparams of the last one, and it depends on the data whether that shows
+    assume(variant.applications == 1)
+    if not alone or plain != root:
+        assume(continues(claim.tree, root, variant))
+    if variant.per_channel:
+        assume(claim.dtypes.weight_dtype in QUANTIZED)
+    if variant.saturates:
+        assume(claim.dtypes.input_dtype in QUANTIZED and not claim.dtypes.is_dynamic)
     # a bias has to lie on the grid of the products, and both in the 24 bits that float32 has; a folded batch norm makes
     # finer biases, and greater ones
     lowest, highest = (-12, -4) if "Bn" in root or "BatchNorm" in claim.pattern else (-16, 3)
-    variant = draw(placed(variant, lowest, highest))
+    variant = draw(placed(wrapped(variant, root), lowest, highest))
     if not alone:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
     name = f"drawn{draw(st.integers(0, 9))}"  # the data are a function of it

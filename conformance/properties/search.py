@@ -16,7 +16,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=100,
+    max_examples=40,
     report_multiple_bugs=False,
     phases=(Phase.generate, Phase.target, Phase.shrink),
     suppress_health_check=list(HealthCheck),

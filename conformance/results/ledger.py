@@ -5,7 +5,7 @@ import operator
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -286,10 +286,13 @@ class Expectation:
         return self.entries[0].id if self.entries else None
 
 
-def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
+def judge(
+    row: Row, entries: Iterable[Entry], host: Host, alike: Iterable[Entry] = (), explained: Collection[str] = ()
+) -> Expectation:
     """Compare a row with the entries that cover it. Neither an unlisted deviation nor a missing listed one is expected.
 
-    A row of a network names the entry that explains it, found by the features of the layer, which a row does not have.
+    A row of a network names the entry that explains it, found by the features of the layer, which a row does not have. The
+    entries `alike` cover runs like that of the row, and `explained` are the checks that it may therefore fail.
     """
     if row.profile in profile_names("network"):
         explaining_entries = tuple(entry for entry in entries if entry.id == row.known)
@@ -299,9 +302,10 @@ def judge(row: Row, entries: Iterable[Entry], host: Host) -> Expectation:
     if not row.verdict.executed:
         return Expectation(True, ())
     listed = frozenset(name for entry in covering for name in entry.check)
-    if row.failed == listed:
+    unlisted, gone = sorted(row.failed - listed - {*explained}), sorted(listed - row.failed)
+    covering = (*covering, *alike)
+    if not unlisted and not gone:
         return Expectation(True, covering)
-    unlisted, gone = sorted(row.failed - listed), sorted(listed - row.failed)
     parts = []
     if unlisted:
         parts.append(f"{row.detail} (not in the ledger: {', '.join(unlisted)})")

@@ -37,11 +37,13 @@ class Profile:
     mapping: Literal["exact", "default"] = "exact"
     checks: tuple[str, ...] = CHECKS
     golden: Literal["stored", "computed", "none"] = "stored"
-    variants: Literal["every", "default", "large", "none"] = "every"
+    variants: Literal["every", "default", "large", "pairs", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
     """Which runs on engines that compile ahead of time are made without being selected by name."""
     needs_engine: bool = True
     """Whether a run is unavailable where its engine is."""
+    by_features: bool = False
+    """Whether entries of the ledger for runs that have the same features cover a run too, because it has too many of them."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
     seconds: float = 0.03
@@ -76,6 +78,17 @@ LAWS = Profile(
     unasked="never",
     seconds=0.1,
 )
+PAIRS = Profile(
+    "pairs",
+    checks=("lowered", "numerics"),
+    golden="computed",
+    variants="pairs",
+    unasked="never",
+    by_features=True,
+    certain_only=True,
+    seconds=0.015,
+)
+"""Variants in which each pair of values of an operator's options occurs."""
 GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", certain_only=True)
 """Cases drawn at random."""
 BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
@@ -91,7 +104,7 @@ NETWORK = Profile(
     unasked="never",
 )
 """Layers of audited networks."""
-PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, GENERATED, BENCH, NETWORK)}
+PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, PAIRS, GENERATED, BENCH, NETWORK)}
 """Profiles by the name that they have in ids."""
 
 

@@ -93,6 +93,7 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         for v in _module("nn.Softmax", inplace=False)
     ]
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
+    softmax.append(softmax[0].named("dimension_before_last", init="nn.Softmax(dim=-2)", core=False))
     vector = next(v for v in softmax if v.name == "vector")
     softmax.append(vector.named("empty_vector", batch=0))
     yield "nn.Softmax", _fixed(softmax, probability=True)
@@ -139,7 +140,9 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     for name, variants in (("torch.clamp", "torch.clamp(x, {})"), ("Tensor.clamp", "x.clamp({})")):
         base = _unary(variants.format("-1.5, 2.0"))
         bounds = ("min=-1.5", "max=2.0", "min=0", "min=-1.5, max=2.0", "-100.0, 100.0")
-        yield name, [*base, *(base[0].named(_label(b), call=variants.format(b), core=False) for b in bounds)]
+        bounded = [base[0].named(_label(b), call=variants.format(b), core=False) for b in bounds]
+        by_keyword = [base[0].named("keyword", call="torch.clamp(input=x, min=-1.5, max=2.0)", core=False)]
+        yield name, [*base, *bounded, *(by_keyword if name == "torch.clamp" else [])]
 
 
 def _binary(symbol: str, call: str) -> list[Variant]:

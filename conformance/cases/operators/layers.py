@@ -156,6 +156,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                 ),
                 *batch_variants(cell, 1, 5),
                 cell.named("unbatched", operands=operands((8,)), core=False),
+                cell.named("keyword", call="self.op(input=x)", core=False),
                 cell.named("unequal", init=f"{name}(5, 3)", operands=operands((3, 5)), core=False),
                 *data_variants(cell, "positive", "negative"),
             ],
@@ -183,6 +184,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                 layer.named("batch_first_empty", init=f"{name}(8, 6, batch_first=True)", batch=0, core=False),
                 layer.named("one_step", batch=1, core=False),
                 layer.named("unbatched", operands=operands((5, 8)), core=False),
+                layer.named("keyword", call="self.op(input=x)", core=False),
                 layer.named("unequal", init=f"{name}(5, 3)", operands=operands((4, 2, 5)), core=False),
                 *data_variants(layer, "positive", "negative"),
             ],
@@ -201,6 +203,8 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
                 table.named("matrix", operands={"x": Operand((3, 4), "indices", rows)}, core=False),
                 table.named("padding_index", init=f"{name}({rows}, {width}, padding_idx=3{extra})", core=False),
                 table.named("odd_width", init=f"{name}({rows}, 7{extra})", core=False),
+                table.named("keyword", call="self.op(input=x)", core=False),
+                table.named("rank3", operands={"x": Operand((2, 3, 4), "indices", rows)}, core=False),
                 table.named(
                     "wide", init=f"{name}(64, 64{extra})", operands={"x": Operand((9,), "indices", 64)}, core=False
                 ),

@@ -43,7 +43,7 @@ def _function(function: str, options: list[str], shape: Shape, keyword: str = ""
 
 def _padded_below_zero(name: str, variants: list[Variant]) -> list[Variant]:
     """Padded maxima of negative data, which show the value of the padding."""
-    padded = [variant for variant in variants if "padding_1" in variant.name] if name == "MaxPool" else []
+    padded = [variant for variant in variants if variant.name.endswith("padding_1")] if name == "MaxPool" else []
     return [variant.named("padded_negative", data="negative") for variant in padded]
 
 
@@ -85,6 +85,7 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     "2",
                     "3, stride=2, padding=1",
                     "2, stride=1, dilation=2",
+                    "2, stride=1, padding=1, dilation=2",
                     "3, stride=2, ceil_mode=True",
                     "1, stride=1",
                 ],
@@ -132,6 +133,7 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
         "scale_factor=2.0, mode='nearest-exact'",
         "scale_factor=2.0, mode='bicubic'",
         "size=(5, 9), mode='area'",
+        "scale_factor=2.0, mode='bilinear', antialias=True",
     ]
     images = _function("F.interpolate", modes, SIGNALS[2])
     other_ranks = [
@@ -178,6 +180,18 @@ def _laid(means: list[Variant]) -> list[Variant]:
     return [*means, *laid, spread]
 
 
+BY_KEYWORD = {
+    "narrow": "dim=1, start=1, length=2",
+    "permute": "dims=(0, 2, 3, 1)",
+    "permute_copy": "dims=(0, 2, 3, 1)",
+    "repeat_interleave": "repeats=2",
+    "reshape": "shape=(x.shape[0], 20, 7)",
+    "transpose": "dim0=1, dim1=2",
+    "unsqueeze": "dim=1",
+}
+"""The options of views by keyword, as in their default variants."""
+
+
 def _view_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "nn.Flatten", _module("nn.Flatten", ["", "0", "2", "start_dim=1, end_dim=2"], IMAGE)
     yield "torch.flatten", _function("torch.flatten", ["1", "0", "2, 3", "start_dim=1"], IMAGE, "start_dim=1")
@@ -209,9 +223,15 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
                 variants = [v for v in variants if v.name != "channels_last"]
             if function == "reshape":  # torch's default mappings give it the qparams of its input
                 variants.append(in_network(variants[0]))
+            if name.startswith("torch") and function in BY_KEYWORD:
+                by_keyword = f"torch.{function}(input=x, {BY_KEYWORD[function]})"
+                variants.append(variants[0].named("keyword", call=by_keyword, core=False))
             yield name.format(function), variants
         squeezable = (2, 1, 5, 1)
-        yield name.format("squeeze"), _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
+        squeezes = _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
+        if name.startswith("torch"):
+            squeezes.append(squeezes[0].named("keyword", call="torch.squeeze(input=x, dim=1)", core=False))
+        yield name.format("squeeze"), squeezes
     yield "Tensor.squeeze_", _each("x.squeeze_({})", ["1", "-1", "dim=1", ""], (2, 1, 5, 1))
     yield "operator.floordiv", _each("x // {}", ["2", "0.5", "2.0"], IMAGE)
     size = _each("x.reshape(x.size({}), 140)", ["0", "dim=0"], IMAGE)

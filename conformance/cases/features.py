@@ -1,7 +1,7 @@
-"""Features of variants, which decide whether the ledger covers a drawn sample.
+"""Features of variants, which decide whether the ledger covers a variant that it does not name.
 
-A fixed variant and a sample are described by the same features: options, geometry, ranks, memory formats and data. A sample
-is like a fixed variant that has no feature which the sample lacks, and the ledger's entries for such variants cover it.
+All variants are described by the same features: options, geometry, ranks, memory formats and data. A drawn or combined
+variant is like a fixed one that has no feature which it lacks, and the ledger's entries for such variants cover it.
 """
 
 import ast
@@ -11,23 +11,27 @@ from functools import cache
 from operator import le
 from typing import Any
 
-from conformance.cases.claims import BackendClaims, Claim
-from conformance.cases.operators import OPERATORS, WEIGHTED, Shape, Variant
-from conformance.cases.operators.expressions import Call, with_numbers
-from conformance.cases.operators.variant import batch_variants, data_variants, layout_variants
-from conformance.cases.operators.weighted import FUSED, plain_of
-from conformance.cases.ranges import RANGES, Range, bounds
-from conformance.cases.sources import root_of, variants
-
-from .samples import Sample, run_of
+from .claims import Claim
+from .operators import OPERATORS, WEIGHTED, Shape, Variant
+from .operators.expressions import Call, with_numbers
+from .operators.variant import batch_variants, data_variants, layout_variants
+from .operators.weighted import FUSED, plain_of
+from .ranges import RANGES, Range, bounds
+from .runs import Run
+from .sources import root_of, variants
+from .spaces import SPACES
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
 CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
 """Options of the functionals after input, weight and bias, in the order of their signatures."""
 
 
-DISTINCTIVE = frozenset({"alpha", "proj_size"})
+DISTINCTIVE = frozenset({"alpha", "divisor_override", "proj_size"})
 """Numeric options that set a variant apart whatever their value."""
+
+
+OPERANDS = frozenset({"input", "tensors"})
+"""Parameters that take tensors."""
 
 
 def features(operator: str, variant: Variant, steps: int) -> frozenset[str]:
@@ -120,15 +124,43 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
     default = OPERATORS[operator][0]
     if (variant.init, variant.call) != (default.init, default.call):
         yield "options"
-    for source in (variant.init, variant.call):
-        try:
-            keywords = Call.parse(source).keywords if source else ()
-        except ValueError:  # an infix operator
-            continue
-        yield from (name for name, value in keywords if name in DISTINCTIVE)
-        yield from (f"{name}={value}" for name, value in keywords if not _is_number(value))
+    stated = _stated(operator, variant)
+    if stated.keys() & OPERANDS:
+        yield "keyword"
+    stated = {name: value for name, value in stated.items() if name not in OPERANDS}
+    yield from (name for name, value in stated.items() if name in DISTINCTIVE)
+    yield from (f"{name}={value}" for name, value in stated.items() if not _is_number(value))
+    if _is_dilated(stated) and _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
+        yield "padding with dilation"
     if _is_scalar_argument(variant):
         yield "scalar"
+
+
+def _stated(operator: str, variant: Variant) -> dict[str, str]:
+    """The options that a call or the constructor of a module states, as source text by name."""
+    source = variant.init or variant.call
+    if operator in FUSED:
+        source = Call.parse(source).positional[0]
+    try:
+        call = Call.parse(source)
+    except ValueError:  # an infix operator
+        return {}
+    if variant.init:
+        inputs = dict(Call.parse(variant.call).keywords).keys() & {"input"}
+        return {**_named(operator, call, 0), **dict.fromkeys(inputs, "x")}
+    tensors = 0 if operator.startswith("Tensor.") or OPERANDS & dict(call.keywords).keys() else 1
+    return _named(operator, call, tensors)
+
+
+def _named(operator: str, call: Call, tensors: int) -> dict[str, str]:
+    """The arguments of a call by name, without the first `tensors` ones, which are operands."""
+    options = [factor.name for factor in SPACES[operator].factors] if operator in SPACES else []
+    return {**dict(zip(options, call.positional[tensors:], strict=False)), **dict(call.keywords)}
+
+
+def _is_dilated(stated: dict[str, str]) -> bool:
+    dilation = _literal(stated.get("dilation", "1"))
+    return isinstance(dilation, int | tuple) and max(dilation if isinstance(dilation, tuple) else (dilation,)) > 1
 
 
 def _is_scalar_argument(variant: Variant) -> bool:
@@ -172,9 +204,12 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
     if "nstance" in operator and items > math.prod(shape[2:]):
         yield "many_items"
     if operator == "nn.Softmax":
-        dim = dict(Call.parse(variant.init).keywords)["dim"]
+        call = Call.parse(variant.init)
+        dim = dict(call.keywords).get("dim", *call.positional)
         if int(dim) % len(shape) == 0:
             yield "over the batch"
+        if int(dim) < -1:
+            yield "negative dimension"
     if "Embedding" in operator and int(Call.parse(variant.init).positional[1]) % 2:
         yield "odd_width"
 
@@ -230,7 +265,8 @@ def _style(variant: Variant) -> Iterator[str]:
             yield "options_left_out"
         if len(call.positional) < 3 and not keywords:
             yield "bias_left_out"
-        if any(isinstance(_literal(text), int) for text in call.positional[3:5]):
+        numbers = [text for text, option in zip(call.positional[3:], options, strict=False) if option != "groups"]
+        if any(isinstance(_literal(text), int) for text in numbers):
             yield "integers"
 
 
@@ -275,7 +311,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
 
 @cache
 def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Names and features of the variants to which a sample of a claim is compared.
+    """Names and features of the variants to which others of a claim are compared.
 
     They are the fixed variants of the claim, of its root operator and of the layer inside that, and the variants of data,
     batch size and memory format, which the ledger may name for every operator.
@@ -288,27 +324,26 @@ def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
 
 
-def sample_features(backend: BackendClaims, sample: Sample) -> frozenset[str]:
-    """Features of a sample."""
-    run = run_of(backend, sample)
-    return features(root_of(run.claim.tree), sample.variant, run.recipe.steps)
+def features_of(run: Run) -> frozenset[str]:
+    """Features of a run's variant."""
+    assert run.variant is not None
+    return features(root_of(run.claim.tree), run.variant, run.recipe.steps)
 
 
-def similar_variants(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
-    """Names of the fixed variants all of whose features the sample has; `further` count as features of the sample."""
-    run = run_of(backend, sample)
-    present = sample_features(backend, sample) | further
+def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
+    """Names of the fixed variants all of whose features a run has; `further` count as features of the run."""
+    present = features_of(run) | further
     return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}
 
 
-def similar_ids(backend: BackendClaims, sample: Sample, further: frozenset[str] = frozenset()) -> set[str]:
-    """Ids of the fixed runs that a sample is like: of its claim, its root operator alone, and the layer inside that."""
-    claim = run_of(backend, sample).claim
+def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
+    """Ids of the fixed runs that a run is like: of its claim, its root operator alone, and the layer inside that."""
+    claim, backend = run.claim, run.backend.name
     root = root_of(claim.tree)
-    claims = {claim.id, *(f"{backend.name}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
-    variants = similar_variants(backend, sample, further)
+    claims = {claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
+    variants = similar_variants(run, further)
     return {
-        f"{name}/{flow}/{variant}/exact@{sample.engine}"
+        f"{name}/{flow}/{variant}/exact@{run.engine}"
         for name in claims
         for flow in ("ptq", "qat")
         for variant in variants

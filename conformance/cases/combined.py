@@ -1,0 +1,93 @@
+"""Variants of claims from option spaces: every boundary value, and every pair of values of an operator's options."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from .claims import BackendClaims, Claim
+from .operators import OPERATORS, Variant
+from .operators.weighted import plain_of, wrapped
+from .recipes import QUANTIZED
+from .sources import continuing, missing_operators, operators_of, root_of
+from .spaces import SPACES
+from .spaces.arrays import arrays, groups
+
+SLICE = 2
+"""Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
+
+
+@cache
+def points(operator: str) -> tuple[Variant, ...]:
+    """The variants of an operator from its option space, beside the fixed ones: boundary values, and its part of an array.
+
+    A boundary value is tried with the first operator that has it of those that share an array.
+    """
+    if operator not in SPACES:
+        return ()
+    space = SPACES[operator]
+    fixed = {repr(variant.named("", core=False)) for variant in OPERATORS[operator]}
+    singles = [name for name in _own(operator) if repr(space.at(name).named("")) not in fixed]
+    return tuple(space.at(name) for name in dict.fromkeys((*singles, *arrays()[operator])))
+
+
+@cache
+def _own(operator: str) -> tuple[str, ...]:
+    """The names of the boundary values that no operator before this one in its group has."""
+    (group,) = (operators for operators in groups().values() if operator in operators)
+    earlier = {name for other in group[: group.index(operator)] for name in SPACES[other].singles}
+    return tuple(name for name in SPACES[operator].singles if name not in earlier)
+
+
+def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
+    """Yield the claims of a backend with variants from the option spaces.
+
+    All of them for the first claim of each operator whose activations are quantized statically, dynamically, or not at all;
+    every other claim of the operator, in a longer pattern, a fused module or with other dtypes, has a part of them, each
+    another one.
+    """
+    turns: dict[str, int] = {}
+    whole: set[tuple[str, bool | None, bool]] = set()
+    for claim in backend.claims:
+        if missing_operators(claim):
+            continue
+        root = root_of(claim.tree)
+        layer = plain_of(root)
+        alone = not isinstance(claim.tree, tuple) and layer == root
+        kind = layer, claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
+        found = [variant for variant in points(layer) if _applies(claim, variant)]
+        if not alone:
+            found = list(_continued(claim.tree, root, found))
+        if not alone or kind in whole:
+            turn = turns.get(layer, 0)
+            turns[layer] = turn + 1
+            start = turn * SLICE % max(len(found), 1)
+            found = [*found, *found][start : start + min(SLICE, len(found))]
+        elif alone:
+            whole.add(kind)
+        yield from ((claim, variant) for variant in found)
+
+
+def _applies(claim: Claim, variant: Variant) -> bool:
+    """Whether a claim's dtypes have the observers that a variant needs."""
+    if variant.per_channel and claim.dtypes.weight_dtype not in QUANTIZED:
+        return False
+    observed = not claim.dtypes.is_dynamic and claim.dtypes.input_dtype in QUANTIZED
+    return observed or not (variant.saturates or variant.symmetric)
+
+
+def _continued(tree: Any, root: str, variants: list[Variant]) -> Iterator[Variant]:
+    """The variants as those of a longer pattern or of a fused module."""
+    for variant in variants:
+        if continues(tree, root, variant):
+            yield from continuing(tree, [wrapped(variant, root)])[:1]
+
+
+def continues(tree: Any, root: str, variant: Variant) -> bool:
+    """Whether the rest of a pattern can follow a variant of its root operator, whose output has to have channels."""
+    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(tree))
+    ranks = (2,) if normed and "inear" in plain_of(root) else (2, 3, 4, 5)
+    # a bias has to lie on the grid of the products, in the 24 bits that float32 has; folded ones are finer and greater
+    exact = not normed or variant.data not in ("tiny", "huge")
+    by_position = "(input=" not in variant.call
+    once = variant.applications == 1 and variant.result == "y"
+    return exact and by_position and once and len(variant.output) in ranks

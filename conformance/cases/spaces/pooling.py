@@ -1,0 +1,244 @@
+"""Option spaces of pooling, resizing and padding, whose output shares its input's qparams."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from conformance.cases.operators import Operand, Shape, Variant
+from conformance.cases.operators.shape import SIGNALS
+
+from .calls import ALL_BY_NAME, BY_POSITION, applied, function, method, module, style
+from .elementwise import LENGTHS, OUT
+from .space import (
+    LAYOUT,
+    LEFT_OUT,
+    RESULT,
+    STRIDED,
+    Factor,
+    Pick,
+    Space,
+    batches,
+    data,
+    factor,
+    images_have_formats,
+)
+
+DATA = data("full", "positive", "negative")
+
+RETURNS_INDICES = "then the operator returns indices too, which no pattern takes"
+
+
+def called(
+    operator: str,
+    form: Factor,
+    *options: Factor,
+    required: int = 0,
+    default_style: str | None = None,
+    constraints: tuple[Callable[..., bool], ...] = (),
+    left_out: dict[str, str] | None = None,
+    layout: Factor = LAYOUT,
+) -> Space:
+    """The space of an operator of one tensor that shares its qparams; the first `required` options are passed by position."""
+    kind, _, short = operator.partition(".")
+    names = [option.name for option in options]
+    styles = {"positional": BY_POSITION} if len(options) > required else {}
+    if kind != "Tensor":
+        styles["keyword"] = ALL_BY_NAME
+
+    def write(form: Any, style: str, **values: Any) -> Variant:
+        chosen = {name: values[name] for name in names}
+        variant = Variant("", "", {"x": Operand(form)}, output=form)
+        if kind == "nn":
+            source = {"init": module(operator, chosen, style, required), "call": applied(style)}
+        elif kind == "Tensor":
+            source = {"call": method(short, chosen, style, required)}
+        else:
+            source = {"call": function(operator, {"input": "x"}, chosen, style, required)}
+        return variant.named("", **source)
+
+    factors = (*options, form, style(**styles), DATA, batches(0, 1, 5), layout, RESULT)
+    extra = OUT if kind == "torch" else {}
+    return Space(factors, write, (images_have_formats, *constraints), {**extra, **(left_out or {})})
+
+
+def _signal(rank: int, *, unbatched: bool = True) -> Factor:
+    """Shapes of signals, images or volumes: few and many channels, short and long."""
+    by_rank: dict[int, dict[str, Any]] = {
+        1: {"single_channel": (2, 1, 9), "many_channels": (1, 67, 8), "long": (1, 3, 301)},
+        2: {"single_channel": (2, 1, 9, 6), "many_channels": (1, 67, 6, 7), "long": (1, 3, 37, 41)},
+        3: {"single_channel": (2, 1, 5, 6, 7), "many_channels": (1, 67, 4, 5, 4), "long": (1, 2, 9, 13, 11)},
+    }
+
+    def drawn(pick: Pick) -> Shape:
+        spatial = tuple(pick(range(1, {1: 80, 2: 24, 3: 9}[rank])) for _ in range(rank))
+        leading = () if unbatched and pick(range(10)) == 0 else (pick((1, 2, 3)),)
+        return (*leading, pick([n for n in LENGTHS if n < 70]), *spatial)
+
+    forms: dict[str, Any] = {**by_rank[rank], **({"unbatched": SIGNALS[rank][1:]} if unbatched else {})}
+    return factor("form", SIGNALS[rank], covers=("input",), drawn=drawn, **forms)
+
+
+def each_dimension(value: Any, rank: int) -> Shape:
+    """One length for each dimension."""
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+def _fits(rank: int) -> Callable[..., bool]:
+    """Windows fit into the padded input, and padding is at most half of a window."""
+
+    def fits(form: Any, kernel_size: Any, padding: Any) -> bool:
+        kernel, pad = each_dimension(kernel_size, rank), each_dimension(0 if padding is LEFT_OUT else padding, rank)
+        return all(2 * p <= k <= length + 2 * p for k, p, length in zip(kernel, pad, form[-rank:], strict=True))
+
+    return fits
+
+
+def _dilated_fits(rank: int) -> Callable[..., bool]:
+    def fits(form: Any, kernel_size: Any, padding: Any, dilation: Any) -> bool:
+        kernel, pad = each_dimension(kernel_size, rank), each_dimension(0 if padding is LEFT_OUT else padding, rank)
+        dilated = each_dimension(1 if dilation is LEFT_OUT else dilation, rank)
+        sizes = zip(kernel, pad, dilated, form[-rank:], strict=True)
+        return all(d * (k - 1) + 1 <= length + 2 * p for k, p, d, length in sizes)
+
+    return fits
+
+
+def _uneven(rank: int, *values: int) -> Shape:
+    return values[:rank]
+
+
+def per_dimension(rank: int, values: range) -> Callable[[Pick], Any]:
+    """One length for all dimensions, or one for each."""
+
+    def drawn(pick: Pick) -> Any:
+        if rank == 1 or pick((True, False)):
+            return pick(values)
+        return tuple(pick(values) for _ in range(rank))
+
+    return drawn
+
+
+def _pooling_spaces() -> Iterator[tuple[str, Space]]:
+    for rank in SIGNALS:
+        lengths: dict[str, Any] = {"kernel_size_uneven": _uneven(rank, 3, 2, 1)} if rank > 1 else {}
+        kernel = factor("kernel_size", 2, 1, 3, 5 if rank < 3 else 4, drawn=per_dimension(rank, range(1, 6)), **lengths)
+        strides: dict[str, Any] = {"stride_uneven": _uneven(rank, 2, 1, 3)} if rank > 1 else {}
+        stride = factor("stride", LEFT_OUT, 1, 2, 3, drawn=per_dimension(rank, range(1, 4)), **strides)
+        paddings: dict[str, Any] = {"padding_uneven": _uneven(rank, 1, 0, 0)} if rank > 1 else {}
+        padding = factor("padding", LEFT_OUT, 1, 2, drawn=per_dimension(rank, range(3)), **paddings)
+        ceil = factor("ceil_mode", LEFT_OUT, True)
+        counted = factor("count_include_pad", LEFT_OUT, False)
+        divisor = [factor("divisor_override", LEFT_OUT, 3, 1)] if rank > 1 else []
+        dilation = factor("dilation", LEFT_OUT, 2, drawn=per_dimension(rank, range(1, 4)))
+        fits, layout = _fits(rank), LAYOUT if rank > 1 else STRIDED
+        for prefix, average, maximum in (("nn", "AvgPool", "MaxPool"), ("F", "avg_pool", "max_pool")):
+            yield (
+                f"{prefix}.{average}{rank}d",
+                called(
+                    f"{prefix}.{average}{rank}d",
+                    _signal(rank),
+                    *(kernel, stride, padding, ceil, counted, *divisor),
+                    required=1,
+                    constraints=(fits,),
+                    layout=layout,
+                ),
+            )
+            order = (kernel, stride, padding, dilation, ceil)
+            yield (
+                f"{prefix}.{maximum}{rank}d",
+                called(
+                    f"{prefix}.{maximum}{rank}d",
+                    _signal(rank),
+                    *order,
+                    required=1,
+                    constraints=(
+                        fits,
+                        _dilated_fits(rank),
+                        lambda style, ceil_mode: style != BY_POSITION or ceil_mode is LEFT_OUT,
+                    ),
+                    left_out={"return_indices": RETURNS_INDICES},
+                    layout=layout,
+                ),
+            )
+        sizes: dict[str, Any] = (
+            {"output_size_uneven": (1, 2, 3)[:rank], "output_size_none": (None, 2, 2)[:rank]} if rank > 1 else {}
+        )
+        output = factor("output_size", 1, 2, 3, 7, drawn=per_dimension(rank, range(1, 9)), **sizes)
+        for operator in (f"nn.AdaptiveAvgPool{rank}d", f"F.adaptive_avg_pool{rank}d"):
+            forms = _signal(rank)
+            spread = {"spread": (2, 4, *(1,) * rank)}
+            form = Factor("form", {**forms.values, **spread}, forms.drawn, forms.covers)
+            yield operator, called(operator, form, output, required=1, layout=layout)
+
+
+def _resizing_spaces() -> Iterator[tuple[str, Space]]:
+    for up, down in (("nn.PixelShuffle", "nn.PixelUnshuffle"), ("F.pixel_shuffle", "F.pixel_unshuffle")):
+        factors = 1, 3
+        shuffled = factor("form", (2, 36, 3, 4), covers=("input",), unbatched=(36, 3, 4), many_channels=(1, 144, 2, 5))
+        yield up, called(up, shuffled, factor("upscale_factor", 2, *factors), required=1)
+        unshuffled = factor("form", (2, 2, 6, 12), covers=("input",), unbatched=(2, 6, 12), many_channels=(1, 33, 6, 6))
+        yield down, called(down, unshuffled, factor("downscale_factor", 2, *factors), required=1)
+    yield "F.interpolate", _interpolate()
+    pad = factor(
+        "pad",
+        (1, 2, 0, 1),
+        drawn=lambda pick: tuple(pick(range(-1, 4)) for _ in range(pick((2, 4)))),
+        pad_last=(1, 1),
+        pad_three=(1, 1, 2, 0, 0, 1),
+        pad_cropped=(-1, 2, 1, -1),
+        pad_none=(0, 0),
+    )
+    modes = factor("mode", LEFT_OUT, mode_reflect="reflect", mode_replicate="replicate", mode_circular="circular")
+    value = factor("value", LEFT_OUT, 0.5, -1.0)
+    # other modes pad the spatial dimensions only, and have no value
+    yield (
+        "F.pad",
+        called(
+            "F.pad",
+            _signal(2, unbatched=False),
+            *(pad, modes, value),
+            required=1,
+            constraints=(
+                lambda mode, value: mode is LEFT_OUT or value is LEFT_OUT,
+                lambda mode, pad: mode is LEFT_OUT or (len(pad) == 4 and min(pad) >= 0),
+            ),
+        ),
+    )
+    paddings = factor("padding", 1, (1, 2, 0, 1), 0, (3, 0, 0, 0))
+    yield (
+        "nn.ConstantPad2d",
+        called("nn.ConstantPad2d", _signal(2), paddings, factor("value", 0.0, 0.5, -1.0), required=2),
+    )
+
+
+def _interpolate() -> Space:
+    size = factor(
+        "size", LEFT_OUT, (5, 9), (8, 7), (3, 2), (16, 14), drawn=lambda pick: (pick(range(1, 20)), pick(range(1, 20)))
+    )
+    scale = factor(
+        "scale_factor", 2, 2.0, 0.5, 1.5, LEFT_OUT, scale_uneven=(1.0, 2.0), drawn=[1, 2, 3, 0.5, 1.5, 2.5, 0.75]
+    )
+    modes: dict[str, Any] = {
+        f"mode_{name}": name for name in ("nearest", "bilinear", "nearest-exact", "bicubic", "area")
+    }
+    mode = factor("mode", LEFT_OUT, **modes)
+    corners = factor("align_corners", LEFT_OUT, align_corners=True, align_corners_false=False)
+    recomputed = factor("recompute_scale_factor", LEFT_OUT, True)
+    antialias = factor("antialias", LEFT_OUT, True)
+    smooth = ("bilinear", "bicubic")
+    constraints = (
+        lambda size, scale_factor: (size is LEFT_OUT) != (scale_factor is LEFT_OUT),
+        lambda mode, align_corners: align_corners is LEFT_OUT or mode in smooth,
+        lambda size, recompute_scale_factor: size is LEFT_OUT or recompute_scale_factor is LEFT_OUT,
+        lambda mode, antialias: antialias is LEFT_OUT or mode in smooth,
+        lambda mode, scale_factor: mode != "area" or not isinstance(scale_factor, tuple),
+        lambda form, scale_factor: not isinstance(scale_factor, float | int) or min(form[2:]) * scale_factor >= 1,
+    )
+    styles = (lambda style, size: style != BY_POSITION or size is not LEFT_OUT,)
+    form = _signal(2, unbatched=False)
+    spread = Factor("form", {**form.values, "spread": (2, 4, 1, 1)}, form.drawn, form.covers)
+    return called(
+        "F.interpolate", spread, size, scale, mode, corners, recomputed, antialias, constraints=(*constraints, *styles)
+    )
+
+
+POOLING = dict([*_pooling_spaces(), *_resizing_spaces()])
