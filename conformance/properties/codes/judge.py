@@ -1,0 +1,225 @@
+"""The row of a sweep: each result is within rounding of exact arithmetic, the same at every place, and in order."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conformance.cases.operators.codes import MOVING
+from conformance.cases.runs import Run, describe
+from conformance.checks import lowering
+from conformance.checks.comparison import SHOWN, Comparison
+from conformance.engines.registry import engine
+from conformance.engines.trace import Execution
+from conformance.host.poison import fresh_memory_holds
+from conformance.models import build, fx
+from conformance.results.findings import Finding, detail_of
+from conformance.results.findings.codes import (
+    Code,
+    SweptCodes,
+    SweptElement,
+    SweptOrder,
+    SweptPlaces,
+    SweptQparams,
+    SweptRaises,
+    TensorQparams,
+)
+from conformance.results.findings.relations import RelationVaries
+from conformance.results.profiles import CODES
+from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
+from conformance.stopwatch import Stopwatch
+
+from ..stages import StageFailed, stage
+from .sweeps import Executed, Plan, Swept, executed, operator_of, plan
+
+SECOND_CALL = "a second call"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """An executed sweep compared with exact arithmetic."""
+
+    swept: Swept
+
+    @property
+    def plan(self) -> Plan:
+        return self.swept.plan
+
+    @cached_property
+    def off(self) -> Tensor:
+        """The distance of each code from those that exact arithmetic allows (int64, turns first)."""
+        got, expected = self.swept.got, self.swept.expected
+        return torch.maximum(expected.low - got, got - expected.high).clamp(min=0)
+
+    @cached_property
+    def keys(self) -> Tensor | None:
+        """For each element of the output a number of the codes and the channel that it is computed from (int64, turns
+        first); None for an operator that moves codes."""
+        if operator_of(self.plan.run) in MOVING:
+            return None
+        first, *others = (operand.numbers for operand in self.plan.operands)
+        shape, count = self.swept.got.shape, self.plan.codes
+        channels = self.plan.channels
+        key = first
+        if channels is not None:
+            index = torch.arange(shape[channels]).reshape([-1 if dim == channels else 1 for dim in range(len(shape))])
+            key = index * count + first
+        for numbers in others:
+            key = key * count + numbers
+        return key.expand(shape).flatten(1)
+
+    def comparison(self) -> Comparison:
+        """The counts of a row."""
+        got, expected, off = self.swept.got, self.swept.expected, self.off
+        even = torch.where(expected.low % 2 == 0, expected.low, expected.high)
+        tied = expected.tied & (off == 0) & (got != even)
+        return Comparison(got.numel(), int((off > 0).sum()), int(tied.sum()), 0, int(off.max()))
+
+    def codes_differ(self) -> Iterator[Finding]:
+        off = self.off
+        if not bool(off.any()):
+            return
+        wrong = off > 0
+        worst = off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices.sort().values.tolist()
+        turns = int(wrong.flatten(1).any(1).sum())
+        elements = tuple(map(self.element, worst))
+        yield SweptCodes("numerics", int(wrong.sum()), off.numel(), int(off.max()), turns, len(off), elements)
+
+    def qparams_differ(self) -> Iterator[Finding]:
+        given, got = self.plan.qparams, self.swept.qparams
+        differ = (given.scale != got.scale) | (given.zero_point != got.zero_point)
+        if not bool(differ.any()) or not self.plan.declares_qparams:
+            return
+        turn = int(differ.nonzero()[0])
+        operands = self.plan.operand_qparams(turn)
+        outputs = (self.plan.output_qparams(turn, which) for which in (got, given))
+        yield SweptQparams("numerics", turn, int(differ.sum()), len(differ), operands, *outputs)
+
+    def raises(self) -> Iterator[Finding]:
+        raised = self.swept.raised
+        for failure in dict.fromkeys(raised.values()):
+            turns = [turn for turn, other in raised.items() if other == failure]
+            operands, output = self.plan.operand_qparams(turns[0]), self.plan.output_qparams(turns[0], self.plan.qparams)
+            of = (turns[0], len(turns), self.plan.turns)
+            yield SweptRaises("numerics", *of, operands, output, failure.exception, failure.message)
+
+    def places_differ(self) -> Iterator[Finding]:
+        """The first pair of elements of one turn with equal keys and different codes."""
+        if self.keys is None:
+            return
+        got = self.swept.got.flatten(1)
+        last = torch.zeros(len(got), int(self.keys.max()) + 1, dtype=torch.int64).scatter(1, self.keys, got)
+        changed = last.gather(1, self.keys) != got
+        if not bool(changed.any()):
+            return
+        turn, place = changed.nonzero()[0].tolist()
+        others = (self.keys[turn] == self.keys[turn, place]) & (got[turn] != got[turn, place])
+        first, second = (self.element(turn * got.shape[1] + at) for at in (place, int(others.nonzero()[0])))
+        yield SweptPlaces("stable", int(changed.sum()), got.numel(), first, second)
+
+    def order_differs(self) -> Iterator[Finding]:
+        """Results fall from one code to the next where exact arithmetic does not, or rise."""
+        if self.keys is None:
+            return
+        places = torch.full((len(self.keys), int(self.keys.max()) + 1), -1)
+        places.scatter_(1, self.keys, torch.arange(self.keys.shape[1]).expand_as(self.keys))
+        if bool((places < 0).any()):
+            return  # only some combinations of operands occur
+        grid = places.unflatten(1, (-1, self.plan.codes))
+        for axis in {1, 2} if self.plan.pairs else {2}:
+            table = grid.movedim(axis, -1)
+            flat = table.flatten(1)
+            got = self.swept.got.flatten(1).gather(1, flat).reshape(table.shape).diff()
+            exact = self.plan.results.flatten(1).gather(1, flat).reshape(table.shape).diff()
+            wrong = ((got < 0) & (exact >= 0)) | ((got > 0) & (exact <= 0))
+            if bool(wrong.any()):
+                turn, row, code = wrong.nonzero()[0].tolist()
+                size = self.keys.shape[1]
+                ends = (turn * size + int(table[turn, row, at]) for at in (code, code + 1))
+                yield SweptOrder("numerics", int(wrong.sum()), *map(self.element, ends))
+                return
+
+    def element(self, flat: int) -> SweptElement:
+        """The element at a place of all turns."""
+        shape = self.swept.got.shape
+        turn, *index = (int(part) for part in torch.unravel_index(torch.tensor(flat), shape))
+        at = (turn, *index)
+        codes: tuple[int, ...] = ()
+        if self.keys is not None:
+            codes = tuple(int(operand.codes.expand(shape)[at]) for operand in self.plan.operands)
+        expected = self.swept.expected
+        got = Code(self.plan.output_qparams(turn, self.swept.qparams), int(self.swept.got[at]))
+        ends = int(expected.low[at]), int(expected.high[at])
+        operands = self.plan.operand_qparams(turn)
+        return SweptElement(turn, tuple(index), operands, codes, got, *ends, round(float(expected.position[at]), 9))
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self.raises()
+        yield from self.qparams_differ()
+        yield from self.codes_differ()
+        yield from self.order_differs()
+        yield from self.places_differ()
+
+
+def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged]:
+    """Prepare, calibrate and lower a run, and execute the sweep. Raises StageFailed."""
+    config, backend_engine = run.backend.config, engine(run.engine)
+    with stage(watch, "matched", "float"):
+        subject = build.subject(run)
+        build.float_outputs(subject, [x[:1] for x in subject.fresh_inputs()])
+    with stage(watch, "observed", "prepare"):
+        prepared = fx.prepare(subject, config)
+    with stage(watch, "observed", "calibrate"):
+        fx.calibrate(prepared, subject)
+    with stage(watch, "lowered", "lower"):
+        lowered = fx.lower(prepared, config)
+    with stage(watch, "lowered", "execute"):
+        execution = backend_engine.execute(lowered, subject.fresh_inputs())
+    if findings := tuple(lowering.findings_of(run, execution)):
+        raise StageFailed(findings)
+    model = Executed(lowered)
+    sweep = plan(run, subject, model.own_qparams)
+    with watch(), fresh_memory_holds(0x55):
+        result = executed(model, sweep)
+    if 0 not in result.raised:
+        with watch(), fresh_memory_holds(0xAA):
+            again = model.turn(sweep, 0)
+        if not torch.equal(again.int_repr().long(), result.got[0]):
+            raise StageFailed((RelationVaries("stable", SECOND_CALL),))
+    return execution, Judged(result)
+
+
+def row(watch: Stopwatch, run: Run) -> Row:
+    """Sweep a run. Checks after a failed stage are skipped."""
+    start = time.perf_counter()
+    kernels: tuple[str, ...] = ()
+    comparison: dict[str, int] = {}
+    findings: tuple[Finding, ...]
+    results = dict.fromkeys(CODES.checks, "pass")
+    try:
+        with engine(run.engine).scope(), fx.quiet():
+            execution, judged = swept(watch, run)
+        kernels = tuple(dict.fromkeys(execution.listed()))
+        findings = tuple(judged.findings())
+        counts = judged.comparison()
+        names = ("total", "mismatched", "ties", "tolerated", "steps_max")
+        comparison = {name: getattr(counts, name) for name in names}
+    except StageFailed as failed:
+        findings = failed.findings
+        reached = CODES.checks.index(findings[0].check)
+        results |= dict.fromkeys(CODES.checks[reached:], "skip")
+    results |= {finding.check: "fail" for finding in findings}
+    return Row(
+        **describe(run),
+        verdict=Verdict.of(findings),
+        checks=results,
+        detail=detail_of(findings),
+        findings=findings,
+        kernels=kernels,
+        seconds=round(time.perf_counter() - start, 4),
+        **comparison,
+    )

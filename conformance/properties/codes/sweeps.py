@@ -1,0 +1,212 @@
+"""Sweeps: a lowered model executed in turns, each with other scales and zero points, on inputs that hold every code."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from conformance.cases.operators.codes import BINARY, CODES, MOVING, ONE_WEIGHT
+from conformance.cases.operators.weighted import plain_of
+from conformance.cases.runs import Run
+from conformance.cases.sources import root_of
+from conformance.errors import Failure
+from conformance.models.build import Subject
+from conformance.oracle.arithmetic import Codes, Qparams
+from conformance.oracle.scheme import Grid
+from conformance.oracle.sweep import GREATEST_CONSTANT, Sweep, quantized
+
+from conformance.results.findings.codes import TensorQparams
+
+from . import grids
+from .settings import execute_turn, numbers, result_of, returning_codes, set_qparams
+
+TURNS = 39
+"""Turns of a sweep over the codes of one tensor."""
+
+PAIR_TURNS = 13
+"""Turns of a sweep over all pairs of codes, of which a turn has 256 times as many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An operand in all turns: the number of the code at each place (int64, turns first), and the qparams."""
+
+    name: str
+    numbers: Tensor
+    qparams: Qparams
+
+    @property
+    def codes(self) -> Tensor:
+        return self.numbers + self.qparams.grid.low
+
+    def turn(self, turn: int) -> tuple[Tensor, float, int]:
+        """Codes, scale and zero point in one turn."""
+        return self.codes[turn], *qparams_in(self.qparams, turn)
+
+    @property
+    def exact(self) -> Tensor:
+        """The values (float64) of the codes in all turns."""
+        scale, zero_point = self.qparams.like(self.codes)
+        return (self.codes - zero_point) * scale
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a sweep executes: the operands, and what exact arithmetic says of the output, in all turns.
+
+    `codes` is the number of codes of an input, `pairs` whether all pairs of codes occur. `results` (float64, turns first) are not quantized yet; `magnitude` (float64, one for each turn) is the greatest operand or
+    intermediate value. `qparams` are those of the output, `declares_qparams` says whether the claim declares them.
+    """
+
+    run: Run
+    operands: tuple[Operand, ...]
+    codes: int
+    pairs: bool
+    results: Tensor
+    magnitude: Tensor
+    qparams: Qparams
+    declares_qparams: bool
+
+    @property
+    def channels(self) -> int | None:
+        """The dimension of a layer's output channels, behind that of turns; None for an operator without weights."""
+        if operator_of(self.run) not in ONE_WEIGHT:
+            return None
+        return self.results.dim() - 1 if operator_of(self.run).lower().endswith("linear") else 2
+
+    @property
+    def turns(self) -> int:
+        return len(self.results)
+
+    def operand_qparams(self, turn: int) -> tuple[TensorQparams, ...]:
+        """The qparams of the operands in one turn."""
+        return tuple(_tensor(operand.name, operand.qparams, turn) for operand in self.operands)
+
+    def output_qparams(self, turn: int, qparams: Qparams) -> TensorQparams:
+        """Those of `qparams`, of the output, in one turn."""
+        return _tensor("output", qparams, turn)
+
+
+def qparams_in(qparams: Qparams, turn: int) -> tuple[float, int]:
+    """Scale and zero point in one turn."""
+    return float(qparams.scale[turn]), int(qparams.zero_point[turn])
+
+
+def _tensor(name: str, qparams: Qparams, turn: int) -> TensorQparams:
+    return TensorQparams(name, *qparams_in(qparams, turn))
+
+
+def operator_of(run: Run) -> str:
+    """Name of the operator or layer that a run's pattern begins with."""
+    return plain_of(root_of(run.claim.tree))
+
+
+def input_grid(run: Run) -> Grid:
+    """The grid of the inputs: all codes of the dtype, but for a layer with weights those of the recipe, because sums of greater
+    ones may saturate."""
+    grid = run.recipe.scheme.others or run.recipe.scheme.activation
+    assert grid is not None
+    return grid if operator_of(run) in ONE_WEIGHT else grids.whole(grid)
+
+
+def sweeps_pairs(run: Run) -> bool:
+    """Whether a sweep has all pairs of the codes of two inputs."""
+    return operator_of(run) in BINARY and len(run.model.operands) == 2
+
+
+def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
+    """Plan the sweep of a run. `own_qparams` says whether the output takes a scale and zero point."""
+    operator, layer = operator_of(run), operator_of(run) in ONE_WEIGHT
+    specs = run.model.operands
+    pairs = sweeps_pairs(run)
+    places = torch.Size(specs[0][1].shape).numel()
+    turns = PAIR_TURNS if pairs else max(TURNS, -(-2 * CODES // places))
+    grid = input_grid(run)
+    count = grid.high - grid.low + 1
+    operands = []
+    for number, (name, spec) in enumerate(specs):
+        codes = torch.stack([numbers(count, spec.shape, turn, number, pairs) for turn in range(turns)])
+        qparams = grids.of_operand(number, turns, grid, layer=layer)
+        if number and run.recipe.scheme.shares and not pairs:
+            qparams = operands[0].qparams
+        operands.append(Operand(name, codes, qparams))
+    sweep = Sweep(subject.model, run.recipe.scheme)
+    results, dyadic = _results(sweep, operands, apart=operator in MOVING)
+    flat = results.flatten(1)
+    greatest = torch.stack([flat.abs().amax(1), *(one.exact.flatten(1).abs().amax(1) for one in operands)]).amax(0)
+    magnitude = 3 * greatest if layer else greatest
+    if not dyadic:
+        magnitude = magnitude.clamp(min=GREATEST_CONSTANT)
+    fixed = run.recipe.scheme.activation
+    assert fixed is not None
+    if fixed.fixed is not None:
+        qparams = grids.stacked([fixed.fixed[0]] * turns, [fixed.fixed[1]] * turns, grids.whole(fixed))
+    elif own_qparams:
+        qparams = grids.of_output(flat.amin(1), flat.amax(1), grids.whole(fixed))
+    else:
+        qparams = operands[0].qparams
+    # the kernel for a tensor and a number chooses the qparams of its output
+    declares = not (operator in BINARY and run.variant is not None and "scalar" in run.variant.name)
+    return Plan(run, tuple(operands), count, pairs, results, magnitude, qparams, declares)
+
+
+def _results(sweep: Sweep, operands: Sequence[Operand], *, apart: bool) -> tuple[Tensor, bool]:
+    """The exact results of all turns, and whether the operators are dyadic; `apart` evaluates each turn by itself."""
+    values = [operand.exact for operand in operands]
+    turns = len(values[0])
+    if apart:
+        each = [sweep.results([x[turn] for x in values]) for turn in range(turns)]
+        return torch.stack([result for result, _ in each]), each[0][1]
+    results, dyadic = sweep.results([x.flatten(0, 1) for x in values])
+    return results.unflatten(0, (turns, -1)), dyadic
+
+
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """An executed sweep: the codes of the output (int64, turns first) and its qparams; `raised` are failures by turn, whose codes
+    are those of exact arithmetic."""
+
+    plan: Plan
+    expected: Codes
+    got: Tensor
+    qparams: Qparams
+    raised: dict[int, Failure]
+
+
+class Executed:
+    """A lowered model whose qparams are set in each turn."""
+
+    def __init__(self, lowered: GraphModule) -> None:
+        self.model = returning_codes(lowered)
+
+    @property
+    def own_qparams(self) -> bool:
+        """Whether the output takes a scale and zero point."""
+        return set_qparams(self.model, result_of(self.model), 1.0, 0)
+
+    def turn(self, plan: Plan, turn: int) -> Tensor:
+        """The quantized output in one turn. Raises the exceptions of the engine."""
+        operands = {operand.name: operand.turn(turn) for operand in plan.operands}
+        return execute_turn(self.model, operands, qparams_in(plan.qparams, turn))
+
+
+def executed(model: Executed, plan: Plan) -> Swept:
+    """Execute all turns of a plan."""
+    outputs: list[Any] = []
+    raised: dict[int, Failure] = {}
+    with torch.no_grad():
+        for turn in range(plan.turns):
+            try:
+                outputs.append(model.turn(plan, turn))
+            except Exception as error:
+                raised[turn] = Failure.of(error)
+                outputs.append(None)
+    scales = [float(plan.qparams.scale[turn]) if y is None else y.q_scale() for turn, y in enumerate(outputs)]
+    zero_points = [int(plan.qparams.zero_point[turn]) if y is None else y.q_zero_point() for turn, y in enumerate(outputs)]
+    qparams = replace(plan.qparams, scale=torch.tensor(scales), zero_point=torch.tensor(zero_points, dtype=torch.int32))
+    expected = quantized(plan.results, plan.magnitude, qparams)
+    got = [expected.low[turn] if y is None else y.int_repr().long() for turn, y in enumerate(outputs)]
+    return Swept(plan, expected, torch.stack(got), qparams, raised)
