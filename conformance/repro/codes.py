@@ -11,6 +11,7 @@ from conformance.results.findings.codes import (
     SweptPlaces,
     SweptQparams,
     SweptRaises,
+    SweptScale,
     TensorQparams,
 )
 
@@ -81,11 +82,22 @@ def _raises(case: Case, finding: SweptRaises) -> Iterator[str]:
     yield guarded(finding.check, "execution", f"{call}\n")
 
 
+def _scale(case: Case, finding: SweptScale) -> Iterator[str]:
+    yield SWEPT
+    element = finding.element
+    yield (
+        f"{_turn(case, element.turn, element.operands, finding.before)}\n"
+        f"{_element(case, element, 'got')}if not {element.low} <= got <= {element.high}:\n"
+        f'    deviates("{finding.check}", f"{{got}} after a call with another scale of the output, not {element.exact:.9g}")\n'
+    )
+
+
 RENDERERS: dict[type[Finding], Renderer] = {
     SweptCodes: _codes,
     SweptPlaces: _places,
     SweptOrder: _order,
     SweptQparams: _qparams,
     SweptRaises: _raises,
+    SweptScale: _scale,
 }
 """Renderers of findings of the profile `codes`."""

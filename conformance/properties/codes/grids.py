@@ -13,9 +13,10 @@ the other lists, so that every combination of two occurs."""
 RATIOS = (1.0, 0.31, 0.125, 5.7, 0.97, 0.013, 0.6)
 """Scales of a second input, in scales of the first."""
 
-LAYER_SCALES = (2.0**-4, 2.0**-6, 2.0**-5)
+LAYER_SCALES = (2.0**-5, 2.0**-6, 2.0**-7)
 """Scales of the input of a layer: with them a bias lies on the accumulator's grid. Only the product with the scale of the
-weight, relative to the scale of the output, counts for the rest."""
+weight, relative to the scale of the output, counts for the rest. No two turns in succession have the same one, because
+QNNPACK would use the output's scale of the first for the second."""
 
 STRETCHES = (1.0, 0.37, 2.3, 0.5, 0.071, 1.13, 8.0, 0.0071, 0.77, 3.1, 0.2, 57.0, 0.9)
 """Scales of outputs, in scales at which the greatest and the least result fit: smaller ones saturate, greater ones use few

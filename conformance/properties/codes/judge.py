@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from conformance.results.findings.codes import (
     SweptPlaces,
     SweptQparams,
     SweptRaises,
+    SweptScale,
     TensorQparams,
 )
 from conformance.results.findings.relations import RelationVaries
@@ -34,7 +36,7 @@ from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from ..stages import StageFailed, stage
-from .sweeps import Executed, Plan, Swept, executed, operator_of, plan
+from .sweeps import Executed, Plan, Swept, executed, operator_of, plan, rescaled
 
 SECOND_CALL = "a second call"
 
@@ -75,9 +77,9 @@ class Judged:
     def comparison(self) -> Comparison:
         """The counts of a row."""
         got, expected, off = self.swept.got, self.swept.expected, self.off
-        even = torch.where(expected.low % 2 == 0, expected.low, expected.high)
-        tied = expected.tied & (off == 0) & (got != even)
-        return Comparison(got.numel(), int((off > 0).sum()), int(tied.sum()), 0, int(off.max()))
+        tied = expected.tied & (off == 0)
+        odd = (got[tied] % 2).sum()  # the golden of a tie is the even code
+        return Comparison(got.numel(), int((off > 0).sum()), int(odd), 0, int(off.max()))
 
     def codes_differ(self) -> Iterator[Finding]:
         off = self.off
@@ -105,7 +107,7 @@ class Judged:
             turns = [turn for turn, other in raised.items() if other == failure]
             operands, output = self.plan.operand_qparams(turns[0]), self.plan.output_qparams(turns[0], self.plan.qparams)
             of = (turns[0], len(turns), self.plan.turns)
-            yield SweptRaises("numerics", *of, operands, output, failure.exception, failure.message)
+            yield SweptRaises("lowered", *of, operands, output, failure.exception, failure.message)
 
     def places_differ(self) -> Iterator[Finding]:
         """The first pair of elements of one turn with equal keys and different codes."""
@@ -146,7 +148,7 @@ class Judged:
     def element(self, flat: int) -> SweptElement:
         """The element at a place of all turns."""
         shape = self.swept.got.shape
-        turn, *index = (int(part) for part in torch.unravel_index(torch.tensor(flat), shape))
+        turn, *index = map(int, numpy.unravel_index(flat, tuple(shape)))  # torch's function would import sympy
         at = (turn, *index)
         codes: tuple[int, ...] = ()
         if self.keys is not None:
@@ -165,12 +167,24 @@ class Judged:
         yield from self.places_differ()
 
 
-def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged]:
-    """Prepare, calibrate and lower a run, and execute the sweep. Raises StageFailed."""
+def scale_differs(first: Plan, second: Swept) -> Iterator[Finding]:
+    """A call with the output's scale of the second turn, after one with that of the first, gives the codes of the first."""
+    judged = Judged(second)
+    if bool(judged.off.any()):
+        wrong = int((judged.off > 0).sum())
+        element = judged.element(int(judged.off.flatten().argmax()))
+        yield SweptScale("stable", wrong, judged.off.numel(), first.output_qparams(0, first.qparams), element)
+
+
+def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding, ...]]:
+    """Prepare, calibrate and lower a run, execute the sweep, and repeat its first turn with another scale of the output.
+
+    Returns the findings about that repetition. Raises StageFailed.
+    """
     config, backend_engine = run.backend.config, engine(run.engine)
     with stage(watch, "matched", "float"):
         subject = build.subject(run)
-        build.float_outputs(subject, [x[:1] for x in subject.fresh_inputs()])
+        build.float_outputs(subject)
     with stage(watch, "observed", "prepare"):
         prepared = fx.prepare(subject, config)
     with stage(watch, "observed", "calibrate"):
@@ -185,12 +199,17 @@ def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged]:
     sweep = plan(run, subject, model.own_qparams)
     with watch(), fresh_memory_holds(0x55):
         result = executed(model, sweep)
-    if 0 not in result.raised:
-        with watch(), fresh_memory_holds(0xAA):
-            again = model.turn(sweep, 0)
-        if not torch.equal(again.int_repr().long(), result.got[0]):
-            raise StageFailed((RelationVaries("stable", SECOND_CALL),))
-    return execution, Judged(result)
+    if 0 in result.raised:
+        return execution, Judged(result), ()
+    with watch(), fresh_memory_holds(0xAA), torch.no_grad():
+        again = model.turn(sweep, 0)
+    if not torch.equal(again.int_repr().long(), result.got[0]):
+        raise StageFailed((RelationVaries("stable", SECOND_CALL),))
+    found: tuple[Finding, ...] = ()
+    if model.own_qparams:
+        with watch():
+            found = tuple(scale_differs(sweep, executed(model, rescaled(sweep))))
+    return execution, Judged(result), found
 
 
 def row(watch: Stopwatch, run: Run) -> Row:
@@ -202,9 +221,9 @@ def row(watch: Stopwatch, run: Run) -> Row:
     results = dict.fromkeys(CODES.checks, "pass")
     try:
         with engine(run.engine).scope(), fx.quiet():
-            execution, judged = swept(watch, run)
+            execution, judged, repeated = swept(watch, run)
         kernels = tuple(dict.fromkeys(execution.listed()))
-        findings = tuple(judged.findings())
+        findings = (*judged.findings(), *repeated)
         counts = judged.comparison()
         names = ("total", "mismatched", "ties", "tolerated", "steps_max")
         comparison = {name: getattr(counts, name) for name in names}

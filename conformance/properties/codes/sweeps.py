@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from conformance.cases.operators.codes import BINARY, CODES, MOVING, ONE_WEIGHT
+from conformance.cases.operators.codes import BINARY, CODES, FIXED, MOVING, ONE_WEIGHT
 from conformance.cases.operators.weighted import plain_of
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
@@ -26,8 +27,11 @@ from .settings import execute_turn, numbers, result_of, returning_codes, set_qpa
 TURNS = 39
 """Turns of a sweep over the codes of one tensor."""
 
-PAIR_TURNS = 13
+PAIR_TURNS = 9
 """Turns of a sweep over all pairs of codes, of which a turn has 256 times as many."""
+
+LAYER_TURNS = 27
+"""Turns of a sweep over the codes of a layer's input, of which a turn has as many as the layer has channels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,7 @@ class Operand:
     numbers: Tensor
     qparams: Qparams
 
-    @property
+    @cached_property
     def codes(self) -> Tensor:
         return self.numbers + self.qparams.grid.low
 
@@ -46,7 +50,7 @@ class Operand:
         """Codes, scale and zero point in one turn."""
         return self.codes[turn], *qparams_in(self.qparams, turn)
 
-    @property
+    @cached_property
     def exact(self) -> Tensor:
         """The values (float64) of the codes in all turns."""
         scale, zero_point = self.qparams.like(self.codes)
@@ -95,6 +99,18 @@ def qparams_in(qparams: Qparams, turn: int) -> tuple[float, int]:
     return float(qparams.scale[turn]), int(qparams.zero_point[turn])
 
 
+def rescaled(plan: Plan) -> Plan:
+    """A plan of one turn: the inputs of the first turn with the output's qparams of the second."""
+    operands = tuple(replace(one, numbers=one.numbers[:1], qparams=_slice(one.qparams, 0)) for one in plan.operands)
+    changes = {"results": plan.results[:1], "magnitude": plan.magnitude[:1], "qparams": _slice(plan.qparams, 1)}
+    return replace(plan, operands=operands, **changes)
+
+
+def _slice(qparams: Qparams, turn: int) -> Qparams:
+    only = slice(turn, turn + 1)
+    return Qparams(qparams.grid, qparams.scale[only], qparams.zero_point[only])
+
+
 def _tensor(name: str, qparams: Qparams, turn: int) -> TensorQparams:
     return TensorQparams(name, *qparams_in(qparams, turn))
 
@@ -117,18 +133,23 @@ def sweeps_pairs(run: Run) -> bool:
     return operator_of(run) in BINARY and len(run.model.operands) == 2
 
 
+@lru_cache(8)
+def _numbers(count: int, shape: tuple[int, ...], turns: int, operand: int, pairs: bool) -> Tensor:
+    return torch.stack([numbers(count, shape, turn, operand, pairs) for turn in range(turns)])
+
+
 def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
     """Plan the sweep of a run. `own_qparams` says whether the output takes a scale and zero point."""
     operator, layer = operator_of(run), operator_of(run) in ONE_WEIGHT
     specs = run.model.operands
     pairs = sweeps_pairs(run)
     places = torch.Size(specs[0][1].shape).numel()
-    turns = PAIR_TURNS if pairs else max(TURNS, -(-2 * CODES // places))
+    turns = PAIR_TURNS if pairs else LAYER_TURNS if layer else max(TURNS, -(-2 * CODES // places))
     grid = input_grid(run)
     count = grid.high - grid.low + 1
     operands = []
     for number, (name, spec) in enumerate(specs):
-        codes = torch.stack([numbers(count, spec.shape, turn, number, pairs) for turn in range(turns)])
+        codes = _numbers(count, spec.shape, turns, number, pairs)
         qparams = grids.of_operand(number, turns, grid, layer=layer)
         if number and run.recipe.scheme.shares and not pairs:
             qparams = operands[0].qparams
@@ -148,8 +169,8 @@ def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
         qparams = grids.of_output(flat.amin(1), flat.amax(1), grids.whole(fixed))
     else:
         qparams = operands[0].qparams
-    # the kernel for a tensor and a number chooses the qparams of its output
-    declares = not (operator in BINARY and run.variant is not None and "scalar" in run.variant.name)
+    # kernels that take no qparams may choose those of their output, which is a matter of the exact profile
+    declares = own_qparams or fixed.fixed is not None or operator not in (*BINARY, *FIXED)
     return Plan(run, tuple(operands), count, pairs, results, magnitude, qparams, declares)
 
 

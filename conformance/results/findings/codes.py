@@ -91,6 +91,24 @@ class SweptPlaces(Finding, kind="swept-places"):
 
 
 @dataclass(frozen=True)
+class SweptScale(Finding, kind="swept-scale"):
+    """After a call with the qparams `before` of the output, a call with the same input and other qparams of the output gives
+    codes that exact arithmetic does not allow, such as `element`."""
+
+    mismatched: int
+    total: int
+    before: TensorQparams
+    element: SweptElement
+
+    @property
+    def text(self) -> str:
+        return (
+            f"after a call with {self.before.text}, {self.mismatched} of {self.total} codes with another scale of the output "
+            f"are wrong: {self.element.text}"
+        )
+
+
+@dataclass(frozen=True)
 class SweptOrder(Finding, kind="swept-order"):
     """The result falls from one code to the next where exact arithmetic rises, or the other way round."""
 
