@@ -38,8 +38,8 @@ from .sources import (
 
 AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
 """Engines that lower a model ahead of time, which takes a fifth of a second. Unless `--case` selects other runs, they run
-only the core variants of a claim and no metamorphic relations. They have no sweeps over codes, for which the qparams of a lowered
-model are changed."""
+only the core variants of a claim and no metamorphic relations. They have no sweeps over codes, because
+these change the qparams of lowered models."""
 
 
 KERNEL_ONLY = ("saturates", "symmetric")

@@ -13,8 +13,7 @@ from conformance.configs.names import pattern_name
 from conformance.errors import UsageError
 
 from .claims import Claim
-from .operators import OPERATORS, Operand, Variant
-from .operators import codes
+from .operators import OPERATORS, Operand, Variant, codes
 from .operators.expressions import Call
 from .operators.variant import Wildcard
 from .operators.weighted import WITHOUT_RELU, init_without_relu, plain_of, wrapped

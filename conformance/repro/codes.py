@@ -88,7 +88,7 @@ def _scale(case: Case, finding: SweptScale) -> Iterator[str]:
     yield (
         f"{_turn(case, element.turn, element.operands, finding.before)}\n"
         f"{_element(case, element, 'got')}if not {element.low} <= got <= {element.high}:\n"
-        f'    deviates("{finding.check}", f"{{got}} after a call with another scale of the output, not {element.exact:.9g}")\n'
+        f'    deviates("{finding.check}", f"{{got}} after another scale of the output, not {element.exact:.9g}")\n'
     )
 
 

@@ -57,9 +57,9 @@ def _one_weight() -> Iterator[tuple[str, Size]]:
     for rank, spatial in SIGNALS.items():
         one, output = (1,) * rank, (1, CHANNELS, *spatial)
         bias = {"bias": (CHANNELS,)}
-        module = {0: 1, 1: CHANNELS, 2: 1, "padding": 0}
+        module: dict[int | str, object] = {0: 1, 1: CHANNELS, 2: 1, "padding": 0}
         yield f"nn.Conv{rank}d", Size(((1, 1, *spatial),), module, output=output)
-        padding = {4: (0,) * rank}
+        padding: dict[int | str, object] = {4: (0,) * rank}
         weight = {"weight": (CHANNELS, 1, *one)}
         yield f"F.conv{rank}d", Size(((1, 1, *spatial),), padding, weight | bias, output)
         yield f"nn.ConvTranspose{rank}d", Size(((1, 1, *spatial),), module, output=output)

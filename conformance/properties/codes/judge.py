@@ -27,7 +27,6 @@ from conformance.results.findings.codes import (
     SweptQparams,
     SweptRaises,
     SweptScale,
-    TensorQparams,
 )
 from conformance.results.findings.relations import RelationVaries
 from conformance.results.profiles import CODES
@@ -60,18 +59,16 @@ class Judged:
     @cached_property
     def keys(self) -> Tensor | None:
         """For each element of the output a number of the codes and the channel that it is computed from (int64, turns
-        first); None for an operator that moves codes."""
-        if operator_of(self.plan.run) in MOVING:
+        first). None for an operator that moves codes, and for a layer with a second operand, where few keys occur twice."""
+        plan, shape = self.plan, self.swept.got.shape
+        if operator_of(plan.run) in MOVING or (len(plan.operands) > 1 and not plan.pairs):
             return None
-        first, *others = (operand.numbers for operand in self.plan.operands)
-        shape, count = self.swept.got.shape, self.plan.codes
-        channels = self.plan.channels
-        key = first
-        if channels is not None:
-            index = torch.arange(shape[channels]).reshape([-1 if dim == channels else 1 for dim in range(len(shape))])
-            key = index * count + first
-        for numbers in others:
-            key = key * count + numbers
+        key = plan.operands[0].numbers
+        if plan.channels is not None:
+            index = torch.arange(shape[plan.channels])
+            key = index.reshape([-1 if dim == plan.channels else 1 for dim in range(len(shape))]) * plan.codes + key
+        for operand in plan.operands[1:]:
+            key = key * plan.codes + operand.numbers
         return key.expand(shape).flatten(1)
 
     def comparison(self) -> Comparison:
@@ -105,7 +102,10 @@ class Judged:
         raised = self.swept.raised
         for failure in dict.fromkeys(raised.values()):
             turns = [turn for turn, other in raised.items() if other == failure]
-            operands, output = self.plan.operand_qparams(turns[0]), self.plan.output_qparams(turns[0], self.plan.qparams)
+            operands, output = (
+                self.plan.operand_qparams(turns[0]),
+                self.plan.output_qparams(turns[0], self.plan.qparams),
+            )
             of = (turns[0], len(turns), self.plan.turns)
             yield SweptRaises("lowered", *of, operands, output, failure.exception, failure.message)
 
@@ -131,7 +131,7 @@ class Judged:
         places.scatter_(1, self.keys, torch.arange(self.keys.shape[1]).expand_as(self.keys))
         if bool((places < 0).any()):
             return  # only some combinations of operands occur
-        grid = places.unflatten(1, (-1, self.plan.codes))
+        grid = places.reshape(len(places), -1, self.plan.codes)
         for axis in {1, 2} if self.plan.pairs else {2}:
             table = grid.movedim(axis, -1)
             flat = table.flatten(1)
@@ -151,7 +151,7 @@ class Judged:
         turn, *index = map(int, numpy.unravel_index(flat, tuple(shape)))  # torch's function would import sympy
         at = (turn, *index)
         codes: tuple[int, ...] = ()
-        if self.keys is not None:
+        if operator_of(self.plan.run) not in MOVING:
             codes = tuple(int(operand.codes.expand(shape)[at]) for operand in self.plan.operands)
         expected = self.swept.expected
         got = Code(self.plan.output_qparams(turn, self.swept.qparams), int(self.swept.got[at]))
@@ -216,7 +216,7 @@ def row(watch: Stopwatch, run: Run) -> Row:
     """Sweep a run. Checks after a failed stage are skipped."""
     start = time.perf_counter()
     kernels: tuple[str, ...] = ()
-    comparison: dict[str, int] = {}
+    counts = Comparison()
     findings: tuple[Finding, ...]
     results = dict.fromkeys(CODES.checks, "pass")
     try:
@@ -225,8 +225,6 @@ def row(watch: Stopwatch, run: Run) -> Row:
         kernels = tuple(dict.fromkeys(execution.listed()))
         findings = (*judged.findings(), *repeated)
         counts = judged.comparison()
-        names = ("total", "mismatched", "ties", "tolerated", "steps_max")
-        comparison = {name: getattr(counts, name) for name in names}
     except StageFailed as failed:
         findings = failed.findings
         reached = CODES.checks.index(findings[0].check)
@@ -239,6 +237,10 @@ def row(watch: Stopwatch, run: Run) -> Row:
         detail=detail_of(findings),
         findings=findings,
         kernels=kernels,
+        steps_max=counts.steps_max if counts.total else None,
+        mismatched=counts.mismatched if counts.total else None,
+        ties=counts.ties if counts.total else None,
+        tolerated=counts.tolerated if counts.total else None,
+        total=counts.total or None,
         seconds=round(time.perf_counter() - start, 4),
-        **comparison,
     )

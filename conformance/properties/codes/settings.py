@@ -35,7 +35,8 @@ def result_of(lowered: GraphModule) -> Node:
     """The node whose quantized tensor a lowered model returns, dequantized or not."""
     (output,) = (node for node in lowered.graph.nodes if node.op == "output")
     (last,) = output.all_input_nodes
-    return last.args[0] if last.op == "call_method" and last.target == "dequantize" else last
+    source: Node = last.args[0] if last.op == "call_method" and last.target == "dequantize" else last
+    return source
 
 
 def set_qparams(lowered: GraphModule, node: Node, scale: float, zero_point: int) -> bool:
@@ -71,8 +72,8 @@ def execute_turn(
 ) -> Tensor:
     """The quantized output of a model from `returning_codes`.
 
-    `operands` has the codes (int64), scale and zero point of each input by name, in order. `output` are the output's scale and
-    zero point, which have no effect if it takes none.
+    `operands` has the codes (int64), scale and zero point of each input by name, in order. `output` has the scale and zero
+    point of the output, without effect if it takes none.
     """
     calls = operands_of(model)
     for name, (_, scale, zero_point) in operands.items():

@@ -18,7 +18,6 @@ from conformance.models.build import Subject
 from conformance.oracle.arithmetic import Codes, Qparams
 from conformance.oracle.scheme import Grid
 from conformance.oracle.sweep import GREATEST_CONSTANT, Sweep, quantized
-
 from conformance.results.findings.codes import TensorQparams
 
 from . import grids
@@ -61,8 +60,9 @@ class Operand:
 class Plan:
     """What a sweep executes: the operands, and what exact arithmetic says of the output, in all turns.
 
-    `codes` is the number of codes of an input, `pairs` whether all pairs of codes occur. `results` (float64, turns first) are not quantized yet; `magnitude` (float64, one for each turn) is the greatest operand or
-    intermediate value. `qparams` are those of the output, `declares_qparams` says whether the claim declares them.
+    `codes` is the number of codes of an input, `pairs` whether all pairs of codes occur. `results` (float64, turns first) are
+    not quantized yet; `magnitude` (float64, one for each turn) is the greatest operand or intermediate value. `qparams` are
+    those of the output, `declares_qparams` says whether the claim declares them.
     """
 
     run: Run
@@ -102,8 +102,8 @@ def qparams_in(qparams: Qparams, turn: int) -> tuple[float, int]:
 def rescaled(plan: Plan) -> Plan:
     """A plan of one turn: the inputs of the first turn with the output's qparams of the second."""
     operands = tuple(replace(one, numbers=one.numbers[:1], qparams=_slice(one.qparams, 0)) for one in plan.operands)
-    changes = {"results": plan.results[:1], "magnitude": plan.magnitude[:1], "qparams": _slice(plan.qparams, 1)}
-    return replace(plan, operands=operands, **changes)
+    results, magnitude, qparams = plan.results[:1], plan.magnitude[:1], _slice(plan.qparams, 1)
+    return replace(plan, operands=operands, results=results, magnitude=magnitude, qparams=qparams)
 
 
 def _slice(qparams: Qparams, turn: int) -> Qparams:
@@ -121,8 +121,8 @@ def operator_of(run: Run) -> str:
 
 
 def input_grid(run: Run) -> Grid:
-    """The grid of the inputs: all codes of the dtype, but for a layer with weights those of the recipe, because sums of greater
-    ones may saturate."""
+    """The grid of the inputs: all codes of the dtype, but for a layer those of the recipe, because sums of products of
+    greater ones may saturate."""
     grid = run.recipe.scheme.others or run.recipe.scheme.activation
     assert grid is not None
     return grid if operator_of(run) in ONE_WEIGHT else grids.whole(grid)
@@ -147,7 +147,7 @@ def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
     turns = PAIR_TURNS if pairs else LAYER_TURNS if layer else max(TURNS, -(-2 * CODES // places))
     grid = input_grid(run)
     count = grid.high - grid.low + 1
-    operands = []
+    operands: list[Operand] = []
     for number, (name, spec) in enumerate(specs):
         codes = _numbers(count, spec.shape, turns, number, pairs)
         qparams = grids.of_operand(number, turns, grid, layer=layer)
@@ -182,13 +182,15 @@ def _results(sweep: Sweep, operands: Sequence[Operand], *, apart: bool) -> tuple
         each = [sweep.results([x[turn] for x in values]) for turn in range(turns)]
         return torch.stack([result for result, _ in each]), each[0][1]
     results, dyadic = sweep.results([x.flatten(0, 1) for x in values])
-    return results.unflatten(0, (turns, -1)), dyadic
+    return results.reshape(turns, -1, *results.shape[1:]), dyadic
 
 
 @dataclass(frozen=True, eq=False)
 class Swept:
-    """An executed sweep: the codes of the output (int64, turns first) and its qparams; `raised` are failures by turn, whose codes
-    are those of exact arithmetic."""
+    """An executed sweep: the codes of the output (int64, turns first), and its qparams.
+
+    `raised` has the failures by turn. The codes of these turns are those of exact arithmetic.
+    """
 
     plan: Plan
     expected: Codes
@@ -226,7 +228,9 @@ def executed(model: Executed, plan: Plan) -> Swept:
                 raised[turn] = Failure.of(error)
                 outputs.append(None)
     scales = [float(plan.qparams.scale[turn]) if y is None else y.q_scale() for turn, y in enumerate(outputs)]
-    zero_points = [int(plan.qparams.zero_point[turn]) if y is None else y.q_zero_point() for turn, y in enumerate(outputs)]
+    zero_points = [
+        int(plan.qparams.zero_point[turn]) if y is None else y.q_zero_point() for turn, y in enumerate(outputs)
+    ]
     qparams = replace(plan.qparams, scale=torch.tensor(scales), zero_point=torch.tensor(zero_points, dtype=torch.int32))
     expected = quantized(plan.results, plan.magnitude, qparams)
     got = [expected.low[turn] if y is None else y.int_repr().long() for turn, y in enumerate(outputs)]

@@ -32,9 +32,10 @@ class Code:
 
 @dataclass(frozen=True)
 class SweptElement:
-    """An element of an output in a turn of a sweep: its index, the codes that it is computed from (none if the operator moves
-    codes), its own code and the codes that exact arithmetic allows, `low` and `high`, which are equal but at a tie. `exact` is
-    the position on the grid."""
+    """An element of an output in one turn: its index, the codes that it is computed from, its own code, and the codes that
+    exact arithmetic allows, `low` and `high`, which are equal but at a tie.
+
+    `codes` is empty if the operator moves codes. `exact` is the position on the grid."""
 
     turn: int
     index: tuple[int, ...]
@@ -68,7 +69,7 @@ class SweptCodes(Finding, kind="swept-codes"):
     @property
     def text(self) -> str:
         return (
-            f"{self.mismatched} of {self.total} codes differ from exact arithmetic, in {self.turns} of {self.of_turns} turns, "
+            f"{self.mismatched} of {self.total} codes differ from exact arithmetic in {self.turns} of {self.of_turns} turns, "
             f"by up to {self.worst} steps: {' | '.join(element.text for element in self.elements)}"
         )
 
