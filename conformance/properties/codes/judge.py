@@ -17,6 +17,7 @@ from conformance.engines.registry import engine
 from conformance.engines.trace import Execution
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, fx
+from conformance.oracle import Qparams
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.codes import (
     Code,
@@ -90,9 +91,9 @@ class Judged:
 
     def qparams_differ(self) -> Iterator[Finding]:
         given, got = self.plan.qparams, self.swept.qparams
-        differ = (given.scale != got.scale) | (given.zero_point != got.zero_point)
-        if not bool(differ.any()) or not self.plan.declares_qparams:
+        if same_qparams(given, got) or not self.plan.declares_qparams:
             return
+        differ = (given.scale != got.scale) | (given.zero_point != got.zero_point)
         turn = int(differ.nonzero()[0])
         operands = self.plan.operand_qparams(turn)
         outputs = (self.plan.output_qparams(turn, which) for which in (got, given))
@@ -167,13 +168,28 @@ class Judged:
         yield from self.places_differ()
 
 
-def scale_differs(first: Plan, second: Swept) -> Iterator[Finding]:
-    """A call with the output's scale of the second turn, after one with that of the first, gives the codes of the first."""
-    judged = Judged(second)
-    if bool(judged.off.any()):
-        wrong = int((judged.off > 0).sum())
-        element = judged.element(int(judged.off.flatten().argmax()))
-        yield SweptScale("stable", wrong, judged.off.numel(), first.output_qparams(0, first.qparams), element)
+def same_qparams(one: Qparams, other: Qparams) -> bool:
+    return torch.equal(one.scale, other.scale) and torch.equal(one.zero_point, other.zero_point)
+
+
+def scale_differs(model: Executed, plan: Plan) -> Iterator[Finding]:
+    """Whether the call before decides what the input of the first turn gives with the output's scale of the second: one with
+    another scale of the input, or one that differs in the output's scale only."""
+    other, results = rescaled(plan), []
+    for before in ((1,), (1, 0)):
+        for turn in before:
+            model.turn(plan, turn)
+        results.append(executed(model, other))
+    first, second = results
+    if first.raised or second.raised:
+        return  # the sweep shows it
+    differ = first.got != second.got
+    if not same_qparams(first.qparams, second.qparams):
+        differ |= True
+    if bool(differ.any()):
+        judged = Judged(second)
+        element = judged.element(int((differ * (1 + judged.off)).flatten().argmax()))
+        yield SweptScale("stable", int(differ.sum()), differ.numel(), plan.output_qparams(0, plan.qparams), element)
 
 
 def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding, ...]]:
@@ -199,7 +215,7 @@ def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding,
     sweep = plan(run, subject, model.own_qparams)
     with watch(), fresh_memory_holds(0x55):
         result = executed(model, sweep)
-    if 0 in result.raised:
+    if {0, 1} & result.raised.keys():
         return execution, Judged(result), ()
     with watch(), fresh_memory_holds(0xAA), torch.no_grad():
         again = model.turn(sweep, 0)
@@ -207,8 +223,8 @@ def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding,
         raise StageFailed((RelationVaries("stable", SECOND_CALL),))
     found: tuple[Finding, ...] = ()
     if model.own_qparams:
-        with watch():
-            found = tuple(scale_differs(sweep, executed(model, rescaled(sweep))))
+        with watch(), torch.no_grad():
+            found = tuple(scale_differs(model, sweep))
     return execution, Judged(result), found
 
 

@@ -93,10 +93,10 @@ class SweptPlaces(Finding, kind="swept-places"):
 
 @dataclass(frozen=True)
 class SweptScale(Finding, kind="swept-scale"):
-    """After a call with the qparams `before` of the output, a call with the same input and other qparams of the output gives
-    codes that exact arithmetic does not allow, such as `element`."""
+    """A call with one scale of the output gives other codes after a call with another scale of it, `before`, and the same
+    input, than after a call with another input. `element` is the worst one."""
 
-    mismatched: int
+    changed: int
     total: int
     before: TensorQparams
     element: SweptElement
@@ -104,8 +104,8 @@ class SweptScale(Finding, kind="swept-scale"):
     @property
     def text(self) -> str:
         return (
-            f"after a call with {self.before.text}, {self.mismatched} of {self.total} codes with another scale of the output "
-            f"are wrong: {self.element.text}"
+            f"a call with {self.before.text} before one with another scale of the output and the same input changes "
+            f"{self.changed} of {self.total} codes: {self.element.text}"
         )
 
 
