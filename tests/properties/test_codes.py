@@ -197,7 +197,7 @@ def swept(name: str, change: Callable[[Codes], Tensor]) -> Judged:
     return Judged(Swept(plan, exact(plan), change(exact(plan)), plan.qparams, {}))
 
 
-@pytest.mark.parametrize("name", [HARDSWISH, ADD, LINEAR, CONV, CONV_ADD, NARROW])
+@pytest.mark.parametrize("name", [HARDSWISH, RELU, ADD, LINEAR, CONV, CONV_ADD, NARROW])
 def test_exact_codes_have_no_findings_at_whichever_neighbour_of_a_tie(name: str) -> None:
     for change in (lambda expected: expected.low, lambda expected: expected.high):
         judged = swept(name, change)

@@ -107,43 +107,49 @@ class Judged:
                 self.plan.operand_qparams(turns[0]),
                 self.plan.output_qparams(turns[0], self.plan.qparams),
             )
-            of = (turns[0], len(turns), self.plan.turns)
-            yield SweptRaises("lowered", *of, operands, output, failure.exception, failure.message)
+            counts = turns[0], len(turns), self.plan.turns
+            yield SweptRaises("lowered", *counts, operands, output, failure.exception, failure.message)
+
+    @cached_property
+    def uncertain(self) -> Tensor:
+        """The turns in which some code is wrong or a tie. In the others equal codes give equal results, and in order."""
+        return ((self.off > 0) | self.swept.expected.tied).flatten(1).any(1).nonzero().flatten()
 
     def places_differ(self) -> Iterator[Finding]:
         """The first pair of elements of one turn with equal keys and different codes."""
-        if self.keys is None:
+        if self.keys is None or not len(self.uncertain):
             return
-        got = self.swept.got.flatten(1)
-        last = torch.zeros(len(got), int(self.keys.max()) + 1, dtype=torch.int64).scatter(1, self.keys, got)
-        changed = last.gather(1, self.keys) != got
+        keys, got = self.keys[self.uncertain], self.swept.got.flatten(1)[self.uncertain]
+        last = torch.zeros(len(got), int(self.keys.max()) + 1, dtype=torch.int64).scatter(1, keys, got)
+        changed = last.gather(1, keys) != got
         if not bool(changed.any()):
             return
-        turn, place = changed.nonzero()[0].tolist()
-        others = (self.keys[turn] == self.keys[turn, place]) & (got[turn] != got[turn, place])
-        first, second = (self.element(turn * got.shape[1] + at) for at in (place, int(others.nonzero()[0])))
-        yield SweptPlaces("stable", int(changed.sum()), got.numel(), first, second)
+        number, place = changed.nonzero()[0].tolist()
+        others = (keys[number] == keys[number, place]) & (got[number] != got[number, place])
+        first = int(self.uncertain[number]) * got.shape[1]
+        ends = (self.element(first + at) for at in (place, int(others.nonzero()[0])))
+        yield SweptPlaces("stable", int(changed.sum()), self.swept.got.numel(), *ends)
 
     def order_differs(self) -> Iterator[Finding]:
         """Results fall from one code to the next where exact arithmetic does not, or rise."""
-        if self.keys is None:
+        if self.keys is None or not len(self.uncertain):
             return
-        places = torch.full((len(self.keys), int(self.keys.max()) + 1), -1)
-        places.scatter_(1, self.keys, torch.arange(self.keys.shape[1]).expand_as(self.keys))
+        keys, got = self.keys[self.uncertain], self.swept.got.flatten(1)[self.uncertain]
+        exact = self.plan.results.flatten(1)[self.uncertain]
+        places = torch.full((len(keys), int(self.keys.max()) + 1), -1)
+        places.scatter_(1, keys, torch.arange(keys.shape[1]).expand_as(keys))
         if bool((places < 0).any()):
             return  # only some combinations of operands occur
         grid = places.reshape(len(places), -1, self.plan.codes)
-        for axis in {1, 2} if self.plan.pairs else {2}:
-            table = grid.movedim(axis, -1)
+        for table in (grid, grid.mT) if self.plan.pairs else (grid,):
             flat = table.flatten(1)
-            got = self.swept.got.flatten(1).gather(1, flat).reshape(table.shape).diff()
-            exact = self.plan.results.flatten(1).gather(1, flat).reshape(table.shape).diff()
-            wrong = ((got < 0) & (exact >= 0)) | ((got > 0) & (exact <= 0))
+            steps, rises = (values.gather(1, flat).reshape(table.shape).diff() for values in (got, exact))
+            wrong = ((steps < 0) & (rises >= 0)) | ((steps > 0) & (rises <= 0))
             if bool(wrong.any()):
-                turn, row, code = wrong.nonzero()[0].tolist()
-                size = self.keys.shape[1]
-                ends = (turn * size + int(table[turn, row, at]) for at in (code, code + 1))
-                yield SweptOrder("numerics", int(wrong.sum()), *map(self.element, ends))
+                number, row, code = wrong.nonzero()[0].tolist()
+                first = int(self.uncertain[number]) * keys.shape[1]
+                ends = (self.element(first + int(table[number, row, at])) for at in (code, code + 1))
+                yield SweptOrder("numerics", int(wrong.sum()), *ends)
                 return
 
     def element(self, flat: int) -> SweptElement:
