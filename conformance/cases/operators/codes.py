@@ -53,6 +53,10 @@ MOVING = frozenset(
 BINARY = frozenset(f"{module}.{name}" for module in ("operator", "torch") for name in ("add", "sub", "mul"))
 
 
+NORMS = {f"nn.BatchNorm{rank}d": SIGNALS[rank] for rank in (2, 3)}
+"""Operators with a factor and an addend for each channel, and the shape of a channel."""
+
+
 def _one_weight() -> Iterator[tuple[str, Size]]:
     for rank, spatial in SIGNALS.items():
         one, output = (1,) * rank, (1, CHANNELS, *spatial)
@@ -92,5 +96,8 @@ def swept(operator: str, variants: list[Variant]) -> Iterator[Variant]:
             if variant.name in ("same_tensor", "scalar"):
                 code = operands(x=Operand(EVERY_CODE))
                 yield variant.named(f"every_code_{variant.name}", operands=code, output=EVERY_CODE)
+    elif operator in NORMS:
+        size = Size(((1, CHANNELS, *NORMS[operator]),), {0: CHANNELS})
+        yield resized(operator, default, size).named("every_code")
     elif operator in ONE_WEIGHT:
         yield resized(operator, default, ONE_WEIGHT[operator]).named("one_weight")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from conformance.cases.operators.codes import BINARY, CODES, FIXED, MOVING, ONE_WEIGHT
+from conformance.cases.operators.codes import BINARY, CODES, FIXED, MOVING, NORMS, ONE_WEIGHT
 from conformance.cases.operators.weighted import plain_of
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
@@ -30,7 +30,10 @@ PAIR_TURNS = 9
 """Turns of a sweep over all pairs of codes, of which a turn has 256 times as many."""
 
 LAYER_TURNS = 27
-"""Turns of a sweep over the codes of a layer's input, of which a turn has as many as the layer has channels."""
+"""Turns of a sweep over the codes of an operator with channels, of which a turn has as many outputs for each code."""
+
+CHANNELLED = frozenset({*ONE_WEIGHT, *NORMS})
+"""Operators with weights, or with a factor, for each output channel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +79,8 @@ class Plan:
 
     @property
     def channels(self) -> int | None:
-        """The dimension of a layer's output channels, behind that of turns; None for an operator without weights."""
-        if operator_of(self.run) not in ONE_WEIGHT:
+        """The dimension of the output's channels, behind that of turns; None for an operator that treats all alike."""
+        if operator_of(self.run) not in CHANNELLED:
             return None
         return self.results.dim() - 1 if operator_of(self.run).lower().endswith("linear") else 2
 
@@ -144,7 +147,7 @@ def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
     specs = run.model.operands
     pairs = sweeps_pairs(run)
     places = torch.Size(specs[0][1].shape).numel()
-    turns = PAIR_TURNS if pairs else LAYER_TURNS if layer else max(TURNS, -(-2 * CODES // places))
+    turns = LAYER_TURNS if operator in CHANNELLED else PAIR_TURNS if pairs else max(TURNS, -(-2 * CODES // places))
     grid = input_grid(run)
     count = grid.high - grid.low + 1
     operands: list[Operand] = []
