@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .fault import case
-from .kernels import Call, Kernel, integers, kernel_faults, quantized
+from .kernels import Call, Kernel, after, integers, kernel_faults, quantized
 
 HARDSWISH = case("nn.Hardswish", "every_code", profile="codes")
 ELU = case("nn.ELU", "every_code", profile="codes")
@@ -15,6 +15,7 @@ RELU = case("nn.ReLU", "every_code", profile="codes")
 ADD = case("torch.add", "every_pair", profile="codes")
 MUL = case("operator.mul", "every_pair", profile="codes")
 LINEAR = case("nn.Linear", "one_weight", profile="codes")
+TWICE = case("operator.mul", "every_code_same_tensor", profile="codes")
 CONV = case("nn.Conv2d", "one_weight", profile="codes")
 
 ACCUMULATOR = -4943
@@ -99,6 +100,27 @@ def last_scale() -> Kernel:
     return kernel
 
 
+def raising_for_great_scales(call: Call) -> Any:
+    if call["scale"] > 8.0:
+        raise RuntimeError("the scale is too great")
+    return call.original()
+
+
+def of_input(call: Call) -> Tensor:
+    """A result whose scale is that of the input."""
+    return call.original(scale=call.x.q_scale())  # type: ignore[no-any-return]
+
+
+def one_up_in_every_second_call() -> Kernel:
+    calls: list[Call] = []
+
+    def kernel(call: Call) -> Any:
+        calls.append(call)
+        return moved(call.original(), call.x.int_repr() == 0) if len(calls) % 2 else call.original()
+
+    return kernel
+
+
 KERNELS: dict[str, tuple[str, str, Kernel, str]] = {
     "hardswish: input code 201 is one off": ("numerics", "quantized.hardswish", for_codes(201), HARDSWISH),
     "elu: input code 250 is one off": ("numerics", "quantized.elu", for_codes(250), ELU),
@@ -118,4 +140,10 @@ KERNELS: dict[str, tuple[str, str, Kernel, str]] = {
 
 _fault = kernel_faults("codes")
 
-FAULTS = [_fault(name, *fault) for name, fault in KERNELS.items()]
+FAULTS = [
+    *(_fault(name, *fault) for name, fault in KERNELS.items()),
+    _fault("the output lacks its last column", "numerics", "quantized.mul", after(lambda y: y[:, :-1]), TWICE),
+    _fault("great scales raise", "lowered", "quantized.mul", raising_for_great_scales, TWICE),
+    _fault("the scale of the output is its input's", "numerics", "quantized.mul", of_input, TWICE),
+    _fault("zero varies", "stable", "quantized.mul", one_up_in_every_second_call(), TWICE),
+]

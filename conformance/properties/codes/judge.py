@@ -30,15 +30,15 @@ from conformance.results.findings.codes import (
     SweptScale,
 )
 from conformance.results.findings.relations import RelationVaries
+from conformance.results.findings.values import OutputShape
 from conformance.results.profiles import CODES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
+from ..metamorphic.relations import SECOND_CALL
 from ..stages import StageFailed, stage
 from .sweeps import Executed, Plan, Swept, executed, operator_of, plan, rescaled
-
-SECOND_CALL = "a second call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +219,9 @@ def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding,
         raise StageFailed(findings)
     model = Executed(lowered)
     sweep = plan(run, subject, model.own_qparams)
+    shape, due = tuple(execution.outputs[0].values.shape), tuple(sweep.results.shape[1:])
+    if shape != due:
+        raise StageFailed((OutputShape("numerics", 0, shape, due),))
     with watch(), fresh_memory_holds(0x55):
         result = executed(model, sweep)
     if {0, 1} & result.raised.keys():
@@ -249,7 +252,7 @@ def row(watch: Stopwatch, run: Run) -> Row:
         counts = judged.comparison()
     except StageFailed as failed:
         findings = failed.findings
-        reached = CODES.checks.index(findings[0].check)
+        reached = min(map(CODES.checks.index, (findings[0].check, "numerics")))  # both judge all turns
         results |= dict.fromkeys(CODES.checks[reached:], "skip")
     results |= {finding.check: "fail" for finding in findings}
     return Row(

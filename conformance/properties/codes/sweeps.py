@@ -1,9 +1,9 @@
 """Sweeps: a lowered model executed in turns, each with other scales and zero points, on inputs that hold every code."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -220,21 +220,22 @@ class Executed:
 
 
 def executed(model: Executed, plan: Plan) -> Swept:
-    """Execute all turns of a plan."""
-    outputs: list[Any] = []
+    """Execute all turns of a plan. A turn whose output is not quantized per tensor counts as one that raises."""
+    codes: list[Tensor | None] = []
     raised: dict[int, Failure] = {}
+    scales, zero_points = plan.qparams.scale.tolist(), plan.qparams.zero_point.tolist()
     with torch.no_grad():
         for turn in range(plan.turns):
             try:
-                outputs.append(model.turn(plan, turn))
-            except Exception as error:
+                y = model.turn(plan, turn)
+                scales[turn], zero_points[turn] = y.q_scale(), y.q_zero_point()
+                codes.append(y.int_repr().long())
+            except MemoryError:
+                os.abort()  # models this small never run out of memory: the heap is damaged
+            except Exception as error:  # any exception of torch is a finding
                 raised[turn] = Failure.of(error)
-                outputs.append(None)
-    scales = [float(plan.qparams.scale[turn]) if y is None else y.q_scale() for turn, y in enumerate(outputs)]
-    zero_points = [
-        int(plan.qparams.zero_point[turn]) if y is None else y.q_zero_point() for turn, y in enumerate(outputs)
-    ]
+                codes.append(None)
     qparams = replace(plan.qparams, scale=torch.tensor(scales), zero_point=torch.tensor(zero_points, dtype=torch.int32))
     expected = quantized(plan.results, plan.magnitude, qparams)
-    got = [expected.low[turn] if y is None else y.int_repr().long() for turn, y in enumerate(outputs)]
-    return Swept(plan, expected, torch.stack(got), qparams, raised)
+    got = torch.stack([expected.low[turn] if y is None else y for turn, y in enumerate(codes)])
+    return Swept(plan, expected, got, qparams, raised)
