@@ -14,9 +14,10 @@ from conformance.execution import diagnose
 from conformance.execution.batch import judge_runs, warm_up
 from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
+from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.ledger import Entry
-from conformance.results.profiles import LAWS
+from conformance.results.profiles import CODES, LAWS
 from conformance.stopwatch import Stopwatch
 
 SHOWN = 10
@@ -57,8 +58,8 @@ def sections(texts: Mapping[str, str]) -> list[str]:
 
 def executed(run: Run) -> str:
     """Take a run through every stage and check, and return the sections about its evidence and outcomes."""
-    if run.profile == LAWS.name:
-        row = relations.row(Stopwatch(), run)
+    if run.profile in (LAWS.name, CODES.name):
+        row = (codes if run.profile == CODES.name else relations).row(Stopwatch(), run)
         checked = (f"{name:<12}{result}" for name, result in row.checks.items())
         texts = {
             **diagnose.converted(run),

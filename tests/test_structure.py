@@ -27,7 +27,7 @@ LAYERS = (
     ("audit",),
     ("selection", "show", "terminal"),
     ("plugin",),
-    ("test_conformance", "test_constraints", "test_laws", "test_operators", "test_benchmarks"),
+    ("test_conformance", "test_constraints", "test_laws", "test_codes", "test_operators", "test_benchmarks"),
     ("commands",),
     ("__main__",),
 )

@@ -33,13 +33,15 @@ from .sources import (
     model_source,
     operators_of,
     root_of,
+    swept,
     target_source,
     variants,
 )
 
 AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
 """Engines that lower a model ahead of time, which takes a fifth of a second. Unless `--case` selects other runs, they run
-only the core variants of a claim and no metamorphic relations."""
+only the core variants of a claim and no metamorphic relations. They have no sweeps over codes, because
+these change the qparams of lowered models."""
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -155,6 +157,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
         for variant in combinations[claim]:
             yield from (Run(backend, claim, claim_flows[0], variant, PAIRS.name, engine) for engine in engines)
+            for variant in swept(claim):
+                for engine in [engine for engine in engines if engine not in AHEAD_OF_TIME]:
+                    yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:

@@ -13,11 +13,11 @@ from conformance.configs.names import pattern_name
 from conformance.errors import UsageError
 
 from .claims import Claim
-from .operators import OPERATORS, Operand, Variant
+from .operators import OPERATORS, Operand, Variant, codes
 from .operators.expressions import Call
 from .operators.variant import Wildcard
 from .operators.weighted import WITHOUT_RELU, init_without_relu, plain_of, wrapped
-from .recipes import QUANTIZED
+from .recipes import QUANTIZED, dtype_config_name
 
 FOLLOWERS: dict[str, tuple[str, str]] = {
     "nn.ReLU": ("nn.ReLU()", "self.{name}({inner})"),
@@ -121,6 +121,24 @@ def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     for extent, sized in layers(layer, OPERATORS[layer][0]):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
         yield extent, variant.named(sized.name, per_channel=per_channel)
+
+
+def swept(claim: Claim) -> Iterator[Variant]:
+    """Variants of a statically quantized claim for sweeps over all codes; none for a claim whose operator has none.
+
+    Layers are per channel if any variant is, and those that are not part of a pattern or module also per tensor.
+    """
+    if not dtype_config_name(claim.dtypes).startswith("static"):
+        return
+    root = root_of(claim.tree)
+    layer = plain_of(root)
+    for sized in codes.swept(layer, OPERATORS[layer]):
+        variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
+        per_channel = layer in codes.ONE_WEIGHT and _has_per_channel(claim)
+        if not per_channel or (root == layer and not isinstance(claim.tree, tuple)):
+            yield variant
+        if per_channel:
+            yield variant.named(f"{variant.name}_per_channel", per_channel=True)
 
 
 def _has_per_channel(claim: Claim) -> bool:

@@ -17,6 +17,7 @@ from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
 from conformance.models import build, fx
 from conformance.models.torchs import derive_tables
+from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
@@ -107,7 +108,10 @@ def judge_runs(
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
         store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
-    properties: dict[str, Callable[[Run], Row]] = {"laws": partial(relations.row, judge.watch)}
+    properties: dict[str, Callable[[Run], Row]] = {
+        "laws": partial(relations.row, judge.watch),
+        "codes": partial(codes.row, judge.watch),
+    }
     if any(run.profile == "constraints" for run in possible):
         # loads hypothesis, which takes longer than another run
         from conformance.properties.constraints.enforcement import Enforcement

@@ -203,11 +203,11 @@ def near_tie(steps: Tensor) -> Tensor:
     return (steps - steps.floor() - 0.5).abs() < FLOAT_BAND / 32
 
 
-def quantize(values: Tensor, qparams: Qparams, band: float = EXACT_BAND, *, simulated: bool = False) -> Codes:
+def quantize(values: Tensor, qparams: Qparams, band: float | Tensor = EXACT_BAND, *, simulated: bool = False) -> Codes:
     """Quantize values (float64): `clamp(round(value / scale + zero_point))` (documentation of `torch.quantize_per_tensor`).
 
-    An element within `band` steps of a tie gets both neighbours. A real quantization saturates at the ends of the dtype, a
-    `simulated` one, the fake-quantize of QAT, at the ends of the grid.
+    An element within `band` steps of a tie gets both neighbours; a tensor broadcasts over `values`. A real quantization
+    saturates at the ends of the dtype, a `simulated` one, the fake-quantize of QAT, at the ends of the grid.
     """
     grid = qparams.grid
     least, greatest = (grid.low, grid.high) if simulated else RANGES[grid.dtype]

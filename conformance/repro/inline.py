@@ -14,6 +14,7 @@ from conformance.engines import mutation
 from conformance.engines.executorch import bridge
 from conformance.host import poison
 from conformance.models import data, observers
+from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 
 IMPORTS = {
@@ -246,7 +247,7 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         if name in wanted:
             defined.insert(0, TEMPLATES[name])
             wanted |= free(TEMPLATES[name])
-    for module in (recipes, data, poison, observers, transforms, mutation, bridge):
+    for module in (recipes, data, poison, observers, transforms, settings, mutation, bridge):
         definitions, imports = _module(module)
         used: set[str] = set()
         new = wanted & set(definitions)

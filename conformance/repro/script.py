@@ -15,12 +15,13 @@ from conformance.results.ledger import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
-from . import constraints, lowering, metamorphic, reference, setup, stability, structure, values
+from . import codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
 from .case import Case, NothingToCheck, Once, Renderer
 from .inline import merged, needs
 
 RENDERERS: Mapping[type[Finding], Renderer] = {
     **metamorphic.RENDERERS,
+    **codes.RENDERERS,
     **constraints.RENDERERS,
     **structure.RENDERERS,
     **reference.RENDERERS,

@@ -37,7 +37,7 @@ class Profile:
     mapping: Literal["exact", "default"] = "exact"
     checks: tuple[str, ...] = CHECKS
     golden: Literal["stored", "computed", "none"] = "stored"
-    variants: Literal["every", "default", "large", "pairs", "none"] = "every"
+    variants: Literal["every", "default", "large", "swept", "pairs", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
     """Which runs on engines that compile ahead of time are made without being selected by name."""
     needs_engine: bool = True
@@ -89,6 +89,16 @@ PAIRS = Profile(
     seconds=0.015,
 )
 """Variants in which each pair of values of an operator's options occurs."""
+CODES = Profile(
+    "codes",
+    kind="property",
+    checks=("matched", "observed", "lowered", "numerics", "stable"),
+    golden="none",
+    variants="swept",
+    unasked="never",
+    seconds=0.05,
+)
+"""Sweeps over every code of an operator's inputs, at many scales and zero points."""
 GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", certain_only=True)
 """Cases drawn at random."""
 BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
@@ -104,7 +114,9 @@ NETWORK = Profile(
     unasked="never",
 )
 """Layers of audited networks."""
-PROFILES = {profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, PAIRS, GENERATED, BENCH, NETWORK)}
+PROFILES = {
+    profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, CODES, PAIRS, GENERATED, BENCH, NETWORK)
+}
 """Profiles by the name that they have in ids."""
 
 

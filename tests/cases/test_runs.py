@@ -20,7 +20,7 @@ from conformance.results.profiles import profile_names
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
-    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical|constraints|laws)@(?P<engine>\w+)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.-]+)/(?P<profile>exact|typical|constraints|laws|codes)@(?P<engine>\w+)"
 )
 
 

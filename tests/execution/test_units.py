@@ -11,7 +11,7 @@ RUNS = [*runs(backend("fbgemm"))]
 
 
 def group_of(run: Run) -> tuple[str, ...]:
-    return (run.claim.id, run.flow, run.profile if run.profile in ("constraints", "laws") else "case")
+    return (run.claim.id, run.flow, run.profile if run.profile in ("constraints", "laws", "codes") else "case")
 
 
 def positions(divided: Iterable[Unit]) -> dict[tuple[str, ...], list[int]]:

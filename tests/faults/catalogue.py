@@ -2,6 +2,7 @@
 
 from . import (
     arithmetic,
+    codes,
     config_dtypes,
     config_modules,
     configs,
@@ -18,7 +19,7 @@ from . import (
     stages,
 )
 
-KERNELS = (arithmetic, convolutions, layers, elementwise, operators)
+KERNELS = (arithmetic, convolutions, layers, elementwise, operators, codes)
 MODULES = (
     *KERNELS,
     engines,

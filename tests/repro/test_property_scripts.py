@@ -1,18 +1,9 @@
 """Scripts of findings about relations and constraints conform where torch does, and deviate where it lies."""
 
-import json
-import subprocess
-import sys
-
-import pytest
-
-from conformance.cases.runs import describe
-from conformance.engines.registry import engine
 from conformance.properties.constraints.strategies import Target
 from conformance.properties.metamorphic import relations
 from conformance.repro import metamorphic
-from conformance.repro.script import script
-from conformance.results.findings import Finding, detail_of
+from conformance.results.findings import Finding
 from conformance.results.findings.constraints import (
     ConversionViolates,
     ConvertedViolation,
@@ -32,8 +23,7 @@ from conformance.results.findings.relations import (
     RelationWrites,
 )
 from conformance.results.findings.stages import Raises
-from conformance.results.rows import Row
-from conformance.results.verdicts import Verdict
+from tests.property_scripts import executed, source
 from tests.runs_by_id import run
 
 CONV_RELU = "fbgemm/nn.Conv2d+nn.ReLU/static-quint8/ptq/large/laws@fbgemm"
@@ -41,45 +31,6 @@ EMBEDDING_BAG = "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm"
 ADD = "qnnpack/torch.add/static-qint8/ptq/input.scale_min_lower_bound/constraints@qnnpack"
 LINEAR = "qnnpack/nn.Linear/static-qint8/qat/input.scale_min_lower_bound/constraints@qnnpack"
 FUNCTION = "qnnpack/F.linear/static-qint8/ptq/weight.scale_min_lower_bound/constraints@qnnpack"
-
-EXECUTE = """
-import contextlib, io, json, sys
-outputs = []
-for text in json.load(sys.stdin):
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        try:
-            exec(compile(text, "script", "exec"), {"__name__": "__main__"})
-        except SystemExit:
-            pass
-    outputs.append([line for line in output.getvalue().splitlines() if line.startswith(("DEVIATES", "CONFORMS"))])
-print(json.dumps(outputs))
-"""
-
-
-def source(name: str, *findings: Finding) -> str:
-    if (reason := engine(run(name).engine).unavailable()) is not None:
-        pytest.skip(reason)
-    checks = {finding.check: "fail" for finding in findings}
-    row = Row(
-        **describe(run(name)),
-        verdict=Verdict.DEVIATES,
-        checks=checks,
-        detail=detail_of(findings),
-        findings=tuple(findings),
-    )
-    return script(run(name), row, None)
-
-
-def executed(*sources: str) -> list[list[str]]:
-    """The verdict lines of scripts, executed one after the other in a child."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", EXECUTE], input=json.dumps(sources), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    lines: list[list[str]] = json.loads(done.stdout)
-    return lines
-
 
 # Relations.
 

@@ -1,10 +1,21 @@
-"""Findings of relations and constraints: their sentences, and encoding as JSON and back."""
+"""Findings of relations, constraints and sweeps: their sentences, and encoding as JSON and back."""
 
 import json
 
 import pytest
 
 from conformance.results.findings import KINDS, Finding, detail_of, from_json
+from conformance.results.findings.codes import (
+    Code,
+    SweptCodes,
+    SweptElement,
+    SweptOrder,
+    SweptPlaces,
+    SweptQparams,
+    SweptRaises,
+    SweptScale,
+    TensorQparams,
+)
 from conformance.results.findings.constraints import (
     ConstraintViolated,
     ConversionViolates,
@@ -32,6 +43,12 @@ ZERO_POINT = ObserverViolation("zero_point_exact_match", "zero_point", 1, 0)
 SCALE = Violation("scale_min_lower_bound", float("nan"), 0.5)
 CODE = Violation("quant_min_lower_bound", -128, -127)
 
+X = TensorQparams("x", 0.25, 3)
+Y = TensorQparams("output", 0.1, 0)
+CODE_OF_X = "7 of x (scale 0.25, zero point 3) gives 9 of output (scale 0.1, zero point 0) at (0, 5) in turn 2"
+OFF = SweptElement(2, (0, 5), (X,), (7,), Code(Y, 9), 10, 10, 10.0)
+TIED = SweptElement(2, (0, 5), (X,), (7,), Code(Y, 9), 9, 10, 9.5)
+
 SENTENCES: dict[str, Finding] = {
     "x changes the number of outputs from 2 to 1": RelationOutputs("stable", "x", 1, 2),
     "x changes the shape from (3,) to (2, 2)": RelationShape("stable", "x", 0, (2, 2), (3,)),
@@ -40,6 +57,23 @@ SENTENCES: dict[str, Finding] = {
     "x changes 1 of 1 values of output 2, first at (): nan, not 0.5": RelationValues(
         "stable", "x", 2, 1, 1, (), float("nan"), 0.5
     ),
+    f"1 of 8 codes differ from exact arithmetic in 1 of 4 turns, by up to 2 steps: {CODE_OF_X}, not 10 (exact 10)": (
+        SweptCodes("numerics", 1, 8, 2, 1, 4, (OFF,))
+    ),
+    f"the result depends on the place of 1 of 8 codes: 9 at (0, 5), and {CODE_OF_X}, not 9 or 10 (exact 9.5)": (
+        SweptPlaces("stable", 1, 8, TIED, TIED)
+    ),
+    f"2 results are in the wrong order: {CODE_OF_X}, not 10 (exact 10); beside {CODE_OF_X}, not 9 or 10 (exact 9.5)": (
+        SweptOrder("numerics", 2, OFF, TIED)
+    ),
+    "output (scale 0.1, zero point 0), not x (scale 0.25, zero point 3), for x (scale 0.25, zero point 3) in turn 2 of 4": (
+        SweptQparams("numerics", 2, 1, 4, (X,), Y, X)
+    ),
+    "execution raises E for x (scale 0.25, zero point 3), output (scale 0.1, zero point 0) in turn 2 and 1 others of 4: w": (
+        SweptRaises("lowered", 2, 2, 4, (X,), Y, "E", "w")
+    ),
+    "a call with output (scale 0.1, zero point 0) before one with another scale of the output and the same input changes"
+    f" 1 of 8 codes: {CODE_OF_X}, not 10 (exact 10)": SweptScale("stable", 1, 8, Y, OFF),
     "x changes values": RelationVaries("stable", "x"),
     "a call aten.f writes to its tensor 0, changes input 0, 2": RelationWrites(
         "stable", "a call", (KernelWrite("aten.f", 0),), (0, 2)
@@ -96,8 +130,8 @@ def test_a_finding_has_a_sentence_and_survives_json(sentence: str) -> None:
     assert repr(again) == repr(finding)  # NaN is not equal to itself
 
 
-def test_every_kind_of_relations_and_constraints_has_a_sentence() -> None:
-    modules = {f"conformance.results.findings.{name}" for name in ("relations", "constraints")}
+def test_every_kind_about_a_property_has_a_sentence() -> None:
+    modules = {f"conformance.results.findings.{name}" for name in ("relations", "constraints", "codes")}
     assert {kind for kind in KINDS.values() if kind.__module__ in modules} == {*map(type, SENTENCES.values())}
 
 

@@ -114,9 +114,7 @@ class Group:
             for name in self.labels:
                 if name != OPERATOR:
                     has = space.by_name[name].values if name in space.by_name else ("",)
-                    yield _condition(
-                        (OPERATOR, name), lambda row, o=operator, n=name, h=has: row[OPERATOR] != o or row[n] in h
-                    )
+                    yield _condition((OPERATOR, name), _has(operator, name, has))
             for constraint, names in zip(space.constraints, space.related, strict=True):
                 yield _condition((OPERATOR, *names), _guarded(operator, space, constraint, names))
 

@@ -8,7 +8,7 @@ from conformance.cases.operators.weighted import SPATIAL, Geometry
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, style
 from .elementwise import DEVICE, LENGTHS
-from .pooling import each_dimension
+from .pooling import each_dimension, per_dimension
 from .space import LAYOUT, LEFT_OUT, RESULT, STRIDED, Factor, Pick, Source, Space, batches, data, factor
 
 DATA = data("full", "positive", "negative", "tiny", "huge", "symmetric")

@@ -1,8 +1,7 @@
 """Implementations of a run (its float model, or the program of an engine) that relations call with other inputs."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
@@ -16,21 +15,19 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ
-from conformance.checks.stages import guarded
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, execute
-from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
 from conformance.models.templates import Template
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
-from conformance.results.findings.stages import Raises
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
+from ..stages import StageFailed, stage
 from .transforms import Call
 
 TIE = 2.0**-6
@@ -165,25 +162,6 @@ def _calibrated(case: Case) -> GraphModule:
     prepared = copy.deepcopy(_blank(case))
     fx.calibrate(prepared, _subject(case))
     return prepared
-
-
-@dataclass
-class StageFailed(Exception):
-    """A stage before the relations fails, with these findings of one check."""
-
-    findings: tuple[Finding, ...]
-
-
-@contextmanager
-def stage(watch: Stopwatch, check: str, name: str) -> Iterator[None]:
-    """Time a stage; raise StageFailed if torch raises in it."""
-
-    def failed(error: BaseException) -> None:
-        failure = Failure.of(error.args[0] if isinstance(error, build.CannotBeBuilt) else error)
-        raise StageFailed((Raises(check, name, failure.exception, failure.message),)) from error
-
-    with guarded(watch, failed):
-        yield
 
 
 def subject(run: Run) -> Subject:

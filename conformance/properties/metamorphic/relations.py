@@ -36,12 +36,12 @@ from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
+from ..stages import StageFailed
 from . import transforms
 from .callables import (
     CHECK,
     EngineImplementation,
     Implementation,
-    StageFailed,
     as_call,
     compared,
     implementation,

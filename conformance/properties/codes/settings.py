@@ -1,0 +1,117 @@
+"""Lowered models with other qparams than they were lowered with.
+
+torch-only, because reproduction scripts inline this source.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+
+def returning_codes(lowered: GraphModule) -> GraphModule:
+    """A copy of a lowered model of one output that returns it quantized, without the dequantize call."""
+    model = GraphModule(lowered, copy.deepcopy(lowered.graph))
+    (output,) = (node for node in model.graph.nodes if node.op == "output")
+    (last,) = output.all_input_nodes
+    if last.op == "call_method" and last.target == "dequantize":
+        output.replace_input_with(last, last.args[0])
+        model.graph.erase_node(last)
+    model.recompile()
+    return model
+
+
+def operands_of(lowered: GraphModule) -> dict[str, Node]:
+    """The call that quantizes each input of a lowered model, by the name of the input."""
+    calls = [node for node in lowered.graph.nodes if node.target is torch.quantize_per_tensor]
+    return {str(node.args[0].target): node for node in calls if node.args[0].op == "placeholder"}
+
+
+def result_of(lowered: GraphModule) -> Node:
+    """The node whose quantized tensor a lowered model returns, dequantized or not."""
+    (output,) = (node for node in lowered.graph.nodes if node.op == "output")
+    (last,) = output.all_input_nodes
+    source: Node = last.args[0] if last.op == "call_method" and last.target == "dequantize" else last
+    return source
+
+
+def set_qparams(lowered: GraphModule, node: Node, scale: float, zero_point: int) -> bool:
+    """Set the scale and zero point of the tensor that a node quantizes. False if the node takes none: it has those of its
+    input, or ones that its kernel fixes."""
+    if node.op == "call_module":
+        module: Any = lowered.get_submodule(str(node.target))
+        if not hasattr(module, "zero_point"):
+            return False
+        for name, value in (("scale", scale), ("zero_point", zero_point)):
+            if isinstance(getattr(module, name), Tensor):
+                getattr(module, name).fill_(value)
+            else:
+                setattr(module, name, value)
+        return True
+    buffers = [source for source in node.all_input_nodes if source.op == "get_attr"]
+    scales = [getattr(lowered, str(source.target)) for source in buffers if "_scale_" in str(source.target)]
+    zero_points = [getattr(lowered, str(source.target)) for source in buffers if "_zero_point_" in str(source.target)]
+    if not scales:
+        return False
+    scales[0].fill_(scale)
+    zero_points[0].fill_(zero_point)
+    return True
+
+
+def dequantized(codes: Tensor, scale: float, zero_point: int) -> Tensor:
+    """The values (float32) of codes."""
+    return (codes - zero_point).float() * scale
+
+
+def execute_turn(
+    model: GraphModule, operands: Mapping[str, tuple[Tensor, float, int]], output: tuple[float, int]
+) -> Tensor:
+    """The quantized output of a model from `returning_codes`.
+
+    `operands` has the codes (int64), scale and zero point of each input by name, in order. `output` has the scale and zero
+    point of the output, without effect if it takes none.
+    """
+    calls = operands_of(model)
+    for name, (_, scale, zero_point) in operands.items():
+        set_qparams(model, calls[name], scale, zero_point)
+    set_qparams(model, result_of(model), *output)
+    result: Tensor = model(*(dequantized(*operand) for operand in operands.values()))
+    return result
+
+
+def numbers(count: int, shape: tuple[int, ...], turn: int, operand: int, pairs: bool) -> Tensor:
+    """The number of a code (int64, below `count`) at each place of an operand in one turn; `operand` is the operand's number.
+
+    With `pairs`, the first and the second operand have all pairs of codes.
+    """
+    size = math.prod(shape)
+    if not pairs:
+        return placed(count, size, turn + 3 * operand).reshape(shape)
+    both = placed(count * count, size, turn).reshape(shape)
+    return both % count if operand else both // count
+
+
+def placed(count: int, places: int, turn: int) -> Tensor:
+    """The number of a code (int64, below `count`) at each of so many places, in another order in each turn.
+
+    First all numbers in one order, then in another, and so on, as often as they fit. The rest of the places, the tail, has
+    consecutive numbers in every turn, from where the tail of an earlier one has ended; too few places for all numbers are a
+    tail.
+    """
+    body = places // count * count
+    order = torch.arange(body)
+    factors = [coprime(count, round(count * 0.618) + 2 * turn + 7 * block) for block in range(places // count)]
+    if factors and turn % 2 == 0:
+        factors[0] = 1
+    factor = torch.tensor(factors, dtype=torch.int64).repeat_interleave(count)
+    tail = torch.arange(places - body) + turn * max(1, (places - body) // 2)
+    return torch.cat([(order * factor + 5 * turn) % count, tail * coprime(count, 3) % count])
+
+
+def coprime(count: int, least: int) -> int:
+    """The least number from `least` on that has no divisor in common with `count`: its multiples reach every remainder."""
+    return next(number for number in range(least, least + count + 1) if math.gcd(number, count) == 1)

@@ -1,0 +1,12 @@
+"""Runs that sweep over all codes of every claim, judged against the ledger."""
+
+from conformance.results.ledger import Expectation
+from conformance.results.rows import Row
+from conformance.test_conformance import assert_expected
+
+PROFILES = ("codes",)
+
+
+def test_run(verdict: tuple[Row, Expectation]) -> None:
+    """A run conforms, or deviates exactly as the ledger says."""
+    assert_expected(*verdict)
