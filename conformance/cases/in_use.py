@@ -288,7 +288,9 @@ def _binary(layer: _Layer) -> Variant:
     if len(shapes) > 2 or (len(shapes) == 2 and layer.options):
         raise Unwritable("the table has more inputs than the function takes")
     numbers = {name: value for name, value in layer.options.items() if name in ("arg0", "arg1")}
-    label = _sizes(shapes) + "".join(f"_{'left' if n == 'arg0' else 'right'}_{_text(v)}" for n, v in numbers.items())
+    label = _sizes(shapes) + "".join(
+        f"_scalar_{'left' if n == 'arg0' else 'right'}_{_text(v)}" for n, v in numbers.items()
+    )
     if len(shapes) == 2:
         left, right = "x", "y"
     else:

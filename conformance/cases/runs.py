@@ -20,7 +20,8 @@ from .claims import BackendClaims, Claim
 from .constraints import constrained
 from .operators import EXTENTS, Operand, Variant
 from .ranges import bounds
-from .recipes import Recipe, recipe, typical_recipe
+from .recipes import Recipe, range_recipe, recipe, typical_recipe
+from .sized import sized
 from .sources import (
     Model,
     deployed,
@@ -95,9 +96,10 @@ class Run:
             shares=shares(self.claim),
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
-        if PROFILES[self.profile].mapping == "default":
+        mapping = PROFILES[self.profile].mapping
+        if mapping == "default":
             return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
-        return exact
+        return range_recipe(self.claim.dtypes, exact) if mapping == "ranges" else exact
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""
@@ -137,13 +139,16 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
-                    if PROFILES[profile].variants == "every" or (variant is main and variant):
+                    kinds = ("every", "default") if variant is not None and variant is main else ("every",)
+                    if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None:
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None:
+            for profile, variant in sized(claim):
+                yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
 

@@ -110,20 +110,21 @@ def variants(claim: Claim) -> list[Variant]:
 
 def large(claim: Claim) -> Variant:
     """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
-    return _large(claim.tree, _has_per_channel(claim))
+    return _large(claim.tree, has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
     root = root_of(claim.tree)
-    per_channel = _has_per_channel(claim)
+    per_channel = has_per_channel(claim)
     layer = plain_of(root)
     for extent, sized in layers(layer, OPERATORS[layer][0]):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
         yield extent, variant.named(sized.name, per_channel=per_channel)
 
 
-def _has_per_channel(claim: Claim) -> bool:
+def has_per_channel(claim: Claim) -> bool:
+    """Whether any variant of a claim quantizes weights per channel."""
     return any(variant.per_channel for variant in variants(claim))
 
 

@@ -110,7 +110,7 @@ def test_every_layer_runs_in_float_and_has_the_shape_that_it_states() -> None:
             "nn.MaxPool2d(3, ceil_mode=True, padding=1, stride=2)",
             "self.op(x)",
         ),
-        (layer("operator.mul", "2x8x4x4", arg0="0.5"), "2x8x4x4_left_0.5", "", "0.5 * x"),
+        (layer("operator.mul", "2x8x4x4", arg0="0.5"), "2x8x4x4_scalar_left_0.5", "", "0.5 * x"),
         (layer("operator.add", "2x8x4x4"), "2x8x4x4_same_tensor", "", "x + x"),
         (layer("torch.cat", "2x8x4x4", "2x3x4x4", arg1="1"), "2x8x4x4_and_2x3x4x4_1", "", "torch.cat([x, y], 1)"),
         (
