@@ -17,7 +17,7 @@ COUNTS = frozenset(
 )
 """Options that are numbers of channels or features, of which classes are covered instead of values."""
 
-MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 2**25, 2**18, 2**17
+MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 2**25, 2**18, 2**16
 """Bounds of a selected layer: what the oracle, the generator of parameters, and that of inputs take some 50 ms for."""
 
 FLAT = ELEMENTWISE.keys() - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
@@ -49,7 +49,7 @@ def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
             distinct.setdefault((layer.pattern, name), layer)
     families: dict[str, list[LayerInUse]] = defaultdict(list)
     for layer in distinct.values():
-        families[computation(layer)].append(layer)
+        families[computation(root(layer))].append(layer)
     chosen = {id(layer) for family in families.values() for layer in _covering(family)}
     return [layer for layer in distinct.values() if id(layer) in chosen]
 
@@ -59,9 +59,9 @@ def root(layer: LayerInUse) -> str:
     return layer.pattern.partition("+")[0]
 
 
-def computation(layer: LayerInUse) -> str:
-    """What the root operator computes, whether it is called as a module, function, method or operator."""
-    return root(layer).rpartition(".")[2].replace("_", "").lower()
+def computation(operator: str) -> str:
+    """What an operator computes, whether it is called as a module, function, method or operator."""
+    return operator.rpartition(".")[2].replace("_", "").lower()
 
 
 def _covering(family: list[LayerInUse]) -> list[LayerInUse]:

@@ -53,9 +53,9 @@ def test_a_layer_with_few_elements_has_dyadic_data() -> None:
     assert {run.profile for run in small} == {"in_use"}
 
 
-def test_a_claim_without_layers_in_use_has_the_smallest_layer_that_is_timed() -> None:
-    claim = next(claim for claim in backend("fbgemm").claims if claim.id == "fbgemm/F.conv1d/static-quint8")
-    assert [(profile, variant.name) for profile, variant in sized(claim)] == [("in_use", "speech_subsampling_100")]
+def test_a_claim_that_computes_what_no_layer_in_use_does_has_the_smallest_layer_that_is_timed() -> None:
+    claim = next(claim for claim in backend("fbgemm").claims if claim.id == "fbgemm/nn.AvgPool1d/static-quint8")
+    assert [(profile, variant.name) for profile, variant in sized(claim)] == [("in_use", "resnet50_256_14")]
 
 
 @pytest.mark.parametrize("operator", COUNTS)
