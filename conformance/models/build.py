@@ -18,6 +18,7 @@ from conformance.cases import recipes
 from conformance.cases.operators import Operand
 from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
+from conformance.oracle.scheme import ALWAYS
 from conformance.results.profiles import PROFILES
 
 from .data import (
@@ -94,7 +95,7 @@ def range_in_use(run: Run, name: str, spec: Operand) -> tuple[int, int, float]:
     """
     assert run.variant is not None
     low, high, exponent = run.bounds(spec)
-    label = run.key if run.recipe.scheme.shares else f"{run.key}/{name}"
+    label = run.key if run.recipe.scheme.shares == ALWAYS else f"{run.key}/{name}"
     if (spec.data or run.variant.data) == "full":
         below = max(0, int(integers(f"{label}/below", 1, -7, 8))) * (high - low) // 16
         exponent += int(integers(f"{label}/exponent", 1, -1, 1))
