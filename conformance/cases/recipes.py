@@ -262,6 +262,29 @@ DEFAULT_ENGINE = "qnnpack"
 """The engine whose default mapping is used for engines that have none in torch."""
 
 
+RANGE_OBSERVERS = {
+    "PowerOfTwoObserver": "MinMaxObserver",
+    "PowerOfTwoPerChannelObserver": "PerChannelMinMaxObserver",
+}
+"""The observers of torch that take the range of what they see, by those of `exact` recipes, which round its scale up."""
+
+
+def range_recipe(dtypes: DTypeConfig, exact: Recipe) -> Recipe:
+    """Return the recipe with torch's range observers in place of those of the `exact` one: scales may be any number.
+
+    The default mappings of some engines have histogram observers instead, which take 20 ms a call and clip outliers. Data
+    beyond the range that was observed are clipped too. As in those mappings, parameters without a declared dtype, the slopes
+    of a PReLU, are quantized to quint8.
+    """
+    qconfig, mapping = exact.qconfig, exact.mapping
+    if dtypes.weight_dtype is None:
+        slopes = _observer(_grid(DTypeWithConstraints(torch.quint8), "affine"), qat=exact.scheme.qat)
+        qconfig = f"{qconfig.partition(', weight=')[0]}, weight={slopes})"
+    for name, torchs in RANGE_OBSERVERS.items():
+        qconfig, mapping = qconfig.replace(name, torchs), mapping.replace(name, torchs)
+    return replace(exact, qconfig=qconfig, mapping=mapping)
+
+
 def typical_recipe(dtypes: DTypeConfig, exact: Recipe, *, engine: str) -> Recipe:
     """Return the `typical` recipe: torch's qconfig mapping for the engine.
 

@@ -22,7 +22,8 @@ from .combined import combined
 from .constraints import constrained
 from .operators import EXTENTS, Operand, Variant
 from .ranges import bounds
-from .recipes import Recipe, recipe, typical_recipe
+from .recipes import Recipe, range_recipe, recipe, typical_recipe
+from .sized import sized
 from .sources import (
     Model,
     deployed,
@@ -99,9 +100,10 @@ class Run:
             shares=shares(self.claim),
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
-        if PROFILES[self.profile].mapping == "default":
+        mapping = PROFILES[self.profile].mapping
+        if mapping == "default":
             return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
-        return exact
+        return range_recipe(self.claim.dtypes, exact) if mapping == "ranges" else exact
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""
@@ -144,22 +146,23 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
-                    if PROFILES[profile].variants == "every" or (
-                        PROFILES[profile].variants == "default" and variant is main and variant
-                    ):
+                    kinds = ("every", "default") if variant is not None and variant is main else ("every",)
+                    if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None:
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None:
+            for profile, variant in sized(claim):
+                yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
-        for variant in combinations[claim]:
-            yield from (Run(backend, claim, claim_flows[0], variant, PAIRS.name, engine) for engine in engines)
             for variant in swept(claim):
                 for engine in [engine for engine in engines if engine not in AHEAD_OF_TIME]:
                     yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
+        for variant in combinations[claim]:
+            yield from (Run(backend, claim, claim_flows[0], variant, PAIRS.name, engine) for engine in engines)
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:

@@ -110,13 +110,13 @@ def variants(claim: Claim) -> list[Variant]:
 
 def large(claim: Claim) -> Variant:
     """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
-    return _large(claim.tree, _has_per_channel(claim))
+    return _large(claim.tree, has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
     root = root_of(claim.tree)
-    per_channel = _has_per_channel(claim)
+    per_channel = has_per_channel(claim)
     layer = plain_of(root)
     for extent, sized in layers(layer, OPERATORS[layer][0]):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
@@ -134,14 +134,15 @@ def swept(claim: Claim) -> Iterator[Variant]:
     layer = plain_of(root)
     for sized in codes.swept(layer, OPERATORS[layer]):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
-        per_channel = layer in codes.ONE_WEIGHT and _has_per_channel(claim)
+        per_channel = layer in codes.ONE_WEIGHT and has_per_channel(claim)
         if not per_channel or (root == layer and not isinstance(claim.tree, tuple)):
             yield variant
         if per_channel:
             yield variant.named(f"{variant.name}_per_channel", per_channel=True)
 
 
-def _has_per_channel(claim: Claim) -> bool:
+def has_per_channel(claim: Claim) -> bool:
+    """Whether any variant of a claim quantizes weights per channel."""
     return any(variant.per_channel for variant in variants(claim))
 
 

@@ -45,7 +45,7 @@ def compare_execution(evidence: Evidence, execution: Execution, check: str) -> C
     outputs, golden = execution.outputs, expectation.golden.outputs
     if len(outputs) != len(golden):
         return Comparison(finding=OutputCount(check, len(outputs), len(golden)))
-    allowed = tolerance(evidence.run)
+    allowed = tolerance(evidence.run, golden=expectation.golden)
     total = Comparison()
     for number, (got, expected) in enumerate(zip(outputs, golden, strict=True)):
         exact = partial(expectation.exact, number)

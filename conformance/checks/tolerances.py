@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from conformance.cases.operators import WEIGHTED
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
+from conformance.goldens.golden import Golden
 from conformance.models.data import GREATEST_BIAS
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
@@ -54,15 +55,22 @@ is 2 / (127 sqrt(K)), and twice that before a ReLU, which halves the range: 2**-
 layers.
 float32 adds about 2**-16: 2**-24 of the greatest code for each rounding in a function, or for each product of a sum.
 """
+FLOAT_BAND = 2.0**-10
+"""The part of the band that float32 needs, where that of the bias is computed from the scales."""
 NEAR_TIES = Tolerance("*", "*", "data that are not dyadic: float32 rounds before the kernel does", "", 1, TYPICAL_BAND)
 RECURRENT = frozenset({"nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNNCell"})
 """Recurrent layers: their gates are between -1 and 1, even where the output is much smaller."""
 
 
-def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
-    """The tolerance of a run: the table's row for its operator and engine, or the general one of its profile."""
+def tolerance(run: Run, table: Iterable[Tolerance] = TABLE, golden: Golden | None = None) -> Tolerance:
+    """The tolerance of a run: the table's row for its operator and engine, or the general one of its profile.
+
+    Without its `golden`, a layer with weights of any distribution has the band of the profile `typical`.
+    """
     operator = root_of(run.claim.tree)
-    general = NEAR_TIES if PROFILES[run.profile].data == "normal" else EQUAL
+    general = EQUAL if PROFILES[run.profile].data == "dyadic" else NEAR_TIES
+    if golden is not None and PROFILES[run.profile].mapping == "ranges":
+        general = replace(general, band=max(general.band, FLOAT_BAND + bias_error(golden)))
     allowed = next((row for row in table if row.applies_to(operator, run.engine)), general)
     if allowed.steps < general.steps:
         allowed = replace(allowed, steps=general.steps, band=general.band)
@@ -71,6 +79,15 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE) -> Tolerance:
     if operator in WEIGHTED and run.recipe.kind != "static" and _has_bias(run):
         return replace(allowed, magnitude=GREATEST_BIAS)
     return allowed
+
+
+def bias_error(golden: Golden) -> float:
+    """The greatest error of a bias that is rounded to the grid of the accumulator, in steps of the output: half of
+    s_x s_w / s_y. 0 without a weight."""
+    scales = {name: scale for name, (scale, _) in golden.qparams.items()}
+    if not {"x", "weight", "output"} <= scales.keys():
+        return 0.0
+    return float(scales["x"].max() * scales["weight"].max() / scales["output"].min()) / 2
 
 
 def _has_bias(run: Run) -> bool:

@@ -48,6 +48,12 @@ def add(commands: "Commands") -> None:
         parser = add_command(actions, name, command, text)
         parser.add_argument("audits", metavar="AUDITS", help="a file of `networks run --audits`")
     add_command(actions, "list", list_command, "list the networks of the corpus")
+    add_command(
+        actions,
+        "representatives",
+        representatives_command,
+        "print the layers in use that runs hold to the oracle, as JSON lines",
+    )
 
 
 def list_command(arguments: argparse.Namespace) -> int:
@@ -163,6 +169,16 @@ def layers_command(arguments: argparse.Namespace) -> int:
     from conformance.results.in_use import layers_in_use, lines
 
     for line in lines(layers_in_use(_audits(Path(arguments.audits)))):
+        print(line)
+    sys.stdout.flush()
+    return 0
+
+
+def representatives_command(arguments: argparse.Namespace) -> int:
+    from conformance.cases.representative import selected
+    from conformance.results.in_use import lines, read
+
+    for line in lines(selected(read())):
         print(line)
     sys.stdout.flush()
     return 0

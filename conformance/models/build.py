@@ -18,9 +18,22 @@ from conformance.cases import recipes
 from conformance.cases.operators import Operand
 from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
+from conformance.oracle.scheme import ALWAYS
 from conformance.results.profiles import PROFILES
 
-from .data import ends_alone, fill, fill_typical, grid, integers, laid_out, normal, with_unequal_channels
+from .data import (
+    activations,
+    ends_alone,
+    fill,
+    fill_initialized,
+    fill_trained,
+    fill_typical,
+    grid,
+    integers,
+    laid_out,
+    normal,
+    with_unequal_channels,
+)
 
 
 def names() -> dict[str, Any]:
@@ -59,15 +72,45 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return torch.cat([torch.zeros(1, dtype=torch.int64), integers(key, shape[0] - 1, 0, spec.limit).sort().values])
     if spec.kind == "weights":
         return grid(key, shape, 1, 4, -1)
-    if PROFILES[run.profile].data == "normal":
+    data = PROFILES[run.profile].data
+    if data == "normal":
         return normal(key, shape)
-    return grid(key, shape, *run.bounds(spec))
+    if data == "dyadic":
+        return grid(key, shape, *run.bounds(spec))
+    return activations(
+        key, shape, *range_in_use(run, name, spec), tails=data == "trained", clipped=clipped(run, executed)
+    )
+
+
+def clipped(run: Run, executed: bool) -> bool:
+    """Whether activations stay in the observed range: what an observer sees, and what a dynamic kernel takes the range of."""
+    return not executed or run.recipe.kind != "static"
+
+
+def range_in_use(run: Run, name: str, spec: Operand) -> tuple[int, int, float]:
+    """The lowest and highest code of an operand of a layer in use, and the size of a step, which is no power of two.
+
+    Half of the layers follow a ReLU, the others have a zero point of their own. Where the output has the qparams of the
+    inputs, all of these have the same.
+    """
+    assert run.variant is not None
+    low, high, exponent = run.bounds(spec)
+    label = run.key if run.recipe.scheme.shares == ALWAYS else f"{run.key}/{name}"
+    if (spec.data or run.variant.data) == "full":
+        below = max(0, int(integers(f"{label}/below", 1, -7, 8))) * (high - low) // 16
+        exponent += int(integers(f"{label}/exponent", 1, -1, 1))
+        low, high = -below, high - low - below
+    return low, high, 2.0**exponent * (1 + int(integers(f"{label}/step", 1, 1, 255)) / 256)
 
 
 def unequal_channels(run: Run) -> bool:
     """Whether the output channels of a layer get unequal ranges, because its weights are quantized per channel."""
     weight = run.recipe.scheme.weight
     return weight is not None and weight.axis == 0 and run.recipe.kind != "weight"
+
+
+FILLS = {"normal": fill_typical, "initialized": fill_initialized, "trained": fill_trained}
+"""The functions that set parameters and buffers, by a profile's data; `fill` sets dyadic ones."""
 
 
 class CannotBeBuilt(Exception):
@@ -110,8 +153,8 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
         model: nn.Module = scope["Model"]()
     except Exception as error:
         raise CannotBeBuilt(error) from error
-    if PROFILES[run.profile].data == "normal":
-        fill_typical(model, run.key)
+    if filled := FILLS.get(PROFILES[run.profile].data):
+        filled(model, run.key)
     else:
         fill(model, run.key, run.recipe.weight_levels)
         if unequal_channels(run):

@@ -17,7 +17,7 @@ from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
-from conformance.models.build import names
+from conformance.models.build import clipped, names, range_in_use
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Raises
@@ -108,10 +108,15 @@ def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
         return f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
     if spec.kind == "weights":
         return f"grid({label}, {shape}, 1, 4, -1)"
-    if PROFILES[run.profile].data == "normal":
+    data = PROFILES[run.profile].data
+    if data == "normal":
         return f"normal({label}, {shape})"
-    low, high, exponent = run.bounds(spec)
-    return f"grid({label}, {shape}, {low}, {high}, {exponent})"
+    if data == "dyadic":
+        low, high, exponent = run.bounds(spec)
+        return f"grid({label}, {shape}, {low}, {high}, {exponent})"
+    low, high, step = range_in_use(run, name, spec)
+    options = f"tails={data == 'trained'}, clipped={clipped(run, executed)}"
+    return f"activations({label}, {shape}, {low}, {high}, {step!r}, {options})"
 
 
 def data_source(run: Run, *, executed: bool) -> str:

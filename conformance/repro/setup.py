@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.models.build import FILLS
 from conformance.results.findings import Finding
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stages import Crashes, Raises
@@ -119,8 +120,8 @@ def _float_outputs(run: Run) -> str:
 def _model_lines(case: Case) -> str:
     run, lines = case.run, "model = Model()\n"
     if has_state(run):
-        typical = PROFILES[run.profile].data == "normal"
-        lines += "fill_typical(model, key)\n" if typical else metamorphic.filled(run, "model")
+        filled = FILLS.get(PROFILES[run.profile].data)
+        lines += f"{filled.__name__}(model, key)\n" if filled else metamorphic.filled(run, "model")
     return lines
 
 

@@ -13,6 +13,9 @@ from .codec import decode, encode
 PATH = Path(__file__).parents[1] / "networks" / "layers_in_use.jsonl"
 """The committed table."""
 
+REPRESENTATIVE = PATH.with_name("representative_layers.jsonl")
+"""The layers of the table that the suite holds to the oracle."""
+
 NOT_OPTIONS = frozenset(
     {
         "operator",

@@ -14,7 +14,7 @@ from typing import Any
 from conformance.errors import UsageError
 from conformance.paths import KNOWN
 
-from .profiles import CHECKS, profile_names
+from .profiles import CHECKS, PROFILES, profile_names
 from .rows import Row
 
 FIELDS = {
@@ -82,9 +82,9 @@ class Entry:
     """One known deviation.
 
     `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
-    fail in every run that matches. `when` are conditions on the host, `reason` says what the engine does instead, `upstream`
-    names the issue, or is `unreported`. `source` is the entry's place in the ledger. `layers` says which layers of networks
-    show the deviation; an entry may have only those.
+    that a run has fail in every run that matches. `when` are conditions on the host, `reason` says what the engine does
+    instead, `upstream` names the issue, or is `unreported`. `source` is the entry's place in the ledger. `layers` says which
+    layers of networks show the deviation; an entry may have only those.
     """
 
     id: str
@@ -98,9 +98,12 @@ class Entry:
     layers: tuple[LayerCause, ...] = ()
 
     def matches(self, run_id: str) -> bool:
-        """Whether the entry covers a run. A wildcard does not match the profile of a property, which a glob has to name."""
-        return any(_glob(text).reaches(run_id) for text in self.match) and not any(
-            _glob(text).matches(run_id) for text in self.exclude
+        """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the
+        profile of a property, which a glob has to name."""
+        return (
+            not self.check.isdisjoint(_checks(run_id))
+            and any(_glob(text).reaches(run_id) for text in self.match)
+            and not any(_glob(text).matches(run_id) for text in self.exclude)
         )
 
     def applies(self, host: Host) -> bool:
@@ -142,6 +145,16 @@ class Glob:
 def _glob(text: str) -> Glob:
     plain = "" if "[" in text else max(re.split(r"[*?]", text), key=len)
     return Glob(text, plain, _properties(text))
+
+
+def _checks(run_id: str) -> frozenset[str]:
+    """The checks that the profile of a run has, and that it does not crash."""
+    return _checks_of_profile(run_id.rpartition("@")[0].rpartition("/")[2])
+
+
+@cache
+def _checks_of_profile(name: str) -> frozenset[str]:
+    return frozenset({"crashes", *(PROFILES[name].checks if name in PROFILES else CHECKS)})
 
 
 def _properties(text: str) -> tuple[bool, ...]:
@@ -301,7 +314,7 @@ def judge(
     covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
-    listed = frozenset(name for entry in covering for name in entry.check)
+    listed = frozenset(name for entry in covering for name in entry.check) & _checks(row.id)
     unlisted, gone = sorted(row.failed - listed - {*explained}), sorted(listed - row.failed)
     covering = (*covering, *alike)
     if not unlisted and not gone:

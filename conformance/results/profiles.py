@@ -1,6 +1,6 @@
 """The table of profiles: which data and observers a run has, and which checks it goes through."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -25,19 +25,20 @@ class Profile:
     """Settings that all runs with this profile share.
 
     `kind` is `case` where outputs are compared with exact arithmetic, `property` where a property is tested that holds for
-    any data, `network` where a layer of a network is compared with its reference. `data` are multiples of a power of two or
-    normally distributed; `mapping` is the qconfig mapping: one that makes arithmetic exact, or the backend's default.
-    `golden` says where the expected codes come from: the store, the oracle at run time, or nowhere. `variants` are those of a
-    claim that get the profile without being drawn or timed.
+    any data, `network` where a layer of a network is compared with its reference. `data` are multiples of a power of two,
+    normally distributed, or distributed as parameters and activations of networks before and after training. `mapping` is
+    the qconfig mapping: one that makes arithmetic exact, one whose observers take the range of what they see, or the
+    backend's default. `golden` says where the expected codes come from: the store, the oracle at run time, or nowhere.
+    `variants` are those of a claim that get the profile without being drawn or timed.
     """
 
     name: str
     kind: Literal["case", "property", "network"] = "case"
-    data: Literal["dyadic", "normal"] = "dyadic"
-    mapping: Literal["exact", "default"] = "exact"
+    data: Literal["dyadic", "normal", "initialized", "trained"] = "dyadic"
+    mapping: Literal["exact", "ranges", "default"] = "exact"
     checks: tuple[str, ...] = CHECKS
     golden: Literal["stored", "computed", "none"] = "stored"
-    variants: Literal["every", "default", "large", "swept", "pairs", "none"] = "every"
+    variants: Literal["every", "default", "large", "swept", "in use", "pairs", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
     """Which runs on engines that compile ahead of time are made without being selected by name."""
     needs_engine: bool = True
@@ -59,6 +60,24 @@ EXACT = Profile("exact")
 TYPICAL = Profile(
     "typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always", seconds=0.06
 )
+AGAINST_ORACLE = ("observed", "reference", "constraints", "lowered", "numerics")
+"""Checks of layers in use. Whether an entry takes effect and a state_dict round trip changes anything does not depend on
+sizes and parameters. Held to the codes of the oracle, a layer needs no floor of its SQNR, which depends on the distribution
+of its parameters."""
+IN_USE = Profile(
+    "in_use",
+    checks=AGAINST_ORACLE,
+    golden="computed",
+    variants="in use",
+    unasked="never",
+    certain_only=True,
+    seconds=0.03,
+)
+"""Layers of public networks, with dyadic data."""
+INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges")
+"""Layers of public networks, with the parameters that torch's modules begin with."""
+TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges")
+"""Layers of public networks, with parameters and activations distributed as in trained networks."""
 CONSTRAINTS = Profile(
     "constraints",
     kind="property",
@@ -115,7 +134,21 @@ NETWORK = Profile(
 )
 """Layers of audited networks."""
 PROFILES = {
-    profile.name: profile for profile in (EXACT, TYPICAL, CONSTRAINTS, LAWS, CODES, PAIRS, GENERATED, BENCH, NETWORK)
+    profile.name: profile
+    for profile in (
+        EXACT,
+        TYPICAL,
+        IN_USE,
+        INITIALIZED,
+        TRAINED,
+        CONSTRAINTS,
+        LAWS,
+        CODES,
+        PAIRS,
+        GENERATED,
+        BENCH,
+        NETWORK,
+    )
 }
 """Profiles by the name that they have in ids."""
 

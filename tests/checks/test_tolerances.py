@@ -3,11 +3,13 @@
 import dataclasses
 
 import pytest
+import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.checks.tolerances import (
     EQUAL,
+    FLOAT_BAND,
     RECURRENT,
     TABLE,
     TYPICAL_BAND,
@@ -15,6 +17,7 @@ from conformance.checks.tolerances import (
     tolerance,
     unneeded,
 )
+from conformance.goldens.golden import Golden
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
@@ -38,6 +41,18 @@ def test_normal_data_may_be_off_by_one_step_beside_a_tie() -> None:
     allowed = tolerance(a_run(profile="typical"))
     assert (allowed.steps, allowed.band, allowed.anywhere) == (1, TYPICAL_BAND, 0)
     assert NEAR.anywhere == tolerance(a_run(profile="typical"), [NEAR]).anywhere == 1
+
+
+def golden(**scales: float) -> Golden:
+    return Golden((), (), {name: (torch.tensor([scale]), torch.zeros(1)) for name, scale in scales.items()})
+
+
+def test_a_bias_may_be_rounded_to_the_grid_of_the_accumulator() -> None:
+    run = a_run(profile="trained")
+    assert tolerance(run, golden=golden(x=0.5, weight=0.25, output=1.0)).band == FLOAT_BAND + 0.5 * 0.25 / 2
+    assert tolerance(run, golden=golden(x=0.5, output=1.0)).band == TYPICAL_BAND
+    assert tolerance(run, golden=golden(x=2.0**-9, weight=0.25, output=1.0)).band == TYPICAL_BAND
+    assert tolerance(a_run(profile="in_use"), golden=golden(x=0.5, weight=0.25, output=1.0)) == EQUAL
 
 
 @pytest.mark.parametrize("operator", sorted(RECURRENT))

@@ -1,6 +1,7 @@
 """The ledger is strict: an unlisted deviation, a listed one that is gone, and a useless entry are errors."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -362,15 +363,28 @@ def test_the_ledger_of_the_suite_is_well_formed() -> None:
 def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profile(profile: str) -> None:
     property_run = f"fbgemm/nn.Linear/static-quint8/ptq/large/{profile}@x86"
     for glob in ("*", "fbgemm/*", "fbgemm/nn.Linear/*/*/*/*@x86"):
-        assert entry(glob).matches(RUN)
-        assert not entry(glob).matches(property_run)
-    named = entry(f"fbgemm/*/{profile}@*")
+        assert entry(glob, check="observed").matches(RUN)
+        assert not entry(glob, check="observed").matches(property_run)
+    named = entry(f"fbgemm/*/{profile}@*", check="observed")
     assert named.matches(property_run)
     assert not named.matches(RUN)
     assert not named.matches(property_run.replace(profile, {"constraints": "laws"}.get(profile, "constraints")))
 
 
+def test_an_entry_covers_no_run_without_its_checks() -> None:
+    layer = RUN.replace("default/exact", "64to64_14x14_k3_p1/in_use")
+    assert not entry("fbgemm/*", check="stable").matches(layer)
+    assert entry("fbgemm/*", check=("numerics", "stable")).matches(layer)
+    assert entry("fbgemm/*", check="crashes").matches(layer)
+
+
+def test_of_the_checks_of_an_entry_a_run_fails_those_that_it_has() -> None:
+    layer = replace(row("numerics"), id=RUN.replace("/exact@", "/in_use@"), profile="in_use")
+    assert judge(layer, [entry(check=("numerics", "accuracy", "stable"))], HOST).expected
+    assert not judge(row("numerics"), [entry(check=("numerics", "accuracy", "stable"))], HOST).expected
+
+
 def test_an_entry_may_cover_cases_and_a_property() -> None:
-    both = entry("fbgemm/*", "fbgemm/*/laws@*")
+    both = entry("fbgemm/*", "fbgemm/*/laws@*", check="stable")
     assert both.matches(RUN)
     assert both.matches(RUN.replace("default/exact", "large/laws"))

@@ -1,0 +1,71 @@
+"""Variants of a claim in the sizes of networks, with the profile of their data."""
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import torch
+
+from conformance.results.in_use import REPRESENTATIVE, read
+from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
+
+from .claims import Claim
+from .in_use import variant_of
+from .operators import EXTENTS, OPERATORS, Variant
+from .operators.counts import counts
+from .operators.weighted import plain_of
+from .representative import computation
+from .sources import deployed, has_per_channel, is_qat_module, root_of
+
+ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
+"""Profiles of layers in use. Each layer has one of them, decided by its name."""
+
+
+FEWER: dict[torch.dtype | None, int] = {torch.qint8: 5, torch.float16: 3}
+"""Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
+raise, and those for float16 multiply in float32."""
+
+LEAST_ELEMENTS = 16
+"""A layer with an operand of fewer elements has dyadic data: they are too few to be distributed like anything."""
+
+
+@cache
+def representatives() -> Mapping[str, list[Variant]]:
+    """Variants of the representative layers by pattern, the most frequent first."""
+    by_pattern = defaultdict(list)
+    for layer in read(REPRESENTATIVE):
+        by_pattern[layer.pattern].append(variant_of(layer))
+    return by_pattern
+
+
+def sized(claim: Claim) -> Iterator[tuple[str, Variant]]:
+    """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
+
+    The most frequent layer in use has dyadic data and trained parameters, whatever its name.
+    """
+    per_channel = has_per_channel(claim)
+    fewer = FEWER.get(claim.dtypes.input_dtype, 1)
+    for number, variant in enumerate(representatives().get(claim.pattern, [])):
+        hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
+        if number and hashed % fewer:
+            continue
+        turn = ROTATION[hashed // fewer % len(ROTATION)]
+        few = min(math.prod(spec.shape) for spec in variant.operands.values()) < LEAST_ELEMENTS
+        profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if number == 0 else {turn}
+        for profile in (profile for profile in ROTATION if profile in profiles):
+            yield profile, variant.named(variant.name, per_channel=per_channel)
+    for variant in _further(claim):
+        yield IN_USE.name, variant.named(variant.name, per_channel=per_channel)
+
+
+def _further(claim: Claim) -> Iterator[Variant]:
+    """Variants of an operator alone: its sizes with large counts and, if no layer in use computes the same, the smallest
+    layer that is timed."""
+    operator = root_of(claim.tree)
+    if isinstance(claim.tree, tuple) or plain_of(operator) != operator or is_qat_module(operator):
+        return
+    yield from counts(operator, OPERATORS[operator][0])
+    if computation(operator) not in {computation(pattern.partition("+")[0]) for pattern in representatives()}:
+        yield from (variant for extent, variant in deployed(claim) if extent == EXTENTS[0])

@@ -1,0 +1,84 @@
+"""Claims get layers in use and sizes with large counts, each with a profile."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from conformance.cases.claims import backend
+from conformance.cases.operators import OPERATORS
+from conformance.cases.operators.counts import COUNTS, counts
+from conformance.cases.runs import Run, runs
+from conformance.cases.sized import ROTATION, representatives, sized
+from conformance.models import build
+
+NATIVE = ("qnnpack", "fbgemm", "onednn")
+
+
+def of_layers(name: str) -> list[Run]:
+    return [run for run in runs(backend(name)) if run.profile in ROTATION]
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_every_claim_with_layers_in_use_has_dyadic_data_and_trained_parameters(name: str) -> None:
+    having: dict[str, set[str]] = {}
+    for run in of_layers(name):
+        having.setdefault(run.claim.id, set()).add(run.profile)
+    for claim in backend(name).claims:
+        if claim.pattern in representatives():
+            assert {"in_use", "trained"} <= having[claim.id], claim.id
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_the_ids_of_runs_are_distinct(name: str) -> None:
+    assert max(Counter(run.id for run in runs(backend(name))).values()) == 1
+
+
+def test_layers_are_shared_out_among_the_profiles() -> None:
+    shares = Counter(run.profile for run in of_layers("fbgemm"))
+    assert min(shares.values()) > sum(shares.values()) / 6
+
+
+def test_a_layer_is_quantized_per_channel_if_its_claim_allows_it() -> None:
+    per_channel = {run.claim.dtype_config for run in of_layers("fbgemm") if run.variant and run.variant.per_channel}
+    assert per_channel == {"static-quint8", "dynamic-quint8"}
+
+
+def test_a_layer_with_few_elements_has_dyadic_data() -> None:
+    small = [
+        run
+        for run in of_layers("fbgemm")
+        if run.variant and run.variant.name == "2x1" and run.claim.pattern == "torch.sigmoid"
+    ]
+    assert {run.profile for run in small} == {"in_use"}
+
+
+def test_a_claim_that_computes_what_no_layer_in_use_does_has_the_smallest_layer_that_is_timed() -> None:
+    claim = next(claim for claim in backend("fbgemm").claims if claim.id == "fbgemm/nn.AvgPool1d/static-quint8")
+    assert [(profile, variant.name) for profile, variant in sized(claim)] == [("in_use", "resnet50_256_14")]
+
+
+@pytest.mark.parametrize("operator", COUNTS)
+def test_every_size_with_a_large_count_is_one_of_its_operator(operator: str) -> None:
+    assert {variant.name for variant in counts(operator, OPERATORS[operator][0])} == {*COUNTS[operator]}
+
+
+def of(name: str) -> Run:
+    return next(run for run in of_layers("fbgemm") if f"/{name}/" in run.id)
+
+
+def test_indices_need_16_bits_and_offsets_more_than_8() -> None:
+    (indices,) = build.subject(of("rows_40000")).inputs
+    assert int(indices.max()) > 2**15
+    _, offsets = build.subject(of("offsets_600")).inputs
+    assert int(offsets.max()) > 2**8
+
+
+def test_a_batch_of_images_is_more_than_torch_gives_one_thread() -> None:
+    (image,) = build.subject(of("ptq/batch_257")).inputs[:1]
+    assert image.numel() > 32768
+
+
+def test_layers_run_in_float_with_finite_results() -> None:
+    for run in of_layers("onednn")[::9]:
+        assert all(bool(torch.isfinite(y).all()) for y in build.float_outputs(build.subject(run))), run.id
