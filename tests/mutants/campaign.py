@@ -1,0 +1,181 @@
+"""The campaign: which mutants change the result of some subject, and which of those a subject notices."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from conformance.errors import UsageError
+from conformance.host.isolation import Death, Done, Raised
+from conformance.results.profiles import PROFILES
+from conformance.selection import Selection
+
+from .drawing import group_of
+from .injection import Sighting, Sightings, injecting, observing
+from .mutant import Mutant
+from .parallel import in_parallel
+from .population import executed
+from .records import Result
+from .subjects import Jury, Subject
+
+UNIT = 40
+"""Subjects that one child observes."""
+
+TOGETHER = 6
+"""Mutants that one child is occupied with."""
+
+
+@dataclass
+class Stage:
+    """One stage of a campaign: subjects, and where each mutant is met and shows among them."""
+
+    name: str
+    subjects: Sequence[Subject]
+    selection: Selection
+    say: Callable[[str], None]
+    sighted: dict[str, Sighting] = field(default_factory=dict)
+    met: dict[str, int] = field(default_factory=Counter)
+    shown: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def observe(self, mutants: Sequence[Mutant], *, judged: bool = True) -> None:
+        """Judge every subject once, without a mutant, and record where mutants would show; if not `judged`, only execute it.
+
+        Raises UsageError if a subject contradicts the ledger without a mutant.
+        """
+        of_engine = {name: [m for m in mutants if m.engine == name] for name in {m.engine for m in mutants}}
+        jobs = [
+            list(range(start, min(start + UNIT, len(self.subjects)))) for start in range(0, len(self.subjects), UNIT)
+        ]
+
+        def work(numbers: list[int]) -> list[tuple[int, Sightings, frozenset[str]]]:
+            jury, seen = Jury(self.selection), []
+            for number in numbers:
+                sightings: Sightings = {}
+                subject = self.subjects[number]
+                handler, alarms = observing(of_engine.get(subject.run.engine, ()), sightings), frozenset[str]()
+                if judged:
+                    alarms = subject.alarms(jury.row(subject, handler), self.selection)
+                else:
+                    executed(subject.run, handler)
+                seen.append((number, sightings, alarms))
+            return seen
+
+        contradictions = []
+        again = list[list[int]]()
+        for numbers, outcome in in_parallel(work, jobs, f"{self.name}: observing"):
+            if isinstance(outcome, Done):
+                contradictions += self._record(outcome.value)
+            else:
+                again += [[number] for number in numbers]
+        for numbers, outcome in in_parallel(work, again, f"{self.name}: observing one by one") if again else ():
+            if isinstance(outcome, Done):
+                contradictions += self._record(outcome.value)
+            elif isinstance(outcome, Raised):
+                raise UsageError(f"the suite itself fails on {self.subjects[numbers[0]].id}:\n{outcome.traceback}")
+            elif judged:
+                contradictions.append(f"{self.subjects[numbers[0]].id} (crashes)")
+        if contradictions:
+            raise UsageError(
+                f"{len(contradictions)} subjects contradict the ledger without a mutant, the first: {contradictions[0]}"
+            )
+
+    def _record(self, seen: Iterable[tuple[int, Sightings, frozenset[str]]]) -> list[str]:
+        contradictions = []
+        for number, sightings, alarms in seen:
+            if alarms:
+                contradictions.append(f"{self.subjects[number].id} ({', '.join(sorted(alarms))})")
+            for mutant, sighting in sightings.items():
+                self.sighted.setdefault(mutant, Sighting()).add(sighting)
+                self.met[mutant] += bool(sighting.met)
+                if sighting.elements:
+                    self.shown[mutant].append((number, sighting.elements))
+        return contradictions
+
+    def promising(self, mutant: Mutant) -> list[int]:
+        """The subjects in which a mutant shows, those that are likely to notice it first."""
+
+        def rank(found: tuple[int, int]) -> tuple[object, ...]:
+            number, elements = found
+            subject = self.subjects[number]
+            blind = "numerics" in subject.listed or PROFILES[subject.run.profile].kind != "case"
+            return blind, subject.run.profile == "typical", -elements, number
+
+        return [number for number, _ in sorted(self.shown[mutant.id], key=rank)]
+
+    def hunt(self, mutants: Sequence[Mutant]) -> dict[str, Result]:
+        """Judge the subjects in which each mutant shows, until one contradicts the ledger."""
+        started = time.monotonic()
+        results = {mutant.id: self._unmet(mutant) for mutant in mutants if not self.shown[mutant.id]}
+        hunted = [mutant for mutant in mutants if self.shown[mutant.id]]
+        lone = list[list[Mutant]]()
+        jobs = [hunted[start : start + TOGETHER] for start in range(0, len(hunted), TOGETHER)]
+        for part, outcome in in_parallel(self._judge_all, jobs, f"{self.name}: hunting"):
+            if isinstance(outcome, Done):
+                results.update(outcome.value)
+            else:
+                lone += [[mutant] for mutant in part]
+        for (mutant,), outcome in in_parallel(self._judge_all, lone, f"{self.name}: hunting") if lone else ():
+            alarm = "crashes" if isinstance(outcome, Death) else "suite"
+            crashed = self._result(mutant, 0, "one of the runs in which it shows", (alarm,))
+            results.update(outcome.value if isinstance(outcome, Done) else {mutant.id: crashed})
+        caught = sum(result.caught for result in results.values())
+        seconds = time.monotonic() - started
+        self.say(f"{self.name}: {caught} of {len(mutants)} are caught, {len(hunted)} show ({seconds:.0f} s)")
+        return results
+
+    def _judge_all(self, mutants: list[Mutant]) -> dict[str, Result]:
+        return {mutant.id: self._judge(mutant) for mutant in mutants}
+
+    def _judge(self, mutant: Mutant) -> Result:
+        jury, handler = Jury(self.selection), injecting(mutant)
+        numbers = self.promising(mutant)
+        for judged, number in enumerate(numbers, 1):
+            subject = self.subjects[number]
+            if alarms := subject.alarms(jury.row(subject, handler), self.selection):
+                return self._result(mutant, judged, subject.id, tuple(sorted(alarms)))
+        cause = self._unnoticed(mutant)
+        return self._result(mutant, len(numbers), cause=cause, reason=cause)
+
+    def _result(
+        self, mutant: Mutant, judged: int, caught_by: str = "", alarms: tuple[str, ...] = (), **why: str
+    ) -> Result:
+        return Result(self.met[mutant.id], len(self.shown[mutant.id]), judged, caught_by, alarms, **why)
+
+    def _unmet(self, mutant: Mutant) -> Result:
+        """Why no subject makes a call that a mutant changes."""
+        sighting = self.sighted.get(mutant.id)
+        if sighting is None:
+            return self._result(mutant, 0, cause="the kernel is not called", reason="the kernel is not called")
+        if sighting.met:
+            cause = "no call that has the conditions has the region, or the effect changes nothing there"
+            return self._result(mutant, 0, cause=cause, reason=cause)
+        lacking = [c for bit, c in enumerate(mutant.conditions) if not sighting.fulfilled >> bit & 1]
+        if not lacking:
+            cause = "no call has both conditions"
+            return self._result(mutant, 0, cause=cause, reason=cause)
+        groups = " and ".join(sorted({f"such {GROUP_TEXTS[group_of(condition.fact)]}" for condition in lacking}))
+        reason = f"no call where {' nor where '.join(condition.text for condition in lacking)}"
+        return self._result(mutant, 0, cause=f"no call has {groups}", reason=reason)
+
+    def _unnoticed(self, mutant: Mutant) -> str:
+        """Why no subject notices a mutant that changes results."""
+        where = [self.subjects[number] for number, _ in self.shown[mutant.id]]
+        cases = [subject for subject in where if PROFILES[subject.run.profile].kind == "case"]
+        if not cases:
+            return "met in relations only, which compare the kernel with itself"
+        if all("numerics" in subject.listed for subject in cases):
+            return "hidden by deviations that the ledger lists"
+        if all(subject.run.profile == "typical" for subject in cases):
+            return "within the tolerance of typical data"
+        if all(subject.sample is not None for subject in cases):
+            return "met by drawn samples only, whose oracle is uncertain or which are like listed deviations"
+        return "at ties, within a tolerance, or where a deviation is listed"
+
+
+GROUP_TEXTS = {
+    "option": "an option",
+    "size": "a size",
+    "qparams": "qparams",
+    "format": "a memory format",
+    "process": "a count of calls or threads",
+}
