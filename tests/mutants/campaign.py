@@ -4,10 +4,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from conformance.errors import UsageError
 from conformance.host.isolation import Death, Done, Raised
 from conformance.results.profiles import PROFILES
+from conformance.results.rows import Row
 from conformance.selection import Selection
 
 from .drawing import group_of
@@ -23,6 +25,24 @@ UNIT = 40
 
 TOGETHER = 6
 """Mutants that one child is occupied with."""
+
+
+class Unnoticed(StrEnum):
+    """Why a subject whose result a mutant changes does not notice it. Of several subjects the first in this order counts."""
+
+    LISTED = "hidden by a deviation that the ledger lists for the run"
+    SIMILAR = "hidden by deviations that the ledger lists for runs like the drawn sample"
+    UNCOMPARED = "the output is not compared with exact arithmetic"
+    EXCUSED = "at ties, or within a tolerance"
+    RELATIONS = "met in relations only, which compare the kernel with itself"
+
+    @classmethod
+    def of(cls, subject: Subject, row: Row) -> "Unnoticed":
+        if PROFILES[subject.run.profile].kind != "case":
+            return cls.RELATIONS
+        if "numerics" in row.failed:
+            return cls.LISTED if subject.sample is None else cls.SIMILAR
+        return cls.EXCUSED if row.checks.get("numerics") == "pass" else cls.UNCOMPARED
 
 
 @dataclass
@@ -128,12 +148,14 @@ class Stage:
 
     def _judge(self, mutant: Mutant) -> Result:
         jury, handler = Jury(self.selection), injecting(mutant)
-        numbers = self.promising(mutant)
+        numbers, unnoticed = self.promising(mutant), list[Unnoticed]()
         for judged, number in enumerate(numbers, 1):
             subject = self.subjects[number]
-            if alarms := subject.alarms(jury.row(subject, handler), self.selection):
+            row = jury.row(subject, handler)
+            if alarms := subject.alarms(row, self.selection):
                 return self._result(mutant, judged, subject.id, tuple(sorted(alarms)))
-        cause = self._unnoticed(mutant)
+            unnoticed.append(Unnoticed.of(subject, row))
+        cause = str(min(unnoticed, key=[*Unnoticed].index))
         return self._result(mutant, len(numbers), cause=cause, reason=cause)
 
     def _result(
@@ -156,20 +178,6 @@ class Stage:
         groups = " and ".join(sorted({f"such {GROUP_TEXTS[group_of(condition.fact)]}" for condition in lacking}))
         reason = f"no call where {' nor where '.join(condition.text for condition in lacking)}"
         return self._result(mutant, 0, cause=f"no call has {groups}", reason=reason)
-
-    def _unnoticed(self, mutant: Mutant) -> str:
-        """Why no subject notices a mutant that changes results."""
-        where = [self.subjects[number] for number, _ in self.shown[mutant.id]]
-        cases = [subject for subject in where if PROFILES[subject.run.profile].kind == "case"]
-        if not cases:
-            return "met in relations only, which compare the kernel with itself"
-        if all("numerics" in subject.listed for subject in cases):
-            return "hidden by deviations that the ledger lists"
-        if all(subject.run.profile == "typical" for subject in cases):
-            return "within the tolerance of typical data"
-        if all(subject.sample is not None for subject in cases):
-            return "met by drawn samples only, whose oracle is uncertain or which are like listed deviations"
-        return "at ties, within a tolerance, or where a deviation is listed"
 
 
 GROUP_TEXTS = {

@@ -6,13 +6,16 @@ from dataclasses import replace
 import pytest
 
 from conformance.cases.claims import backend
+from conformance.cases.runs import describe
 from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.fuzz.samples import Sample
 from conformance.results.ledger import Entry
+from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 from conformance.selection import Selection
 
-from .campaign import Stage
+from .campaign import Stage, Unnoticed
 from .drawing import Population
 from .injection import INJECTION, Sightings, injecting, observing
 from .mutant import Condition, Effect, Mutant, Region
@@ -118,6 +121,27 @@ def test_a_reference_model_is_executed_with_the_kernels_as_they_are(selection: S
 
 def test_the_kernels_of_this_process_are_not_overridden() -> None:
     assert not INJECTION.installed
+
+
+@pytest.mark.parametrize(
+    ("run_id", "outcome", "drawn_one", "expected"),
+    [
+        (GLOBS[0], "pass", False, Unnoticed.EXCUSED),
+        (GLOBS[0], "fail", False, Unnoticed.LISTED),
+        (GLOBS[0], "fail", True, Unnoticed.SIMILAR),
+        (GLOBS[0], "skip", False, Unnoticed.UNCOMPARED),
+        (GLOBS[1], "pass", False, Unnoticed.RELATIONS),
+    ],
+)
+def test_why_a_subject_does_not_notice(
+    run_id: str, outcome: str, drawn_one: bool, expected: Unnoticed, selection: Selection
+) -> None:
+    subject = next(one for one in ordinary(selection) if one.id == run_id)
+    assert subject.run.variant is not None
+    sample = Sample(subject.run.claim.id, "ptq", "fbgemm", subject.run.variant) if drawn_one else None
+    verdict = Verdict.of(outcome == "fail")
+    row = Row(**describe(subject.run), verdict=verdict, checks={"numerics": outcome})
+    assert Unnoticed.of(replace(subject, sample=sample), row) is expected
 
 
 def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch: pytest.MonkeyPatch) -> None:
