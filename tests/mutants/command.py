@@ -1,4 +1,4 @@
-"""The command: options, the stages of a campaign, the file of mutants, and the page that is written from it."""
+"""The command: options, the stages of an analysis, the file of mutants, and the page that is written from it."""
 
 import argparse
 import fnmatch
@@ -19,13 +19,13 @@ from conformance.selection import Selection
 from conformance.suggestions import did_you_mean
 
 from . import records, table
-from .campaign import Stage
 from .mutant import Mutant
 from .parallel import results_of
 from .population import drawn_samples, searched_samples
 from .preparing import Drawn, draw, engines
 from .records import Record
-from .subjects import drawn, ordinary
+from .stages import Stage
+from .witnesses import drawn, ordinary
 
 BACKENDS_OF_AN_ORDINARY_RUN = ("qnnpack", "fbgemm", "onednn")
 NIGHTLY = 2000
@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 @dataclass(frozen=True)
-class Campaign:
-    """The options of a campaign. `say` prints a line of progress."""
+class Analysis:
+    """The options of an analysis. `say` prints a line of progress."""
 
     backends: Sequence[str]
     count: int
@@ -84,7 +84,7 @@ class Campaign:
         mutants = self._selected(made.mutants)
         stage = self._ordinary(selection)
         stage.observe(mutants)
-        self.say(f"{stage.name}: {len(stage.subjects)} subjects agree with the ledger without a mutant")
+        self.say(f"{stage.name}: {len(stage.witnesses)} witnesses agree with the ledger without a mutant")
         found = stage.hunt(mutants)
         result = [Record(mutant.id, mutant.title, mutant, found[mutant.id]) for mutant in mutants]
         return self._searched(selection, made, result) if self.fuzz else result
@@ -100,13 +100,13 @@ class Campaign:
 
     def _ordinary(self, selection: Selection) -> Stage:
         """The runs of an ordinary invocation and the samples of its bounded searches."""
-        subjects = ordinary(selection)
+        witnesses = ordinary(selection)
         selection.store.preload(
-            name_of(subject.run) for subject in subjects if PROFILES[subject.run.profile].golden == "stored"
+            name_of(witness.run) for witness in witnesses if PROFILES[witness.run.profile].golden == "stored"
         )
         chosen = selection.families
         samples = dict(results_of(lambda family: (family.id, searched_samples(family)), chosen, "drawing samples"))
-        return Stage("ordinary run", [*subjects, *drawn(chosen, samples, selection)], selection, self.say)
+        return Stage("ordinary run", [*witnesses, *drawn(chosen, samples, selection)], selection, self.say)
 
     def _searched(self, selection: Selection, made: Drawn, result: list[Record]) -> list[Record]:
         """The records with the results of a search for those that survive."""
@@ -152,8 +152,8 @@ def main(arguments: Sequence[str]) -> int:
             table.PATH.write_text(table.text(*records.read(options.write_docs)), encoding="utf-8")
             return 0
         backends = checked(options.backend, options.mutants, options.fuzz)
-        campaign = Campaign(backends, options.mutants, options.seed, options.only, options.fuzz, say)
-        result = campaign.run()
+        analysis = Analysis(backends, options.mutants, options.seed, options.only, options.fuzz, say)
+        result = analysis.run()
         header = {
             **Selection(backends=backends).circumstances(),
             "seed": options.seed,

@@ -1,4 +1,4 @@
-"""The mutants of a campaign, drawn from the population of each engine and tried on it."""
+"""The mutants of an analysis, drawn from the population of each engine and tried on it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ MOST_CANDIDATES = 30
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine of the campaign with the name of its backend."""
+    """An engine of the analysis with the name of its backend."""
 
     backend: str
     name: str

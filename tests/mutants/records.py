@@ -1,4 +1,4 @@
-"""The file of a campaign: JSON Lines with each mutant and what became of it."""
+"""The file of an analysis: JSON Lines with each mutant and what became of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from .mutant import Mutant
 
 @dataclass(frozen=True)
 class Result:
-    """What a stage of the campaign finds out about one mutant.
+    """What a stage of the analysis finds out about one mutant.
 
-    `met` counts the subjects that make a call which fulfils its conditions, `changed` those of them whose results it changes,
-    `judged` those that were judged with it. `caught_by` is the id of the first subject that notices it, with its `alarms`.
-    `cause` is the kind of reason for which a mutant survives, `reason` the reason.
+    `met` counts the witnesses that make a call which fulfils its conditions, `changed` those of them whose results it
+    changes, `judged` those that were judged with it. `caught_by` is the id of the first one that notices it, with its
+    `alarms`. `cause` is the kind of reason for which a mutant survives, `reason` the reason.
     """
 
     met: Count = 0
@@ -90,5 +90,5 @@ def read(path: Path) -> tuple[dict[str, Any], list[Record]]:
     """The header and the records of a file. Raises UsageError if it is damaged or has several parts."""
     parts = read_text(FORMAT, path)
     if len(parts) > 1:
-        raise UsageError(f"{path}: has {len(parts)} parts: mutants of different campaigns are not comparable")
+        raise UsageError(f"{path}: has {len(parts)} parts: mutants of different analyses are not comparable")
     return parts[0].header, list(parts[0].items)

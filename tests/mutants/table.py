@@ -14,8 +14,8 @@ PATH = Path(__file__).parents[2] / "docs" / "mutants.md"
 INTRODUCTION = f"""\
 # Random mutants that the suite notices
 
-This page is written by `tox -q -e mutants -- --write-docs FILE` from the file of a campaign, which `tox -e mutants` writes. A
-mutant is a kernel that is off in a narrow way: an effect in a region of its result, where its call fulfils one or two
+This page is written by `tox -q -e mutants -- --write-docs FILE` from the file that `tox -e mutants` writes. A mutant
+is a kernel that is off in a narrow way: an effect in a region of its result, where its call fulfils one or two
 conditions. An ordinary run catches a mutant if a row contradicts the ledger, a search reports a deviation, or a process dies.
 
 ## How mutants are drawn
@@ -84,7 +84,7 @@ def survivors(records: Sequence[Record]) -> Iterator[str]:
 
 
 def summary(records: Sequence[Record]) -> Iterator[str]:
-    """The tables that close a campaign."""
+    """The tables that close an analysis."""
     searched = any(record.search is not None for record in records)
     yield from totals(records, searched)
     if any(record.survives for record in records):

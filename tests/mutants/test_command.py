@@ -1,4 +1,4 @@
-"""The command: wrong input ends in one line, and the file and the page of a campaign say what became of each mutant."""
+"""The command: wrong input ends in one line, and the file and the page of an analysis say what became of each mutant."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_a_file_keeps_every_record(tmp_path: Path) -> None:
     assert header["seed"] == 5
 
 
-def test_a_file_of_two_campaigns_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_two_analyses_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mutants.jsonl"
     records.write(path, HEADER, ALL)
     path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
@@ -99,7 +99,7 @@ def test_the_page_counts_and_lists_survivors() -> None:
     assert "a search with 300 samples of each family" in page
 
 
-def test_the_page_of_a_campaign_without_survivors_has_no_list() -> None:
+def test_the_page_without_survivors_has_no_list() -> None:
     page = table.text({**HEADER, "samples": 0}, [CAUGHT])
     assert "survive |" in page
     assert "## Survivors" not in page

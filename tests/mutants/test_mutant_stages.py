@@ -1,4 +1,4 @@
-"""A campaign on a few runs: wide faults are caught, what no call meets is not, and observed mutants change nothing."""
+"""A stage with a few runs: wide faults are caught, what no call meets is not, and observed mutants change nothing."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,7 +15,6 @@ from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.selection import Selection
 
-from .campaign import Stage, Unnoticed
 from .drawing import Population
 from .injection import INJECTION, Sightings, injecting, observing
 from .mutant import Condition, Effect, Mutant, Region
@@ -23,7 +22,8 @@ from .parallel import results_of
 from .population import calls_of, drawn_samples, searched_samples
 from .preparing import Engine, effective, first_effective
 from .records import Result
-from .subjects import Jury, Subject, drawn, ordinary
+from .stages import Stage, Unnoticed
+from .witnesses import HandlingJudge, Witness, drawn, ordinary
 
 EVERYWHERE, MORE = Region("everywhere"), Effect("one step more")
 GLOBS = (
@@ -53,8 +53,8 @@ def selection() -> Selection:
     return Selection(backends=["fbgemm"], globs=GLOBS)
 
 
-def stage_of(subjects: list[Subject], selection: Selection) -> Stage:
-    return Stage("ordinary run", subjects, selection, lambda text: None)
+def stage_of(witnesses: list[Witness], selection: Selection) -> Stage:
+    return Stage("ordinary run", witnesses, selection, lambda text: None)
 
 
 @pytest.fixture(scope="module")
@@ -93,26 +93,26 @@ def test_a_survivor_has_a_reason(survivor: Mutant, cause: str, reason: str, resu
     assert result.reason == (reason or cause)
 
 
-def rows(subjects: list[Subject], selection: Selection, handler: Callable[[], object]) -> list[dict[str, object]]:
-    def work(subject: Subject) -> dict[str, object]:
-        return {**Jury(selection).row(subject, handler()).to_json(), "seconds": 0}  # type: ignore[arg-type]
+def rows(witnesses: list[Witness], selection: Selection, handler: Callable[[], object]) -> list[dict[str, object]]:
+    def work(witness: Witness) -> dict[str, object]:
+        return {**HandlingJudge(selection.store).judged_with(handler(), witness.run).to_json(), "seconds": 0}  # type: ignore[arg-type]
 
-    return results_of(work, subjects, "judging")
+    return results_of(work, witnesses, "judging")
 
 
 def test_observed_mutants_change_nothing(selection: Selection) -> None:
-    subjects = ordinary(selection)
+    witnesses = ordinary(selection)
     effects = ("one step more", "zero", "the bias is dropped", "the input's zero point is one off")
     mutants = [mutant(number, effect=Effect(kind)) for number, kind in enumerate(effects)]
     in_place = [replace(mutant(9), kernel=kernel) for kernel in ("aten.relu", "aten.relu_")]
     seen: Sightings = {}
-    plain = rows(subjects, selection, lambda: None)
-    assert rows(subjects, selection, lambda: observing([*mutants, *in_place], seen)) == plain
-    assert rows(subjects, selection, lambda: injecting(mutants[0])) != plain
+    plain = rows(witnesses, selection, lambda: None)
+    assert rows(witnesses, selection, lambda: observing([*mutants, *in_place], seen)) == plain
+    assert rows(witnesses, selection, lambda: injecting(mutants[0])) != plain
 
 
 def test_a_reference_model_is_executed_with_the_kernels_as_they_are(selection: Selection) -> None:
-    (run,) = (subject for subject in ordinary(selection) if subject.id == GLOBS[2])
+    (run,) = (witness for witness in ordinary(selection) if witness.id == GLOBS[2])
     conversion = replace(mutant(0), kernel="aten.quantize_per_tensor.tensor_qparams")
     (row,) = rows([run], selection, lambda: injecting(conversion))
     assert row["checks"]["numerics"] == "fail"  # type: ignore[index]
@@ -136,12 +136,12 @@ def test_the_kernels_of_this_process_are_not_overridden() -> None:
 def test_why_a_subject_does_not_notice(
     run_id: str, outcome: str, drawn_one: bool, expected: Unnoticed, selection: Selection
 ) -> None:
-    subject = next(one for one in ordinary(selection) if one.id == run_id)
-    assert subject.run.variant is not None
-    sample = Sample(subject.run.claim.id, "ptq", "fbgemm", subject.run.variant) if drawn_one else None
+    witness = next(one for one in ordinary(selection) if one.id == run_id)
+    assert witness.run.variant is not None
+    sample = Sample(witness.run.claim.id, "ptq", "fbgemm", witness.run.variant) if drawn_one else None
     verdict = Verdict.of(outcome == "fail")
-    row = Row(**describe(subject.run), verdict=verdict, checks={"numerics": outcome})
-    assert Unnoticed.of(replace(subject, sample=sample), row) is expected
+    row = Row(**describe(witness.run), verdict=verdict, checks={"numerics": outcome})
+    assert Unnoticed.of(replace(witness, sample=sample), row) is expected
 
 
 def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +159,9 @@ def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch
 
 def test_without_a_mutant_every_run_agrees_with_the_ledger(selection: Selection) -> None:
     entry = Entry("listed", ("*",), frozenset({"numerics"}), "", "", {}, "")
-    subjects = [replace(subject, entries=(entry,)) for subject in ordinary(selection)]
-    with pytest.raises(UsageError, match=r"2 subjects contradict the ledger without a mutant, the first: .*numerics"):
-        stage_of(subjects, selection).observe([WIDE])
+    witnesses = [replace(witness, entries=(entry,)) for witness in ordinary(selection)]
+    with pytest.raises(UsageError, match=r"2 witnesses contradict the ledger without a mutant, the first: .*numerics"):
+        stage_of(witnesses, selection).observe([WIDE])
 
 
 def linear_samples(count: int) -> list[Sample]:
@@ -179,8 +179,8 @@ def test_drawn_samples_catch_a_wide_mutant() -> None:
     batch.warm_up()
     selection = Selection(backends=["fbgemm"])
     families = [family for family in selection.families if family.id == "fbgemm/linear@fbgemm"]
-    subjects = drawn(families, {family.id: searched_samples(family)[:12] for family in families}, selection)
-    stage = stage_of(subjects, selection)
+    witnesses = drawn(families, {family.id: searched_samples(family)[:12] for family in families}, selection)
+    stage = stage_of(witnesses, selection)
     stage.observe([WIDE], judged=False)
     (result,) = stage.hunt([WIDE]).values()
     assert result.caught_by.startswith("drawn fbgemm/")
@@ -188,14 +188,14 @@ def test_drawn_samples_catch_a_wide_mutant() -> None:
 
 def test_a_candidate_that_changes_nothing_is_discarded() -> None:
     batch.warm_up()
-    runs = [subject.run for subject in ordinary(Selection(backends=["fbgemm"], globs=GLOBS[:1]))]
+    runs = [witness.run for witness in ordinary(Selection(backends=["fbgemm"], globs=GLOBS[:1]))]
     population = Population(results_of(calls_of, runs, "calls"))
     assert effective([(WIDE, 0), (UNMET, 0), (NO_REGION, 0)], population, runs) == {WIDE.id}
 
 
 def test_mutants_are_the_first_candidates_that_change_a_result() -> None:
     batch.warm_up()
-    runs = [subject.run for subject in ordinary(Selection(backends=["fbgemm"], globs=GLOBS))]
+    runs = [witness.run for witness in ordinary(Selection(backends=["fbgemm"], globs=GLOBS))]
     population = Population(results_of(calls_of, runs, "calls"))
     engine = Engine("fbgemm", "fbgemm")
     found, tried = first_effective(population, runs, engine, 1, 4)

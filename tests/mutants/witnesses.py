@@ -1,17 +1,17 @@
-"""The subjects of a campaign: ordinary runs and drawn samples, what the ledger expects of each, and the judgement of one."""
+"""Witnesses: ordinary runs and drawn samples that may notice a mutant, and how they are judged."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from conformance.cases.runs import Run
+from conformance.checks.evidence import Evidence
 from conformance.checks.judge import Judge
-from conformance.execution.batch import crashed_row
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.samples import Family, Sample, run_of
-from conformance.host.isolation import Death, Done
+from conformance.host.isolation import Done
 from conformance.properties.metamorphic import relations
 from conformance.results.ledger import Entry, entries_by_run, judge
+from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 from conformance.selection import Selection
 
@@ -19,7 +19,7 @@ from .injection import INJECTION, Handler
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Witness:
     """A run that may notice a mutant. `sample` and `campaign` are those of a drawn one; `entries` cover an ordinary one."""
 
     run: Run
@@ -45,36 +45,26 @@ class Subject:
             return frozenset()
         return row.failed ^ self.listed
 
-    def crashed(self, death: Death) -> Row:
-        return crashed_row(self.run, death)
+
+class HandlingJudge(Judge):
+    """A judge of runs, in which the calls of the engine go through a handler. References and goldens stay as they are."""
+
+    handler: Handler | None = None
+
+    def evidence(self, run: Run) -> Evidence:
+        with INJECTION.handling(self.handler):
+            return super().evidence(run)
+
+    def judged_with(self, handler: Handler | None, run: Run) -> Row:
+        """The row of a run, of a case or of relations."""
+        self.handler = handler
+        if run.profile != LAWS.name:
+            return self.row(run)[0]
+        with INJECTION.handling(handler):
+            return relations.row(self.watch, run)
 
 
-class Jury:
-    """Judges subjects in this process, with the calls of the engine going through a handler."""
-
-    def __init__(self, selection: Selection) -> None:
-        self.judge = Judge(selection.store)
-
-    def row(self, subject: Subject, handler: Handler | None) -> Row:
-        """The row of a subject. Expectations and reference models are those of the kernels as they are."""
-        run = subject.run
-        if run.profile == "laws":
-            with INJECTION.handling(handler):
-                return relations.row(self.judge.watch, run)
-        evidence = self.judge.evidence
-        self.judge.evidence = partial(_handled, evidence, handler)  # type: ignore[method-assign]
-        try:
-            return self.judge.row(run)[0]
-        finally:
-            self.judge.evidence = evidence  # type: ignore[method-assign]
-
-
-def _handled(evidence, handler, run):  # type: ignore[no-untyped-def]
-    with INJECTION.handling(handler):
-        return evidence(run)
-
-
-def ordinary(selection: Selection) -> list[Subject]:
+def ordinary(selection: Selection) -> list[Witness]:
     """The runs of an ordinary invocation that execute kernels on this host, without those that are known to crash."""
     runs = [
         run
@@ -85,15 +75,15 @@ def ordinary(selection: Selection) -> list[Subject]:
         and selection.unavailable[run.engine] is None
     ]
     entries = entries_by_run(selection.applying, (run.id for run in runs))
-    return [Subject(run, tuple(entries.get(run.id, ()))) for run in runs]
+    return [Witness(run, tuple(entries.get(run.id, ()))) for run in runs]
 
 
-def drawn(families: Iterable[Family], samples: Mapping[str, Sequence[Sample]], selection: Selection) -> list[Subject]:
-    """The samples of each family, by its id, as subjects."""
-    subjects = []
+def drawn(families: Iterable[Family], samples: Mapping[str, Sequence[Sample]], selection: Selection) -> list[Witness]:
+    """The samples of each family, by its id, as witnesses."""
+    witnesses = []
     for family in families:
         campaign = Campaign(family, selection.applying)
-        subjects += [
-            Subject(run_of(family.backend, sample), sample=sample, campaign=campaign) for sample in samples[family.id]
+        witnesses += [
+            Witness(run_of(family.backend, sample), sample=sample, campaign=campaign) for sample in samples[family.id]
         ]
-    return subjects
+    return witnesses

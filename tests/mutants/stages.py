@@ -1,4 +1,4 @@
-"""The campaign: which mutants change the result of some subject, and which of those a subject notices."""
+"""The stages of an analysis: which mutants change the result of some witness, and which of those a witness notices."""
 
 import time
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from .mutant import Mutant
 from .parallel import in_parallel
 from .population import executed
 from .records import Result
-from .subjects import Jury, Subject
+from .witnesses import HandlingJudge, Witness
 
 UNIT = 40
 """Subjects that one child observes."""
@@ -28,7 +28,7 @@ TOGETHER = 6
 
 
 class Unnoticed(StrEnum):
-    """Why a subject whose result a mutant changes does not notice it. Of several subjects the first in this order counts."""
+    """Why a witness whose result a mutant changes does not notice it. Of several witnesses the first in this order counts."""
 
     LISTED = "hidden by a deviation that the ledger lists for the run"
     SIMILAR = "hidden by deviations that the ledger lists for runs like the drawn sample"
@@ -37,20 +37,20 @@ class Unnoticed(StrEnum):
     RELATIONS = "met in relations only, which compare the kernel with itself"
 
     @classmethod
-    def of(cls, subject: Subject, row: Row) -> "Unnoticed":
-        if PROFILES[subject.run.profile].kind != "case":
+    def of(cls, witness: Witness, row: Row) -> "Unnoticed":
+        if PROFILES[witness.run.profile].kind != "case":
             return cls.RELATIONS
         if "numerics" in row.failed:
-            return cls.LISTED if subject.sample is None else cls.SIMILAR
+            return cls.LISTED if witness.sample is None else cls.SIMILAR
         return cls.EXCUSED if row.checks.get("numerics") == "pass" else cls.UNCOMPARED
 
 
 @dataclass
 class Stage:
-    """One stage of a campaign: subjects, and where each mutant is met and shows among them."""
+    """One stage of an analysis: witnesses, and where each mutant is met and shows among them."""
 
     name: str
-    subjects: Sequence[Subject]
+    witnesses: Sequence[Witness]
     selection: Selection
     say: Callable[[str], None]
     sighted: dict[str, Sighting] = field(default_factory=dict)
@@ -58,25 +58,25 @@ class Stage:
     shown: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
     def observe(self, mutants: Sequence[Mutant], *, judged: bool = True) -> None:
-        """Judge every subject once, without a mutant, and record where mutants would show; if not `judged`, only execute it.
+        """Judge every witness once, without a mutant, and record where mutants would show; if not `judged`, only execute it.
 
-        Raises UsageError if a subject contradicts the ledger without a mutant.
+        Raises UsageError if a witness contradicts the ledger without a mutant.
         """
         of_engine = {name: [m for m in mutants if m.engine == name] for name in {m.engine for m in mutants}}
         jobs = [
-            list(range(start, min(start + UNIT, len(self.subjects)))) for start in range(0, len(self.subjects), UNIT)
+            list(range(start, min(start + UNIT, len(self.witnesses)))) for start in range(0, len(self.witnesses), UNIT)
         ]
 
         def work(numbers: list[int]) -> list[tuple[int, Sightings, frozenset[str]]]:
-            jury, seen = Jury(self.selection), []
+            judge, seen = HandlingJudge(self.selection.store), []
             for number in numbers:
                 sightings: Sightings = {}
-                subject = self.subjects[number]
-                handler, alarms = observing(of_engine.get(subject.run.engine, ()), sightings), frozenset[str]()
+                witness = self.witnesses[number]
+                handler, alarms = observing(of_engine.get(witness.run.engine, ()), sightings), frozenset[str]()
                 if judged:
-                    alarms = subject.alarms(jury.row(subject, handler), self.selection)
+                    alarms = witness.alarms(judge.judged_with(handler, witness.run), self.selection)
                 else:
-                    executed(subject.run, handler)
+                    executed(witness.run, handler)
                 seen.append((number, sightings, alarms))
             return seen
 
@@ -91,19 +91,19 @@ class Stage:
             if isinstance(outcome, Done):
                 contradictions += self._record(outcome.value)
             elif isinstance(outcome, Raised):
-                raise UsageError(f"the suite itself fails on {self.subjects[numbers[0]].id}:\n{outcome.traceback}")
+                raise UsageError(f"the suite itself fails on {self.witnesses[numbers[0]].id}:\n{outcome.traceback}")
             elif judged:
-                contradictions.append(f"{self.subjects[numbers[0]].id} (crashes)")
+                contradictions.append(f"{self.witnesses[numbers[0]].id} (crashes)")
         if contradictions:
             raise UsageError(
-                f"{len(contradictions)} subjects contradict the ledger without a mutant, the first: {contradictions[0]}"
+                f"{len(contradictions)} witnesses contradict the ledger without a mutant, the first: {contradictions[0]}"
             )
 
     def _record(self, seen: Iterable[tuple[int, Sightings, frozenset[str]]]) -> list[str]:
         contradictions = []
         for number, sightings, alarms in seen:
             if alarms:
-                contradictions.append(f"{self.subjects[number].id} ({', '.join(sorted(alarms))})")
+                contradictions.append(f"{self.witnesses[number].id} ({', '.join(sorted(alarms))})")
             for mutant, sighting in sightings.items():
                 self.sighted.setdefault(mutant, Sighting()).add(sighting)
                 self.met[mutant] += bool(sighting.met)
@@ -112,18 +112,18 @@ class Stage:
         return contradictions
 
     def promising(self, mutant: Mutant) -> list[int]:
-        """The subjects in which a mutant shows, those that are likely to notice it first."""
+        """The witnesses in which a mutant shows, those that are likely to notice it first."""
 
         def rank(found: tuple[int, int]) -> tuple[object, ...]:
             number, elements = found
-            subject = self.subjects[number]
-            blind = "numerics" in subject.listed or PROFILES[subject.run.profile].kind != "case"
-            return blind, subject.run.profile == "typical", -elements, number
+            witness = self.witnesses[number]
+            blind = "numerics" in witness.listed or PROFILES[witness.run.profile].kind != "case"
+            return blind, witness.run.profile == "typical", -elements, number
 
         return [number for number, _ in sorted(self.shown[mutant.id], key=rank)]
 
     def hunt(self, mutants: Sequence[Mutant]) -> dict[str, Result]:
-        """Judge the subjects in which each mutant shows, until one contradicts the ledger."""
+        """Judge the witnesses in which each mutant shows, until one contradicts the ledger."""
         started = time.monotonic()
         results = {mutant.id: self._unmet(mutant) for mutant in mutants if not self.shown[mutant.id]}
         hunted = [mutant for mutant in mutants if self.shown[mutant.id]]
@@ -147,14 +147,14 @@ class Stage:
         return {mutant.id: self._judge(mutant) for mutant in mutants}
 
     def _judge(self, mutant: Mutant) -> Result:
-        jury, handler = Jury(self.selection), injecting(mutant)
+        judge, handler = HandlingJudge(self.selection.store), injecting(mutant)
         numbers, unnoticed = self.promising(mutant), list[Unnoticed]()
         for judged, number in enumerate(numbers, 1):
-            subject = self.subjects[number]
-            row = jury.row(subject, handler)
-            if alarms := subject.alarms(row, self.selection):
-                return self._result(mutant, judged, subject.id, tuple(sorted(alarms)))
-            unnoticed.append(Unnoticed.of(subject, row))
+            witness = self.witnesses[number]
+            row = judge.judged_with(handler, witness.run)
+            if alarms := witness.alarms(row, self.selection):
+                return self._result(mutant, judged, witness.id, tuple(sorted(alarms)))
+            unnoticed.append(Unnoticed.of(witness, row))
         cause = str(min(unnoticed, key=[*Unnoticed].index))
         return self._result(mutant, len(numbers), cause=cause, reason=cause)
 
@@ -164,7 +164,7 @@ class Stage:
         return Result(self.met[mutant.id], len(self.shown[mutant.id]), judged, caught_by, alarms, **why)
 
     def _unmet(self, mutant: Mutant) -> Result:
-        """Why no subject makes a call that a mutant changes."""
+        """Why no witness makes a call that a mutant changes."""
         sighting = self.sighted.get(mutant.id)
         if sighting is None:
             return self._result(mutant, 0, cause="the kernel is not called", reason="the kernel is not called")
