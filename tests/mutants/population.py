@@ -3,9 +3,9 @@
 The models are drawn samples of every family of operators, by other seeds than the searches', and layers of real networks.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -16,11 +16,11 @@ from hypothesis.strategies import DrawFn, composite
 from torch import Tensor
 
 from conformance.cases.claims import BackendClaims, Claim
-from conformance.cases.operators import OPERATORS, Operand, Variant
+from conformance.cases.in_use import Unwritable, variant_of
 from conformance.cases.runs import Run
-from conformance.cases.sources import flows, missing_operators, root_of
+from conformance.cases.sources import flows, missing_operators
 from conformance.engines.registry import engine
-from conformance.fuzz.samples import Family, Sample, run_of, valid
+from conformance.fuzz.samples import Family, Sample
 from conformance.fuzz.strategies import samples
 from conformance.models import build, fx
 from conformance.properties.search import search
@@ -37,7 +37,7 @@ LAYERS = 150
 ON_TWO_THREADS = 4
 """One run of so many is executed on two threads."""
 
-MOST_ELEMENTS = 300_000
+MOST_ELEMENTS = 100_000
 """Elements of an input of a layer. The networks of the corpus have small images."""
 
 
@@ -87,33 +87,8 @@ def drawn_samples(family: Family, count: int, key: str) -> list[Sample]:
     return drawn[:count]
 
 
-OF_MODULES = re.compile(r"\d+(x\d+)+")
-
-
-def _option(text: str) -> str:
-    """The source of an option's value: `3x3` is a tuple."""
-    return f"({text.replace('x', ', ')})" if OF_MODULES.fullmatch(text) else text
-
-
-def variant_of(layer: LayerInUse, default: Variant) -> Variant | None:
-    """The variant of a layer of a network, or None for layers that are written in another way than the default variant."""
-    shapes = [tuple(map(int, text.split("x"))) for text in layer.inputs]
-    if not default.init.startswith("nn.") or len(shapes) != 1 or len(default.operands) != 1:
-        return None
-    options = {name: _option(value) for name, value in layer.options.items()}
-    if "padding_mode" in options:
-        options["padding_mode"] = repr(options["padding_mode"])
-    if options.get("bias") == "None" or "num_features" in options:
-        options.pop("bias", None)
-    if "Transpose" not in default.init:
-        options.pop("output_padding", None)
-    arguments = ", ".join(f"{name}={value}" for name, value in options.items())
-    operands = {name: Operand(shapes[0]) for name in default.operands}
-    return replace(default, init=f"{default.init.partition('(')[0]}({arguments})", operands=operands, output=shapes[0])
-
-
 def layers_of(
-    backend: BackendClaims, engine_name: str, corpus: Sequence[LayerInUse], random: Random
+    backend: BackendClaims, engine_name: str, corpus: Iterable[LayerInUse], random: Random
 ) -> Iterator[Sample]:
     """Samples of layers in use that claims of a backend cover, the more frequent the more likely, without repetition."""
     claims: dict[str, list[Claim]] = {}
@@ -121,27 +96,14 @@ def layers_of(
         if not missing_operators(claim):
             claims.setdefault(claim.pattern, []).append(claim)
     layers = [layer for layer in corpus if layer.pattern in claims]
-    layers.sort(key=lambda layer: random.random() ** (1 / layer.occurrences), reverse=True)
-    for number, layer in enumerate(layers):
+    for layer in sorted(layers, key=lambda layer: random.random() ** (1 / layer.occurrences), reverse=True):
         claim = random.choice(claims[layer.pattern])
-        default = next(variant for variant in OPERATORS[root_of(claim.tree)] if not variant.prelude)
-        variant = variant_of(layer, default)
-        if (
-            variant is None
-            or max(len(spec.shape) and _elements(spec) for spec in variant.operands.values()) > MOST_ELEMENTS
-        ):
+        try:
+            variant = variant_of(layer)
+        except Unwritable:
             continue
-        flow = flows(claim, backend.entries)[0]
-        sample = Sample(claim.id, flow, engine_name, replace(variant, name=f"layer{number}"))
-        if valid(run_of(backend, sample)):
-            yield sample
-
-
-def _elements(spec: Operand) -> int:
-    total = 1
-    for size in spec.shape:
-        total *= size
-    return total
+        if max(math.prod(spec.shape) for spec in variant.operands.values()) <= MOST_ELEMENTS:
+            yield Sample(claim.id, flows(claim, backend.entries)[0], engine_name, variant)
 
 
 def executed(run: Run, handler: Handler, threads: int = 1) -> None:
