@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The options of an analysis. `say` prints a line of progress."""
+    """The options of an analysis. `say` prints a line of progress, `keep` stores the records after each stage."""
 
     backends: Sequence[str]
     count: int
@@ -73,6 +73,7 @@ class Analysis:
     only: str | None
     fuzz: int
     say: Callable[[str], None]
+    keep: Callable[[list[Record]], None]
 
     def run(self) -> list[Record]:
         """Draw mutants and take them through the stages."""
@@ -87,7 +88,11 @@ class Analysis:
         self.say(f"{stage.name}: {len(stage.witnesses)} witnesses agree with the ledger without a mutant")
         found = stage.hunt(mutants)
         result = [Record(mutant.id, mutant.title, mutant, found[mutant.id]) for mutant in mutants]
-        return self._searched(selection, made, result) if self.fuzz else result
+        self.keep(result)
+        if self.fuzz:
+            result = self._searched(selection, made, result)
+            self.keep(result)
+        return result
 
     def _selected(self, mutants: list[Mutant]) -> list[Mutant]:
         if self.only is None:
@@ -152,16 +157,18 @@ def main(arguments: Sequence[str]) -> int:
             table.PATH.write_text(table.text(*records.read(options.write_docs)), encoding="utf-8")
             return 0
         backends = checked(options.backend, options.mutants, options.fuzz)
-        analysis = Analysis(backends, options.mutants, options.seed, options.only, options.fuzz, say)
-        result = analysis.run()
-        header = {
-            **Selection(backends=backends).circumstances(),
-            "seed": options.seed,
-            "asked_for": options.mutants,
-            "samples": options.fuzz,
-            "seconds": round(time.monotonic() - started),
-        }
-        records.write(options.out, header, result)
+
+        def keep(result: list[Record]) -> None:
+            header = {
+                **Selection(backends=backends).circumstances(),
+                "seed": options.seed,
+                "asked_for": options.mutants,
+                "samples": options.fuzz,
+                "seconds": round(time.monotonic() - started),
+            }
+            records.write(options.out, header, result)
+
+        result = Analysis(backends, options.mutants, options.seed, options.only, options.fuzz, say, keep).run()
     except UsageError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2

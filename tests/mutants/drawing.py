@@ -9,6 +9,7 @@ from random import Random
 
 from .effects import ON_ARGUMENTS
 from .facts import Fact
+from .injection import CONVERSIONS
 from .mutant import Condition, Effect, Mutant, Region
 from .population import Seen
 
@@ -17,14 +18,6 @@ MOST_COMMON = 0.5
 
 WIDE = 0.1
 """The probability that a candidate with a greater share is kept."""
-
-CONVERSIONS = (
-    "aten.quantize_per_tensor",
-    "aten.quantize_per_tensor.tensor_qparams",
-    "aten.quantize_per_tensor_dynamic",
-    "aten.dequantize.self",
-)
-"""Kernels that every model calls. They are drawn sparingly, because the suite needs them to be right everywhere."""
 
 MODULI = (2, 3, 4, 8, 16, 32, 64)
 WIDTHS = (4, 8, 16, 32, 64)
@@ -55,6 +48,7 @@ class Population:
             for seen in of_run:
                 self.by_kernel.setdefault(seen.kernel, []).append((number, seen))
         self.kernels = sorted(self.by_kernel)
+        # every model converts, and few conversions are narrow
         self.weights = [
             (0.2 if kernel in CONVERSIONS else 1.0) * len(self.by_kernel[kernel]) ** 0.5 for kernel in self.kernels
         ]

@@ -55,11 +55,25 @@ def kernels() -> Iterator[tuple[str, str]]:
             yield name, "QuantizedCPU"
 
 
+CONVERSIONS = (
+    "aten.quantize_per_tensor",
+    "aten.quantize_per_tensor.tensor_qparams",
+    "aten.quantize_per_tensor_dynamic",
+    "aten.dequantize.self",
+)
+"""Kernels that reference models and checks call too. One of these that is wrong is wrong everywhere."""
+
+
 class Injection:
-    """The state of all overridden kernels of a process. Calls go through `handler` unless it is None or suspended."""
+    """The state of all overridden kernels of a process.
+
+    Calls go through `handler`, unless it is None, the call is made inside of another kernel, or it is not made by the engine
+    and no conversion.
+    """
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
+        self.inside = False
         self.suspended = 0
         self.counts: Counter[str] = Counter()
         self.installed = False
@@ -79,22 +93,25 @@ class Injection:
             (stages, "execute"),  # of the reference model
             (callables, "execute"),
         ):
-            setattr(owner, function, self._not_of_the_engine(getattr(owner, function)))
+            setattr(owner, function, self.not_of_the_engine(getattr(owner, function)))
 
     def _called(self, name: str) -> Callable[[Call], Any]:
         short = name.replace("::", ".").removesuffix(".default")
 
         def kernel(call: Call) -> Any:
-            if self.handler is None or self.suspended:
+            if self.handler is None or self.inside or (self.suspended and short not in CONVERSIONS):
                 return call.original()
             self.counts[short] += 1
-            with self.suspension():  # kernels that this one calls belong to it
+            self.inside = True
+            try:
                 return self.handler(short, call, self.counts[short])
+            finally:
+                self.inside = False
 
         return kernel
 
-    def _not_of_the_engine(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the suite that executes kernels too, with the kernels as they are."""
+    def not_of_the_engine(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the suite that executes kernels too, with all but the conversions as they are."""
 
         @wraps(function)
         def suspended(*args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from conformance.checks.judge import Judge
 from conformance.errors import UsageError
 from conformance.host.isolation import Death, Done, Raised
 from conformance.results.profiles import PROFILES
@@ -18,7 +19,7 @@ from .mutant import Mutant
 from .parallel import in_parallel
 from .population import executed
 from .records import Result
-from .witnesses import HandlingJudge, Witness
+from .witnesses import Witness, row_of
 
 UNIT = 40
 """Subjects that one child observes."""
@@ -68,13 +69,13 @@ class Stage:
         ]
 
         def work(numbers: list[int]) -> list[tuple[int, Sightings, frozenset[str]]]:
-            judge, seen = HandlingJudge(self.selection.store), []
+            judge, seen = Judge(self.selection.store), []
             for number in numbers:
                 sightings: Sightings = {}
                 witness = self.witnesses[number]
                 handler, alarms = observing(of_engine.get(witness.run.engine, ()), sightings), frozenset[str]()
                 if judged:
-                    alarms = witness.alarms(judge.judged_with(handler, witness.run), self.selection)
+                    alarms = witness.alarms(row_of(judge, witness.run, handler), self.selection)
                 else:
                     executed(witness.run, handler)
                 seen.append((number, sightings, alarms))
@@ -147,11 +148,11 @@ class Stage:
         return {mutant.id: self._judge(mutant) for mutant in mutants}
 
     def _judge(self, mutant: Mutant) -> Result:
-        judge, handler = HandlingJudge(self.selection.store), injecting(mutant)
+        judge, handler = Judge(self.selection.store), injecting(mutant)
         numbers, unnoticed = self.promising(mutant), list[Unnoticed]()
         for judged, number in enumerate(numbers, 1):
             witness = self.witnesses[number]
-            row = judge.judged_with(handler, witness.run)
+            row = row_of(judge, witness.run, handler)
             if alarms := witness.alarms(row, self.selection):
                 return self._result(mutant, judged, witness.id, tuple(sorted(alarms)))
             unnoticed.append(Unnoticed.of(witness, row))

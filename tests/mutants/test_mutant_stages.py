@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import describe
+from conformance.checks.judge import Judge
 from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.fuzz.samples import Sample
@@ -23,7 +25,7 @@ from .population import calls_of, drawn_samples, searched_samples
 from .preparing import Engine, effective, first_effective
 from .records import Result
 from .stages import Stage, Unnoticed
-from .witnesses import HandlingJudge, Witness, drawn, ordinary
+from .witnesses import Witness, drawn, ordinary, row_of
 
 EVERYWHERE, MORE = Region("everywhere"), Effect("one step more")
 GLOBS = (
@@ -95,7 +97,7 @@ def test_a_survivor_has_a_reason(survivor: Mutant, cause: str, reason: str, resu
 
 def rows(witnesses: list[Witness], selection: Selection, handler: Callable[[], object]) -> list[dict[str, object]]:
     def work(witness: Witness) -> dict[str, object]:
-        return {**HandlingJudge(selection.store).judged_with(handler(), witness.run).to_json(), "seconds": 0}  # type: ignore[arg-type]
+        return {**row_of(Judge(selection.store), witness.run, handler()).to_json(), "seconds": 0}  # type: ignore[arg-type]
 
     return results_of(work, witnesses, "judging")
 
@@ -111,12 +113,27 @@ def test_observed_mutants_change_nothing(selection: Selection) -> None:
     assert rows(witnesses, selection, lambda: injecting(mutants[0])) != plain
 
 
-def test_a_reference_model_is_executed_with_the_kernels_as_they_are(selection: Selection) -> None:
+def test_a_conversion_is_wrong_in_the_reference_model_too(selection: Selection) -> None:
     (run,) = (witness for witness in ordinary(selection) if witness.id == GLOBS[2])
-    conversion = replace(mutant(0), kernel="aten.quantize_per_tensor.tensor_qparams")
+    conversion = replace(mutant(0), kernel="aten.dequantize.self")
     (row,) = rows([run], selection, lambda: injecting(conversion))
-    assert row["checks"]["numerics"] == "fail"  # type: ignore[index]
-    assert row["checks"]["reference"] == "pass"  # type: ignore[index]
+    assert row["checks"]["numerics"] == "pass"  # type: ignore[index]  # codes are compared
+    assert row["checks"]["reference"] == "fail"  # type: ignore[index]
+
+
+def test_other_kernels_are_as_they_are_outside_of_the_engine() -> None:
+    def work(kernel: str) -> list[tuple[int, ...]]:
+        x = torch._make_per_tensor_quantized_tensor(torch.tensor([7], dtype=torch.uint8), 1.0, 0)
+        call = torch.relu if kernel == "aten.relu" else torch.dequantize
+        with INJECTION.handling(injecting(replace(mutant(0), kernel=kernel))):
+            within = call(x)
+            outside = INJECTION.not_of_the_engine(call)(x)
+        return [tuple(int(value) for value in result.tolist()) for result in map(plain, (within, outside))]
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x.int_repr() if x.is_quantized else x
+
+    assert results_of(work, ["aten.relu", "aten.dequantize.self"], "calls") == [[(8,), (7,)], [(8,), (8,)]]
 
 
 def test_the_kernels_of_this_process_are_not_overridden() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.cases.runs import Run
-from conformance.checks.evidence import Evidence
 from conformance.checks.judge import Judge
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.samples import Family, Sample, run_of
@@ -46,22 +45,10 @@ class Witness:
         return row.failed ^ self.listed
 
 
-class HandlingJudge(Judge):
-    """A judge of runs, in which the calls of the engine go through a handler. References and goldens stay as they are."""
-
-    handler: Handler | None = None
-
-    def evidence(self, run: Run) -> Evidence:
-        with INJECTION.handling(self.handler):
-            return super().evidence(run)
-
-    def judged_with(self, handler: Handler | None, run: Run) -> Row:
-        """The row of a run, of a case or of relations."""
-        self.handler = handler
-        if run.profile != LAWS.name:
-            return self.row(run)[0]
-        with INJECTION.handling(handler):
-            return relations.row(self.watch, run)
+def row_of(judge: Judge, run: Run, handler: Handler | None) -> Row:
+    """The row of a run, of a case or of relations, with the calls of the engine going through a handler."""
+    with INJECTION.handling(handler):
+        return relations.row(judge.watch, run) if run.profile == LAWS.name else judge.row(run)[0]
 
 
 def ordinary(selection: Selection) -> list[Witness]:
