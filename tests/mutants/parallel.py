@@ -36,6 +36,23 @@ def in_parallel(work: Callable[[T], R], jobs: Sequence[T], title: str) -> Iterat
             yield jobs[number], outcome
 
 
+def in_batches(
+    work: Callable[[Sequence[T]], Sequence[R]], jobs: Sequence[T], size: int, title: str
+) -> Iterator[tuple[T, Outcome[R]]]:
+    """Yield each job with its outcome. `size` jobs share a call of `work`, unless it fails: then each has one of its own."""
+    parts = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+    while parts:
+        failed = list[T]()
+        for part, outcome in in_parallel(work, parts, title):
+            if isinstance(outcome, Done):
+                yield from zip(part, map(Done, outcome.value), strict=True)
+            elif len(part) == 1:
+                yield part[0], outcome
+            else:
+                failed += part
+        parts = [[job] for job in failed]
+
+
 def results_of(work: Callable[[T], R], jobs: Sequence[T], title: str) -> list[R]:
     """The results of jobs that cannot fail, in the order of the jobs. Raises RuntimeError if one fails."""
     results: dict[int, R] = {}

@@ -15,7 +15,7 @@ from conformance.results import in_use
 from .drawing import Population, candidates
 from .injection import Sightings, observing
 from .mutant import Mutant
-from .parallel import in_parallel, results_of
+from .parallel import in_batches, in_parallel, results_of
 from .population import (
     LAYERS,
     SAMPLES_OF_FAMILY,
@@ -66,20 +66,13 @@ def population_of(engine: Engine, seed: int, samples: int = SAMPLES_OF_FAMILY, l
 def seen_calls(runs: Sequence[Run]) -> list[list[Seen]]:
     """The calls of each run; none of those of a run that crashes."""
     calls: list[list[Seen]] = [[] for _ in runs]
-    parts = [list(range(start, min(start + UNIT, len(runs)))) for start in range(0, len(runs), UNIT)]
-    while parts:
-        failed = list[int]()
-        for numbers, outcome in in_parallel(
-            lambda part: [calls_of(runs[number], threads_of(number)) for number in part],
-            parts,
-            "executing a population",
-        ):
-            if isinstance(outcome, Done):
-                for number, seen in zip(numbers, outcome.value, strict=True):
-                    calls[number] = seen
-            elif len(numbers) > 1:
-                failed += numbers
-        parts = [[number] for number in failed]
+
+    def work(numbers: Sequence[int]) -> list[list[Seen]]:
+        return [calls_of(runs[number], threads_of(number)) for number in numbers]
+
+    for number, outcome in in_batches(work, range(len(runs)), UNIT, "executing a population"):
+        if isinstance(outcome, Done):
+            calls[number] = outcome.value
     return calls
 
 

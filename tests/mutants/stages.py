@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from conformance.selection import Selection
 from .drawing import group_of
 from .injection import Sighting, Sightings, injecting, observing
 from .mutant import Mutant
-from .parallel import in_parallel
+from .parallel import in_batches
 from .population import executed
 from .records import Result
 from .witnesses import Witness, row_of
@@ -64,11 +64,8 @@ class Stage:
         Raises UsageError if a witness contradicts the ledger without a mutant.
         """
         of_engine = {name: [m for m in mutants if m.engine == name] for name in {m.engine for m in mutants}}
-        jobs = [
-            list(range(start, min(start + UNIT, len(self.witnesses)))) for start in range(0, len(self.witnesses), UNIT)
-        ]
 
-        def work(numbers: list[int]) -> list[tuple[int, Sightings, frozenset[str]]]:
+        def work(numbers: Sequence[int]) -> list[tuple[Sightings, frozenset[str]]]:
             judge, seen = Judge(self.selection.store), []
             for number in numbers:
                 sightings: Sightings = {}
@@ -78,39 +75,32 @@ class Stage:
                     alarms = witness.alarms(row_of(judge, witness.run, handler), self.selection)
                 else:
                     executed(witness.run, handler)
-                seen.append((number, sightings, alarms))
+                seen.append((sightings, alarms))
             return seen
 
-        contradictions = []
-        again = list[list[int]]()
-        for numbers, outcome in in_parallel(work, jobs, f"{self.name}: observing"):
+        contradictions = list[str]()
+        for number, outcome in in_batches(work, range(len(self.witnesses)), UNIT, f"{self.name}: observing"):
+            name = self.witnesses[number].id
+            if isinstance(outcome, Raised):
+                raise UsageError(f"the suite itself fails on {name}:\n{outcome.traceback}")
             if isinstance(outcome, Done):
-                contradictions += self._record(outcome.value)
+                sightings, alarms = outcome.value
+                self._add(number, sightings)
             else:
-                again += [[number] for number in numbers]
-        for numbers, outcome in in_parallel(work, again, f"{self.name}: observing one by one") if again else ():
-            if isinstance(outcome, Done):
-                contradictions += self._record(outcome.value)
-            elif isinstance(outcome, Raised):
-                raise UsageError(f"the suite itself fails on {self.witnesses[numbers[0]].id}:\n{outcome.traceback}")
-            elif judged:
-                contradictions.append(f"{self.witnesses[numbers[0]].id} (crashes)")
+                alarms = frozenset({"crashes"} if judged else ())
+            if alarms:
+                contradictions.append(f"{name} ({', '.join(sorted(alarms))})")
         if contradictions:
             raise UsageError(
                 f"{len(contradictions)} witnesses contradict the ledger without a mutant, the first: {contradictions[0]}"
             )
 
-    def _record(self, seen: Iterable[tuple[int, Sightings, frozenset[str]]]) -> list[str]:
-        contradictions = []
-        for number, sightings, alarms in seen:
-            if alarms:
-                contradictions.append(f"{self.witnesses[number].id} ({', '.join(sorted(alarms))})")
-            for mutant, sighting in sightings.items():
-                self.sighted.setdefault(mutant, Sighting()).add(sighting)
-                self.met[mutant] += bool(sighting.met)
-                if sighting.elements:
-                    self.shown[mutant].append((number, sighting.elements))
-        return contradictions
+    def _add(self, number: int, sightings: Sightings) -> None:
+        for mutant, sighting in sightings.items():
+            self.sighted.setdefault(mutant, Sighting()).add(sighting)
+            self.met[mutant] += bool(sighting.met)
+            if sighting.elements:
+                self.shown[mutant].append((number, sighting.elements))
 
     def promising(self, mutant: Mutant) -> list[int]:
         """The witnesses in which a mutant shows, those that are likely to notice it first."""
@@ -128,24 +118,19 @@ class Stage:
         started = time.monotonic()
         results = {mutant.id: self._unmet(mutant) for mutant in mutants if not self.shown[mutant.id]}
         hunted = [mutant for mutant in mutants if self.shown[mutant.id]]
-        lone = list[list[Mutant]]()
-        jobs = [hunted[start : start + TOGETHER] for start in range(0, len(hunted), TOGETHER)]
-        for part, outcome in in_parallel(self._judge_all, jobs, f"{self.name}: hunting"):
+        for mutant, outcome in in_batches(self._judge_all, hunted, TOGETHER, f"{self.name}: hunting"):
             if isinstance(outcome, Done):
-                results.update(outcome.value)
+                results[mutant.id] = outcome.value
             else:
-                lone += [[mutant] for mutant in part]
-        for (mutant,), outcome in in_parallel(self._judge_all, lone, f"{self.name}: hunting") if lone else ():
-            alarm = "crashes" if isinstance(outcome, Death) else "suite"
-            crashed = self._result(mutant, 0, "one of the runs in which it shows", (alarm,))
-            results.update(outcome.value if isinstance(outcome, Done) else {mutant.id: crashed})
+                alarm = "crashes" if isinstance(outcome, Death) else "suite"
+                results[mutant.id] = self._result(mutant, 0, "one of the runs in which it shows", (alarm,))
         caught = sum(result.caught for result in results.values())
         seconds = time.monotonic() - started
         self.say(f"{self.name}: {caught} of {len(mutants)} are caught, {len(hunted)} show ({seconds:.0f} s)")
         return results
 
-    def _judge_all(self, mutants: list[Mutant]) -> dict[str, Result]:
-        return {mutant.id: self._judge(mutant) for mutant in mutants}
+    def _judge_all(self, mutants: Sequence[Mutant]) -> list[Result]:
+        return [self._judge(mutant) for mutant in mutants]
 
     def _judge(self, mutant: Mutant) -> Result:
         judge, handler = Judge(self.selection.store), injecting(mutant)

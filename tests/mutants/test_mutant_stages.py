@@ -165,7 +165,7 @@ def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch
     stage = stage_of(ordinary(selection), selection)
     stage.observe([WIDE])
 
-    def dies(judging: Iterable[Mutant]) -> dict[str, Result]:
+    def dies(judging: Iterable[Mutant]) -> list[Result]:
         import os
 
         os.abort()
