@@ -18,7 +18,8 @@ class Result:
 
     `met` counts the witnesses that make a call which fulfils its conditions, `changed` those of them whose results it
     changes, `judged` those that were judged with it. `caught_by` is the id of the first one that notices it, with its
-    `alarms`. `cause` is the kind of reason for which a mutant survives, `reason` the reason.
+    `alarms`. `cause` is the kind of reason for which a mutant survives, `reason` the reason; `lacking` are the facts of
+    which no call has the value.
     """
 
     met: Count = 0
@@ -28,6 +29,7 @@ class Result:
     alarms: tuple[str, ...] = ()
     cause: str = ""
     reason: str = ""
+    lacking: tuple[str, ...] = ()
 
     @property
     def caught(self) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from conformance.checks.judge import Judge
@@ -15,7 +15,7 @@ from conformance.selection import Selection
 
 from .drawing import group_of
 from .injection import Sighting, Sightings, injecting, observing
-from .mutant import Mutant
+from .mutant import Condition, Mutant
 from .parallel import in_batches
 from .population import executed
 from .records import Result
@@ -142,28 +142,26 @@ class Stage:
                 return self._result(mutant, judged, witness.id, tuple(sorted(alarms)))
             unnoticed.append(Unnoticed.of(witness, row))
         cause = str(min(unnoticed, key=[*Unnoticed].index))
-        return self._result(mutant, len(numbers), cause=cause, reason=cause)
+        return replace(self._result(mutant, len(numbers)), cause=cause, reason=cause)
 
-    def _result(
-        self, mutant: Mutant, judged: int, caught_by: str = "", alarms: tuple[str, ...] = (), **why: str
-    ) -> Result:
-        return Result(self.met[mutant.id], len(self.shown[mutant.id]), judged, caught_by, alarms, **why)
+    def _result(self, mutant: Mutant, judged: int, caught_by: str = "", alarms: tuple[str, ...] = ()) -> Result:
+        return Result(self.met[mutant.id], len(self.shown[mutant.id]), judged, caught_by, alarms)
 
     def _unmet(self, mutant: Mutant) -> Result:
         """Why no witness makes a call that a mutant changes."""
-        sighting = self.sighted.get(mutant.id)
+        sighting, lacking = self.sighted.get(mutant.id), list[Condition]()
         if sighting is None:
-            return self._result(mutant, 0, cause="the kernel is not called", reason="the kernel is not called")
-        if sighting.met:
+            cause = "the kernel is not called"
+        elif sighting.met:
             cause = "no call that has the conditions has the region, or the effect changes nothing there"
-            return self._result(mutant, 0, cause=cause, reason=cause)
-        lacking = [c for bit, c in enumerate(mutant.conditions) if not sighting.fulfilled >> bit & 1]
-        if not lacking:
+        elif lacking := [c for bit, c in enumerate(mutant.conditions) if not sighting.fulfilled >> bit & 1]:
+            groups = sorted({f"such {GROUP_TEXTS[group_of(condition.fact)]}" for condition in lacking})
+            cause = f"no call has {' and '.join(groups)}"
+        else:
             cause = "no call has both conditions"
-            return self._result(mutant, 0, cause=cause, reason=cause)
-        groups = " and ".join(sorted({f"such {GROUP_TEXTS[group_of(condition.fact)]}" for condition in lacking}))
-        reason = f"no call where {' nor where '.join(condition.text for condition in lacking)}"
-        return self._result(mutant, 0, cause=f"no call has {groups}", reason=reason)
+        reason = f"no call where {' nor where '.join(condition.text for condition in lacking)}" if lacking else cause
+        facts = tuple(condition.fact for condition in lacking)
+        return replace(self._result(mutant, 0), cause=cause, reason=reason, lacking=facts)
 
 
 GROUP_TEXTS = {

@@ -64,11 +64,14 @@ def by_cause(records: Sequence[Record]) -> Iterator[str]:
 
 
 def by_operator(records: Sequence[Record]) -> Iterator[str]:
-    yield "| operator | mutants | survive |"
-    yield "| --- | --: | --: |"
+    yield "| operator | mutants | survive | what no call has, with how many survivors need it |"
+    yield "| --- | --: | --: | --- |"
     count = Counter(record.mutant.kernel for record in records)
-    survive = Counter(record.mutant.kernel for record in records if record.survives)
-    yield from (f"| {name} | {count[name]} | {survive[name]} |" for name in sorted(survive))
+    surviving = [record for record in records if record.survives]
+    for name, survive in sorted(Counter(record.mutant.kernel for record in surviving).items()):
+        facts = Counter(fact for record in surviving if record.mutant.kernel == name for fact in record.why.lacking)
+        texts = (f"{fact}: {times}" for fact, times in sorted(facts.items(), key=lambda item: (-item[1], item[0])))
+        yield f"| {name} | {count[name]} | {survive} | {', '.join(texts)} |"
 
 
 def survivors(records: Sequence[Record]) -> Iterator[str]:

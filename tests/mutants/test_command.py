@@ -23,7 +23,9 @@ def record(number: int, ordinary: Result, search: Result | None = None) -> Recor
 CAUGHT = record(1, Result(3, 2, 1, "fbgemm/…@x86", ("numerics",)))
 FOUND = record(2, Result(0, 0, 0, cause="no call has such a size"), Result(2, 1, 1, "drawn fbgemm/…@x86", ("stable",)))
 UNMET = record(
-    3, Result(0, 0, 0, cause="no call has such a size", reason="no call where x"), Result(cause="no call has b")
+    3,
+    Result(0, 0, 0, cause="no call has such a size", reason="no call where x", lacking=("groups",)),
+    Result(cause="no call has b"),
 )
 TIED = record(4, Result(cause="no call has such a size"), Result(2, 2, 2, cause="at ties", reason="at ties"))
 ALL = [CAUGHT, FOUND, UNMET, TIED]
@@ -91,7 +93,7 @@ def test_the_reason_is_the_searchs_where_the_search_met_the_mutant() -> None:
 def test_the_page_counts_and_lists_survivors() -> None:
     page = table.text(HEADER, ALL)
     assert "| x86 | 4 | 1 | 1 | 2 (50.0%) |" in page
-    assert "| quantized.conv2d | 4 | 2 |" in page
+    assert "| quantized.conv2d | 4 | 2 | groups: 1 |" in page
     assert "| at ties | 1 |\n| no call has such a size | 1 |" in page
     title = "zero at the last index of dimension 1, where groups is at least 2 and stride is 1x2 and bias is True"
     assert f"| {title} | x86/3 | no call where x |" in page

@@ -93,6 +93,7 @@ def test_a_survivor_has_a_reason(survivor: Mutant, cause: str, reason: str, resu
     assert not result.caught
     assert result.cause == cause
     assert result.reason == (reason or cause)
+    assert result.lacking == (("X size(0)",) if survivor is UNMET else ())
 
 
 def rows(witnesses: list[Witness], selection: Selection, handler: Callable[[], object]) -> list[dict[str, object]]:
