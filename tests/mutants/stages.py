@@ -34,7 +34,7 @@ class Unnoticed(StrEnum):
     LISTED = "hidden by a deviation that the ledger lists for the run"
     SIMILAR = "hidden by deviations that the ledger lists for runs like the drawn sample"
     UNCOMPARED = "the output is not compared with exact arithmetic"
-    EXCUSED = "at ties, or within a tolerance"
+    EXCUSED = "at ties, within a tolerance, or in a call only whose result is not compared"
     RELATIONS = "met in relations only, which compare the kernel with itself"
 
     @classmethod

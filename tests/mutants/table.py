@@ -38,6 +38,9 @@ Candidate n of an engine depends on the seed, on n and on the population alone:
 
 A candidate is a mutant if it changes a result in the population. Of the candidates whose conditions hold for more than
 {MOST_COMMON:.0%} of their kernel's calls only {WIDE:.0%} are kept.
+
+Reference models and goldens are made with the kernels as they are, except that a wrong conversion is wrong everywhere, as it
+would be in torch. Rounding in the middle of a kernel is not mutated, and neither are kernels that pack weights.
 """
 
 
