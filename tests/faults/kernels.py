@@ -1,6 +1,7 @@
 """Faulty kernels: replacements of operators in torch's dispatcher, for every model that calls them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -52,13 +53,27 @@ Kernel = Callable[[Call], Any]
 _LIBRARIES: dict[str, torch.library.Library] = {}
 
 
-def _register(operator: str, faulty: Kernel) -> None:
-    """Register a kernel in the place of every overload's own, for quantized tensors and for layers that take float ones.
+def override(name: str, overload: Any, key: str, faulty: Kernel) -> None:
+    """Register a kernel in the place of an overload's own. `name` is its full name, `key` the dispatch key.
 
     A dispatch trace cannot tell it from torch's kernel. It cannot be removed, so only a child process may register it.
+    Raises RuntimeError if the overload has no kernel for this key.
     """
-    namespace, _, name = operator.partition(".")
+    namespace, _, rest = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "IMPL"))  # type: ignore[no-untyped-call]
+    schema, original = overload._schema, torch.library.get_kernel(name, key)
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = {argument.name: argument.default_value for argument in schema.arguments}
+        arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+        return faulty(Call(schema, arguments, partial(original.call_boxed, keys)))
+
+    library.impl(rest, kernel, key, with_keyset=True)  # type: ignore[no-untyped-call]
+
+
+def _register(operator: str, faulty: Kernel) -> None:
+    """Override every overload of an operator, for quantized tensors and for layers that take float ones."""
+    namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name)
     takes_float = torch._C._dispatch_has_kernel_for_dispatch_key
     for overload in packet.overloads():
@@ -67,19 +82,8 @@ def _register(operator: str, faulty: Kernel) -> None:
             continue
         full = function._schema.name + (f".{overload}" if overload != "default" else "")
         key = "CPU" if "quantized" in operator and takes_float(full, "CPU") else "QuantizedCPU"
-        try:
-            original = torch.library.get_kernel(full, key)
-        except RuntimeError:  # the overload has no kernel for this key
-            continue
-
-        def kernel(
-            keys: Any, *args: Any, _schema: Any = function._schema, _original: Any = original, **kwargs: Any
-        ) -> Any:
-            arguments = {argument.name: argument.default_value for argument in _schema.arguments}
-            arguments |= dict(zip(arguments, args, strict=False)) | kwargs
-            return faulty(Call(_schema, arguments, partial(_original.call_boxed, keys)))
-
-        library.impl(full.partition("::")[2], kernel, key, with_keyset=True)  # type: ignore[no-untyped-call]
+        with suppress(RuntimeError):  # the overload has no kernel for this key
+            override(full, function, key, faulty)
 
 
 def faulty_kernel(operators: str, faulty: Kernel) -> Replacement:

@@ -1,0 +1,1 @@
+"""Random mutants of kernels, and the analysis that tells which of them the suite notices."""

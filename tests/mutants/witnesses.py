@@ -1,0 +1,76 @@
+"""Witnesses: ordinary runs and drawn samples that may notice a mutant, and how they are judged."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.cases.runs import Run
+from conformance.checks.judge import Judge
+from conformance.fuzz.campaign import Campaign
+from conformance.fuzz.samples import Family, Sample, run_of
+from conformance.host.isolation import Done
+from conformance.properties.metamorphic import relations
+from conformance.results.ledger import Entry, entries_by_run, judge
+from conformance.results.profiles import LAWS
+from conformance.results.rows import Row
+from conformance.selection import Selection
+
+from .injection import INJECTION, Handler
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A run that may notice a mutant. `sample` and `campaign` are those of a drawn one; `entries` cover an ordinary one."""
+
+    run: Run
+    entries: tuple[Entry, ...] = ()
+    sample: Sample | None = None
+    campaign: Campaign | None = None
+
+    @property
+    def id(self) -> str:
+        return self.run.id if self.sample is None else f"drawn {self.run.id}"
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The checks in which the ledger expects the run to fail."""
+        return frozenset(check for entry in self.entries for check in entry.check)
+
+    def alarms(self, row: Row, selection: Selection) -> frozenset[str]:
+        """The checks in which a row contradicts the ledger."""
+        if self.campaign is not None and self.sample is not None:
+            deviation = self.campaign._deviation(self.sample, Done((row, "")))
+            return deviation.checks if deviation is not None else frozenset()
+        if judge(row, self.entries, selection.host).expected:
+            return frozenset()
+        return row.failed ^ self.listed
+
+
+def row_of(judge: Judge, run: Run, handler: Handler | None) -> Row:
+    """The row of a run, of a case or of relations, with the calls of the engine going through a handler."""
+    with INJECTION.handling(handler):
+        return relations.row(judge.watch, run) if run.profile == LAWS.name else judge.row(run)[0]
+
+
+def ordinary(selection: Selection) -> list[Witness]:
+    """The runs of an ordinary invocation that execute kernels on this host, without those that are known to crash."""
+    runs = [
+        run
+        for run in selection.runs
+        if run.variant is not None
+        and run.profile != "constraints"
+        and run.id not in selection.crashing
+        and selection.unavailable[run.engine] is None
+    ]
+    entries = entries_by_run(selection.applying, (run.id for run in runs))
+    return [Witness(run, tuple(entries.get(run.id, ()))) for run in runs]
+
+
+def drawn(families: Iterable[Family], samples: Mapping[str, Sequence[Sample]], selection: Selection) -> list[Witness]:
+    """The samples of each family, by its id, as witnesses."""
+    witnesses = []
+    for family in families:
+        campaign = Campaign(family, selection.applying)
+        witnesses += [
+            Witness(run_of(family.backend, sample), sample=sample, campaign=campaign) for sample in samples[family.id]
+        ]
+    return witnesses
