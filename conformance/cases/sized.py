@@ -23,7 +23,7 @@ ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 """Profiles of layers in use. Each layer has one of them, decided by its name."""
 
 
-FEWER: dict[torch.dtype | None, int] = {torch.qint8: 5, torch.float16: 3}
+FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8, torch.float16: 3}
 """Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
 raise, and those for float16 multiply in float32."""
 

@@ -11,6 +11,9 @@ BATCH = 257
 ROWS, LOOKUPS, BAGS = 40_000, 600, 150
 """Rows of an embedding table, whose indices need 16 bits, and lookups of its bags, whose offsets need 10."""
 
+STEPS = 300
+"""Steps of a sequence, of few features: of more of them no oracle would be certain."""
+
 WIDE = 25_088
 """Input features of VGG's first linear layer, the most of any public network: 512 channels of 7 by 7."""
 
@@ -42,8 +45,7 @@ def _batches() -> Iterator[tuple[str, dict[str, Size]]]:
 def _counts() -> Iterator[tuple[str, dict[str, Size]]]:
     yield from _batches()
     yield f"features_{WIDE}", {"nn.Linear": Size(((2, WIDE),), {0: WIDE, 1: 8}, output=(2, 8))}
-    for steps in (140, 300):
-        yield f"steps_{steps}", each("nn.LSTM nn.GRU", Size(((steps, 1, 8),)))
+    yield f"steps_{STEPS}", each("nn.LSTM nn.GRU", Size(((STEPS, 1, 8),)))
     table: dict[int | str, object] = {0: ROWS, 1: 8}
     yield f"rows_{ROWS}", {"nn.Embedding": Size(((64,),), table, limit=ROWS)}
     yield f"offsets_{LOOKUPS}", {"nn.EmbeddingBag": Size(((LOOKUPS,), (BAGS,)), {0: 1000, 1: 8}, limit=LOOKUPS)}
