@@ -43,21 +43,27 @@ def representatives() -> Mapping[str, list[Variant]]:
 def sized(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
 
-    The most frequent layer in use has dyadic data and trained parameters, whatever its name.
+    The most frequent layer in use that has enough elements has dyadic data and trained parameters, whatever its name.
     """
     per_channel = has_per_channel(claim)
     fewer = FEWER.get(claim.dtypes.input_dtype, 1)
-    for number, variant in enumerate(representatives().get(claim.pattern, [])):
+    variants = representatives().get(claim.pattern, [])
+    main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)
+    for variant in variants:
         hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
-        if number and hashed % fewer:
+        if variant is not main and hashed % fewer:
             continue
         turn = ROTATION[hashed // fewer % len(ROTATION)]
-        few = min(math.prod(spec.shape) for spec in variant.operands.values()) < LEAST_ELEMENTS
-        profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if number == 0 else {turn}
+        few = _least_elements(variant) < LEAST_ELEMENTS
+        profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if variant is main else {turn}
         for profile in (profile for profile in ROTATION if profile in profiles):
             yield profile, variant.named(variant.name, per_channel=per_channel)
     for variant in _further(claim):
         yield IN_USE.name, variant.named(variant.name, per_channel=per_channel)
+
+
+def _least_elements(variant: Variant) -> int:
+    return min(math.prod(spec.shape) for spec in variant.operands.values())
 
 
 def _further(claim: Claim) -> Iterator[Variant]:
