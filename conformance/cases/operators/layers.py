@@ -181,6 +181,19 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                         *([("projection", "proj_size=4")] if name == "nn.LSTM" else []),
                     )
                 ),
+                *(
+                    [
+                        layer.named(
+                            "projection_state",
+                            init="nn.LSTM(8, 6, proj_size=4)",
+                            call="self.op(x, (h, c))",
+                            operands={**layer.operands, "h": Operand((1, 3, 4)), "c": Operand((1, 3, 6))},
+                            core=False,
+                        )
+                    ]
+                    if name == "nn.LSTM"
+                    else []
+                ),
                 layer.named("batch_first_empty", init=f"{name}(8, 6, batch_first=True)", batch=0, core=False),
                 layer.named("one_step", batch=1, core=False),
                 layer.named("unbatched", operands=operands((5, 8)), core=False),
