@@ -89,5 +89,7 @@ def continues(tree: Any, root: str, variant: Variant) -> bool:
     # a bias has to lie on the grid of the products, in the 24 bits that float32 has; folded ones are finer and greater
     exact = not normed or variant.data not in ("tiny", "huge")
     by_position = "(input=" not in variant.call
+    if root.startswith("nniqat.") and ("padding='same'" in variant.init or "padding='valid'" in variant.init):
+        return False  # these modules pass the padding on as a number
     once = variant.applications == 1 and variant.result == "y"
     return exact and by_position and once and len(variant.output) in ranks

@@ -108,6 +108,15 @@ class Expectation:
     unusable: str = ""
 
 
+@dataclass
+class Shared:
+    """What runs of one case on several engines share, each product made when it is first asked for."""
+
+    front: Front
+    reference: Reference | None = None
+    expectation: Expectation | None = None
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Everything that the stages of a run produced."""

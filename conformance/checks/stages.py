@@ -4,7 +4,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -31,7 +31,7 @@ from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
 from .comparison import differ
-from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference
+from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference, Shared
 from .structure import changed_by_prepare, signature, stored_structure
 
 
@@ -64,15 +64,6 @@ class Recorder:
 
         with guarded(self.watch, failed):
             yield
-
-
-@dataclass
-class Shared:
-    """What runs of one case on several engines share, each product made when it is first asked for."""
-
-    front: Front
-    reference: Reference | None = None
-    expectation: Expectation | None = None
 
 
 class Pipeline:
@@ -164,9 +155,7 @@ class Pipeline:
         return ablated(recorder, subject, prepared)
 
     def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
-        """The reference model, if a check compares it or the oracle takes its qparams."""
-        profile = PROFILES[run.profile]
-        if "reference" not in profile.checks and profile.mapping == "exact":
+        if "reference" not in PROFILES[run.profile].checks:
             return Reference()
         if shared.reference is None or not enabled("reference"):
             shared.reference = referenced(self.watch, run, subject, prepared)
@@ -280,9 +269,7 @@ class _Conversion:
             with stage("execute"), fresh_memory_holds(0x55):
                 execution = self.engine.execute(program, subject.fresh_inputs())
         repetitions: dict[str, tuple[Tensor, ...]] = {}
-        # repeating it also finds conversions inside of kernels, for which the ledger does not excuse runs by their features
-        repeated = not PROFILES[self.run.profile].by_features
-        if repeated and lowered is not None and program is not None and execution is not None:
+        if lowered is not None and program is not None and execution is not None:
             execution, repetitions = self._repeat(subject, lowered, program, execution)
         return Back(
             self.reference.model,
@@ -316,7 +303,9 @@ class _Conversion:
         Returns the first execution, with copies of its outputs and the conversions inside of kernels, and the outputs of each
         repetition by name.
         """
-        stage, used = self.recorder.stage, self.engine
+        stage, used, profile = self.recorder.stage, self.engine, PROFILES[self.run.profile]
+        if profile.by_features:  # such runs are not searched for conversions inside of kernels
+            return execution, {}
         repetitions: dict[str, tuple[Tensor, ...]] = {}
         written = [output.raw for output in execution.outputs]
         execution = replace(execution, outputs=tuple(output.copied() for output in execution.outputs))
@@ -324,7 +313,7 @@ class _Conversion:
             outputs, nested = used.execute_again(program, subject.fresh_inputs())
             repetitions["second run"] = tuple(outputs)
             execution = replace(execution, nested=nested)
-        if "stable" not in PROFILES[self.run.profile].checks:
+        if "stable" not in profile.checks:
             return execution, repetitions
         with stage("another call"), torch.no_grad():
             program(*(_other_data(x) for x in subject.fresh_inputs()))

@@ -21,7 +21,7 @@ class Likeness:
         new = ids - self._entries_by_run.keys()
         by_run = entries_by_run(self.entries, new)
         self._entries_by_run |= {run_id: by_run.get(run_id, []) for run_id in new}
-        found = {entry.id: entry for run_id in sorted(ids) for entry in self._entries_by_run[run_id]}
+        found = {id(entry): entry for run_id in sorted(ids) for entry in self._entries_by_run[run_id]}
         return [*found.values()]
 
     def _listed(self, ids: set[str]) -> set[str]:

@@ -253,6 +253,7 @@ CAUSES = (
     Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0)),
     Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),
     Cause("qnnpack-conv-transpose3d-garbage", "qnnpack", lambda: nn.ConvTranspose3d(4, 4, 2, 2), VOLUME),
+    Cause("qnnpack-max-pool-dilation", "qnnpack", lambda: nn.MaxPool2d(2, 1, 1, 2), IMAGE),
     Cause("qnnpack-max-pool3d", "qnnpack", lambda: nn.MaxPool3d(2), VOLUME),
     Cause("qnnpack-pool-of-one", "qnnpack", lambda: nn.MaxPool2d(1, 2), IMAGE),
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),

@@ -199,7 +199,7 @@ def test_a_per_channel_observer_without_data_has_the_qparams_of_torchs_observer(
 def distinct_recipes(name: str) -> list[Run]:
     """A run for every different pair of dtype config and recipe of a backend."""
     observers = {
-        (run.claim.entry.pattern, run.claim.dtype_config, run.flow, run.recipe): run
+        (run.claim.entry.pattern, run.claim.dtype_config, run.flow, run.recipe, run.profile): run
         for run in runs(backend(name))
         if run.profile in profile_names("case")
     }

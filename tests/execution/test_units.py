@@ -66,7 +66,7 @@ def test_a_run_that_is_known_to_crash_is_alone() -> None:
 
 
 def test_a_few_runs_are_shared_by_all_workers() -> None:
-    few = RUNS[:400]
+    few = [run for run in RUNS if run.profile in ("exact", "typical")][:400]
     assert EACH * SHORTEST < sum(map(estimated, few)) < EACH * SHORTEST * 4
     alone, shared = ([*units(few, workers=workers)] for workers in (1, 4))
     assert len(alone) < len(shared)

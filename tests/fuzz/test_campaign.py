@@ -68,7 +68,7 @@ def known(check: str, match: str = "fbgemm/nn.Linear/*") -> Entry:
 def test_an_honest_engine_has_no_deviation() -> None:
     searches = Campaign(ALONE, LEDGER)
     assert searches.next(share=0.3) is None
-    assert searches.judged == 30
+    assert searches.judged == 12
 
 
 def test_a_kernel_that_is_wrong_for_many_features_is_found_and_shrunk(lying: Callable[[Change], None]) -> None:
@@ -87,7 +87,7 @@ def test_a_deviation_that_the_ledger_lists_for_similar_cases_is_not_reported(lyi
     everything = [known(check) for check in ("numerics", "lowered", "stable")]
     assert Campaign(ALONE, [*LEDGER, *everything]).next(share=0.3) is None
     elsewhere = [known(check, "fbgemm/nn.Conv2d/*") for check in ("numerics", "lowered", "stable")]
-    assert Campaign(ALONE, [*LEDGER, *elsewhere]).next(share=0.5) is not None
+    assert Campaign(ALONE, [*LEDGER, *elsewhere]).next(share=1.5) is not None
 
 
 def dies_for_many_features(output: Tensor, graph: GraphModule) -> Tensor:

@@ -129,7 +129,14 @@ def _instance_norm_table() -> Iterator[tuple[str, list[Variant]]]:
     )
 
 
-def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
+def _projected_with_a_state(layer: Variant) -> Variant:
+    """An LSTM whose hidden state is a projection, which its initial one has the size of."""
+    states = {"h": Operand((1, 3, 4)), "c": Operand((1, 3, 6))}
+    init, call = "nn.LSTM(8, 6, proj_size=4)", "self.op(x, (h, c))"
+    return layer.named("projection_state", init=init, call=call, operands={**layer.operands, **states}, core=False)
+
+
+def _cell_table() -> Iterator[tuple[str, list[Variant]]]:
     for name in ("nn.GRUCell", "nn.LSTMCell", "nn.RNNCell"):
         cell = Variant("default", "self.op(x)", operands((3, 8)), f"{name}(8, 6)", core=True)
         pair = name == "nn.LSTMCell"
@@ -161,6 +168,9 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                 *data_variants(cell, "positive", "negative"),
             ],
         )
+
+
+def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
     for name in ("nn.LSTM", "nn.GRU"):
         layer = Variant("default", "self.op(x)", operands((5, 3, 8)), f"{name}(8, 6)", core=True)
         state = "(h, c)" if name == "nn.LSTM" else "h"
@@ -181,19 +191,7 @@ def _recurrent_table() -> Iterator[tuple[str, list[Variant]]]:
                         *([("projection", "proj_size=4")] if name == "nn.LSTM" else []),
                     )
                 ),
-                *(
-                    [
-                        layer.named(
-                            "projection_state",
-                            init="nn.LSTM(8, 6, proj_size=4)",
-                            call="self.op(x, (h, c))",
-                            operands={**layer.operands, "h": Operand((1, 3, 4)), "c": Operand((1, 3, 6))},
-                            core=False,
-                        )
-                    ]
-                    if name == "nn.LSTM"
-                    else []
-                ),
+                *([_projected_with_a_state(layer)] if name == "nn.LSTM" else []),
                 layer.named("batch_first_empty", init=f"{name}(8, 6, batch_first=True)", batch=0, core=False),
                 layer.named("one_step", batch=1, core=False),
                 layer.named("unbatched", operands=operands((5, 8)), core=False),
@@ -264,5 +262,12 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
 
 
 LAYERS = dict(
-    [*_batch_norm_table(), *_layer_norm_table(), *_instance_norm_table(), *_recurrent_table(), *_embedding_table()]
+    [
+        *_batch_norm_table(),
+        *_layer_norm_table(),
+        *_instance_norm_table(),
+        *_cell_table(),
+        *_recurrent_table(),
+        *_embedding_table(),
+    ]
 )

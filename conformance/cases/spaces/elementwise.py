@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy
+
 from conformance.cases.operators import Operand, Shape, Variant
 from conformance.cases.operators.elementwise import IMAGE, WIDE_INPUT
 from conformance.cases.operators.variant import operands
@@ -221,7 +223,7 @@ def _binary(operator: str, sign: str, *options: Factor) -> Space:
         if scalar is not None:
             side, value = scalar
             expressions[side], expressions[1 - side] = repr(value), "x"
-        output = _broadcast(left, left if right is None or scalar is not None else right)
+        output = numpy.broadcast_shapes(left, left if right is None or scalar is not None else right)
         call = (
             f"{expressions[0]} {sign} {expressions[1]}"
             if operator.startswith("operator.")
@@ -257,13 +259,6 @@ def _binary(operator: str, sign: str, *options: Factor) -> Space:
     factors = (*options, PAIRS, scalars, second, style(**styles), DATA, batches(0, 1, 5), LAYOUT, RESULT)
     broadcasts = lambda form, batch: batch is None or (form[1] is None or len(form[0]) == len(form[1]))  # noqa: E731
     return Space(factors, write, (*constraints, broadcasts), OUT if operator.startswith("torch.") else {})
-
-
-def _broadcast(left: Shape, right: Shape) -> Shape:
-    """The shape of two operands together."""
-    length = max(len(left), len(right))
-    pairs = zip((1,) * (length - len(left)) + left, (1,) * (length - len(right)) + right, strict=True)
-    return tuple(b if a == 1 else a for a, b in pairs)
 
 
 MATRICES = factor(

@@ -40,7 +40,8 @@ def called(
     """The space of an operator of one tensor that shares its qparams; the first `required` options are passed by position."""
     kind, _, short = operator.partition(".")
     names = [option.name for option in options]
-    styles = {"positional": BY_POSITION} if len(options) > required else {}
+    # `contiguous` takes its option by keyword only
+    styles = {"positional": BY_POSITION} if len(options) > required and short != "contiguous" else {}
     if kind != "Tensor":
         styles["keyword"] = ALL_BY_NAME
 
@@ -69,7 +70,8 @@ def _signal(rank: int, *, unbatched: bool = True) -> Factor:
     }
 
     def drawn(pick: Pick) -> Shape:
-        spatial = tuple(pick(range(1, {1: 80, 2: 24, 3: 9}[rank])) for _ in range(rank))
+        spread = pick(range(8)) == 0
+        spatial = tuple(1 if spread else pick(range(1, {1: 80, 2: 24, 3: 9}[rank])) for _ in range(rank))
         leading = () if unbatched and pick(range(10)) == 0 else (pick((1, 2, 3)),)
         return (*leading, pick([n for n in LENGTHS if n < 70]), *spatial)
 
@@ -102,6 +104,11 @@ def _dilated_fits(rank: int) -> Callable[..., bool]:
     return fits
 
 
+def _batched_volumes_have_formats(form: Any, layout: str) -> bool:
+    """Float pooling of an unbatched volume does not take that for a channels-last image."""
+    return layout != "channels_last" or len(form) == 5
+
+
 def _uneven(rank: int, *values: int) -> Shape:
     return values[:rank]
 
@@ -130,6 +137,7 @@ def _pooling_spaces() -> Iterator[tuple[str, Space]]:
         divisor = [factor("divisor_override", LEFT_OUT, 3, 1)] if rank > 1 else []
         dilation = factor("dilation", LEFT_OUT, 2, drawn=per_dimension(rank, range(1, 4)))
         fits, layout = _fits(rank), LAYOUT if rank > 1 else STRIDED
+        formats = (_batched_volumes_have_formats,) if rank == 3 else ()
         for prefix, average, maximum in (("nn", "AvgPool", "MaxPool"), ("F", "avg_pool", "max_pool")):
             yield (
                 f"{prefix}.{average}{rank}d",
@@ -138,7 +146,7 @@ def _pooling_spaces() -> Iterator[tuple[str, Space]]:
                     _signal(rank),
                     *(kernel, stride, padding, ceil, counted, *divisor),
                     required=1,
-                    constraints=(fits,),
+                    constraints=(fits, *formats),
                     layout=layout,
                 ),
             )
@@ -151,6 +159,7 @@ def _pooling_spaces() -> Iterator[tuple[str, Space]]:
                     *order,
                     required=1,
                     constraints=(
+                        *formats,
                         fits,
                         _dilated_fits(rank),
                         lambda style, ceil_mode: style != BY_POSITION or ceil_mode is LEFT_OUT,

@@ -12,6 +12,11 @@ from .pooling import DATA, called, each_dimension
 from .space import LAYOUT, LEFT_OUT, RESULT, Factor, Pick, Source, Space, batches, factor, images_have_formats
 
 
+def _several_dimensions(pick: Pick) -> Shape:
+    """A shape of two to five dimensions."""
+    return tuple(pick((1, 1, 2, 3, 4, 5, 8, 17)) for _ in range(pick((2, 3, 4, 4, 4, 5))))
+
+
 def _in_rank(*names: str, extra: int = 0) -> tuple[Callable[..., bool], ...]:
     """Dimensions are within the rank of the operand; `extra` is 1 for an operator that adds a dimension."""
 
@@ -58,6 +63,7 @@ def _mean() -> Iterator[tuple[str, Space]]:
             "form",
             IMAGE,
             covers=("input", "self"),
+            drawn=_several_dimensions,
             rank3=(4, 7, 5),
             volume=(2, 3, 4, 5, 3),
             many_channels=(1, 65, 3, 4),

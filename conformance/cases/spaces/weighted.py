@@ -18,6 +18,10 @@ BATCH = batches(0, 1, 5)
 INTEGERS, BIAS_BY_NAME = "options as integers", "bias by name"
 """Further styles of a functional convolution, which by position has a tuple for each option."""
 
+SHORT: dict[int, Shape] = {1: (4,), 2: (4, 5), 3: (4, 4, 5)}
+LONG: dict[int, Shape] = {1: (97,), 2: (31, 17), 3: (7, 11, 9)}
+"""Sizes of a signal, image or volume by its rank."""
+
 PRODUCTS = 2_000_000
 """Most multiplications of a drawn layer."""
 
@@ -37,15 +41,14 @@ def _grouped(channels: tuple[int, int], groups: Any) -> tuple[tuple[int, int], i
     return ((inputs * groups, outputs * groups) if groups > 2 else channels), groups
 
 
-def _geometry(rank: int, *, transposed: bool) -> tuple[list[Factor], Callable[..., Geometry]]:
-    """The factors of a convolution's geometry, and the geometry of their values."""
-    rest = {1: (), 2: (5,), 3: (4, 5)}[rank]
+def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
+    """The factors of a convolution's geometry."""
 
     def uneven(name: str, *values: int) -> dict[str, Any]:
         return {f"{name}_uneven": values[:rank]} if rank > 1 else {}
 
     paddings: dict[str, Any] = {} if transposed else {"padding_same": "same", "padding_valid": "valid"}
-    factors = [
+    return [
         factor(
             "channels",
             (4, 8),
@@ -95,10 +98,14 @@ def _geometry(rank: int, *, transposed: bool) -> tuple[list[Factor], Callable[..
             SPATIAL[rank],
             covers=(),
             drawn=lambda pick: tuple(pick(range(1, 14)) for _ in range(rank)),
-            short=(4, *rest),
-            long={1: (97,), 2: (31, 17), 3: (7, 11, 9)}[rank],
+            short=SHORT[rank],
+            long=LONG[rank],
         ),
     ]
+
+
+def _geometry(rank: int, *, transposed: bool) -> Callable[..., Geometry]:
+    """The geometry of a convolution, from the values of its factors."""
 
     def geometry(channels: Any, kernel_size: Any, spatial: Any, groups: Any, **options: Any) -> Geometry:
         grouped, count = _grouped(channels, 1 if groups is LEFT_OUT else groups)
@@ -107,7 +114,7 @@ def _geometry(rank: int, *, transposed: bool) -> tuple[list[Factor], Callable[..
         chosen = {name: stated[name] for name in order if name in stated and stated[name] is not LEFT_OUT}
         return Geometry(rank, grouped, kernel_size, transposed=transposed, spatial=spatial, **chosen)
 
-    return factors, geometry
+    return geometry
 
 
 def _divides(channels: Any, groups: Any) -> bool:
@@ -165,7 +172,8 @@ def _affordable(channels: Any, kernel_size: Any, spatial: Any) -> bool:
 
 
 def _module(rank: int, *, transposed: bool) -> Space:
-    factors, geometry = _geometry(rank, transposed=transposed)
+    factors = _geometry_factors(rank, transposed=transposed)
+    geometry = _geometry(rank, transposed=transposed)
 
     def write(form: str, style: str, **values: Any) -> Variant:
         made = geometry(**values)
@@ -207,7 +215,8 @@ def _constraints(rank: int, *, transposed: bool) -> list[Callable[..., bool]]:
 
 
 def _functional(rank: int, *, transposed: bool) -> Space:
-    factors, geometry = _geometry(rank, transposed=transposed)
+    factors = _geometry_factors(rank, transposed=transposed)
+    geometry = _geometry(rank, transposed=transposed)
     name = f"F.conv_transpose{rank}d" if transposed else f"F.conv{rank}d"
     order = ("stride", "padding", *(["output_padding", "groups", "dilation"] if transposed else ["dilation", "groups"]))
     defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
