@@ -219,35 +219,47 @@ def _resizing_spaces() -> Iterator[tuple[str, Space]]:
     )
 
 
+RANKS_OF_MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
+"""The rank that interpolation in a mode needs. The other modes take signals, images and volumes."""
+
+
+def _sampled(pick: Pick) -> Shape:
+    """A signal, an image or a volume."""
+    drawn = _signal(pick((1, 2, 2, 3)), unbatched=False).drawn
+    assert drawn is not None
+    shape: Shape = drawn(pick)
+    return shape
+
+
 def _interpolate() -> Space:
+    lengths = range(1, 20)
     size = factor(
-        "size", LEFT_OUT, (5, 9), (8, 7), (3, 2), (16, 14), drawn=lambda pick: (pick(range(1, 20)), pick(range(1, 20)))
+        "size", LEFT_OUT, (5, 9), (8, 7), (3, 2), (16, 14), drawn=lambda pick: (pick(lengths), pick(lengths)), size_5=5
     )
     scale = factor(
         "scale_factor", 2, 2.0, 0.5, 1.5, LEFT_OUT, scale_uneven=(1.0, 2.0), drawn=[1, 2, 3, 0.5, 1.5, 2.5, 0.75]
     )
-    modes: dict[str, Any] = {
-        f"mode_{name}": name for name in ("nearest", "bilinear", "nearest-exact", "bicubic", "area")
-    }
+    modes: dict[str, Any] = {f"mode_{name}": name for name in ("nearest", "nearest-exact", "area", *RANKS_OF_MODES)}
     mode = factor("mode", LEFT_OUT, **modes)
     corners = factor("align_corners", LEFT_OUT, align_corners=True, align_corners_false=False)
     recomputed = factor("recompute_scale_factor", LEFT_OUT, True)
     antialias = factor("antialias", LEFT_OUT, True)
-    smooth = ("bilinear", "bicubic")
     constraints = (
         lambda size, scale_factor: (size is LEFT_OUT) != (scale_factor is LEFT_OUT),
-        lambda mode, align_corners: align_corners is LEFT_OUT or mode in smooth,
+        lambda mode, align_corners: align_corners is LEFT_OUT or mode in RANKS_OF_MODES,
         lambda size, recompute_scale_factor: size is LEFT_OUT or recompute_scale_factor is LEFT_OUT,
-        lambda mode, antialias: antialias is LEFT_OUT or mode in smooth,
+        lambda mode, antialias: antialias is LEFT_OUT or mode in ("bilinear", "bicubic"),
         lambda mode, scale_factor: mode != "area" or not isinstance(scale_factor, tuple),
+        lambda form, mode: len(form) == RANKS_OF_MODES.get(mode, len(form)),
+        lambda form, size: len(form) == 4 or not isinstance(size, tuple),
+        lambda form, scale_factor: len(form) == 4 or not isinstance(scale_factor, tuple),
         lambda form, scale_factor: not isinstance(scale_factor, float | int) or min(form[2:]) * scale_factor >= 1,
+        lambda style, size: style != BY_POSITION or size is not LEFT_OUT,
     )
-    styles = (lambda style, size: style != BY_POSITION or size is not LEFT_OUT,)
-    form = _signal(2, unbatched=False)
-    spread = Factor("form", {**form.values, "spread": (2, 4, 1, 1)}, form.drawn, form.covers)
-    return called(
-        "F.interpolate", spread, size, scale, mode, corners, recomputed, antialias, constraints=(*constraints, *styles)
-    )
+    images = _signal(2, unbatched=False).values
+    ranks = {"spread": (2, 4, 1, 1), "signal": SIGNALS[1], "volume": SIGNALS[3], "flat_volume": (2, 1, 3, 4, 5)}
+    form = Factor("form", {**images, **ranks}, _sampled, ("input",))
+    return called("F.interpolate", form, size, scale, mode, corners, recomputed, antialias, constraints=constraints)
 
 
 POOLING = dict([*_pooling_spaces(), *_resizing_spaces()])

@@ -26,6 +26,11 @@ PRODUCTS = 2_000_000
 """Most multiplications of a drawn layer."""
 
 
+def _lengths(rank: int) -> Callable[[Pick], Shape]:
+    """Draws lengths of a signal, image or volume."""
+    return lambda pick: tuple(pick(range(1, 14)) for _ in range(rank))
+
+
 def _channels(pick: Pick) -> tuple[int, int]:
     """Channels of the input and of the output."""
     return pick([n for n in LENGTHS if n < 70]), pick([n for n in LENGTHS if n < 70])
@@ -93,14 +98,7 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
             multiplied="multiplied",
         ),
         factor("bias", LEFT_OUT, False),
-        factor(
-            "spatial",
-            SPATIAL[rank],
-            covers=(),
-            drawn=lambda pick: tuple(pick(range(1, 14)) for _ in range(rank)),
-            short=SHORT[rank],
-            long=LONG[rank],
-        ),
+        factor("spatial", SPATIAL[rank], covers=(), drawn=_lengths(rank), short=SHORT[rank], long=LONG[rank]),
     ]
 
 
