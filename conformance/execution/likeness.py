@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from conformance.cases.features import similar_ids
 from conformance.cases.runs import Run
-from conformance.results.ledger import Entry, entries_by_run
+from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge
+from conformance.results.profiles import PROFILES
+from conformance.results.rows import Row
 
 CHANNELS_LAST = frozenset({"channels_last"})
 
@@ -27,6 +29,16 @@ class Likeness:
     def _listed(self, ids: set[str]) -> set[str]:
         """Checks that the ledger lists for any of these runs."""
         return {check for entry in self._covering(ids) for check in entry.check}
+
+    def expectation(self, run: Run, row: Row, named: Iterable[Entry], host: Host) -> Expectation:
+        """The row of a run compared with the ledger; `named` are the entries whose globs match its id."""
+        if not PROFILES[run.profile].by_features:
+            return judge(row, named, host)
+        if not row.failed:
+            return judge(row, (), host)
+        alike = [*(entry for entry in named if entry.check & row.failed), *self.covering(run, row.failed)]
+        explained = self.known(run, row.failed).union(*(entry.check for entry in alike))
+        return judge(row, (), host, alike, explained)
 
     def covering(self, run: Run, failed: frozenset[str]) -> list[Entry]:
         """The entries for runs like this one that list any of its failed checks."""

@@ -105,17 +105,9 @@ class Running:
     def compared(self, run: "Run", row: "Row") -> "Expectation":
         """The row of a run compared with the ledger."""
         from conformance.execution.likeness import Likeness
-        from conformance.results.ledger import judge
 
-        covering, host = self.covering.get(run.id, ()), self.selection.host
-        if not PROFILES[run.profile].by_features:
-            return judge(row, covering, host)
-        if not row.failed:
-            return judge(row, (), host)
         self.likeness = self.likeness or Likeness(self.selection.applying)
-        alike = [*(entry for entry in covering if entry.check & row.failed), *self.likeness.covering(run, row.failed)]
-        explained = self.likeness.known(run, row.failed).union(*(entry.check for entry in alike))
-        return judge(row, (), host, alike, explained)
+        return self.likeness.expectation(run, row, self.covering.get(run.id, ()), self.selection.host)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""

@@ -1,16 +1,18 @@
 """Witnesses: ordinary runs and drawn samples that may notice a mutant, and how they are judged."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
+from conformance.execution.likeness import Likeness
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.samples import Family, Sample, run_of
 from conformance.host.isolation import Done
+from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
-from conformance.results.ledger import Entry, entries_by_run, judge
-from conformance.results.profiles import LAWS
+from conformance.results.ledger import Entry, entries_by_run
+from conformance.results.profiles import CODES, LAWS
 from conformance.results.rows import Row
 from conformance.selection import Selection
 
@@ -19,10 +21,14 @@ from .injection import INJECTION, Handler
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """A run that may notice a mutant. `sample` and `campaign` are those of a drawn one; `entries` cover an ordinary one."""
+    """A run that may notice a mutant.
+
+    `sample` and `campaign` are those of a drawn one; `entries` name an ordinary one, `likeness` has those for runs like it.
+    """
 
     run: Run
     entries: tuple[Entry, ...] = ()
+    likeness: Likeness = field(default_factory=Likeness)
     sample: Sample | None = None
     campaign: Campaign | None = None
 
@@ -40,7 +46,7 @@ class Witness:
         if self.campaign is not None and self.sample is not None:
             deviation = self.campaign._deviation(self.sample, Done((row, "")))
             return deviation.checks if deviation is not None else frozenset()
-        if judge(row, self.entries, selection.host).expected:
+        if self.likeness.expectation(self.run, row, self.entries, selection.host).expected:
             return frozenset()
         return row.failed ^ self.listed
 
@@ -48,7 +54,9 @@ class Witness:
 def row_of(judge: Judge, run: Run, handler: Handler | None) -> Row:
     """The row of a run, of a case or of relations, with the calls of the engine going through a handler."""
     with INJECTION.handling(handler):
-        return relations.row(judge.watch, run) if run.profile == LAWS.name else judge.row(run)[0]
+        if run.profile == LAWS.name:
+            return relations.row(judge.watch, run)
+        return codes.row(judge.watch, run) if run.profile == CODES.name else judge.row(run)[0]
 
 
 def ordinary(selection: Selection) -> list[Witness]:
@@ -62,7 +70,8 @@ def ordinary(selection: Selection) -> list[Witness]:
         and selection.unavailable[run.engine] is None
     ]
     entries = entries_by_run(selection.applying, (run.id for run in runs))
-    return [Witness(run, tuple(entries.get(run.id, ()))) for run in runs]
+    likeness = Likeness(selection.applying)
+    return [Witness(run, tuple(entries.get(run.id, ())), likeness) for run in runs]
 
 
 def drawn(families: Iterable[Family], samples: Mapping[str, Sequence[Sample]], selection: Selection) -> list[Witness]:

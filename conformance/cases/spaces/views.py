@@ -1,6 +1,6 @@
 """Option spaces of reductions, views and joining, whose output shares its input's qparams."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from conformance.cases.operators import Operand, Shape, Variant
@@ -17,16 +17,16 @@ def _several_dimensions(pick: Pick) -> Shape:
     return tuple(pick((1, 1, 2, 3, 4, 5, 8, 17)) for _ in range(pick((2, 3, 4, 4, 4, 5))))
 
 
-def _in_rank(*names: str, extra: int = 0) -> tuple[Callable[..., bool], ...]:
-    """Dimensions are within the rank of the operand; `extra` is 1 for an operator that adds a dimension."""
+def _dim_exists(form: Any, dim: Any) -> bool:
+    return dim is LEFT_OUT or -len(form) <= dim < len(form)
 
-    def one(name: str) -> Callable[..., bool]:
-        scope: dict[str, Any] = {"extra": extra, "LEFT_OUT": LEFT_OUT}
-        source = f"lambda form, {name}: {name} is LEFT_OUT or -len(form) - extra <= {name} < len(form) + extra"
-        checks: Callable[..., bool] = eval(source, scope)
-        return checks
 
-    return tuple(map(one, names))
+def _dims_exist(form: Any, dim0: int, dim1: int) -> bool:
+    return _dim_exists(form, dim0) and _dim_exists(form, dim1)
+
+
+def _dim_can_be_added(form: Any, dim: int) -> bool:
+    return -len(form) - 1 <= dim <= len(form)
 
 
 RANKS = factor(
@@ -97,18 +97,18 @@ def _view_spaces() -> Iterator[tuple[str, Space]]:
                 RANKS,
                 *repeats,
                 required=1,
-                constraints=_in_rank("dim"),
+                constraints=(_dim_exists,),
                 left_out={"output_size": "avoids a synchronization of other devices"},
             ),
         )
         swapped = factor("dim0", 1, 0, -1), factor("dim1", 2, -1, 1, -2)
         yield (
             f"{prefix}.transpose",
-            called(f"{prefix}.transpose", RANKS, *swapped, required=2, constraints=_in_rank("dim0", "dim1")),
+            called(f"{prefix}.transpose", RANKS, *swapped, required=2, constraints=(_dims_exist,)),
         )
         added = factor("dim", 1, 0, -1, 2)
         for operator in (f"{prefix}.unsqueeze", f"{prefix}.unsqueeze_"):
-            yield operator, called(operator, RANKS, added, required=1, constraints=_in_rank("dim", extra=1))
+            yield operator, called(operator, RANKS, added, required=1, constraints=(_dim_can_be_added,))
         squeezable = factor(
             "form", (2, 1, 5, 1), covers=("input", "self"), rank3=(3, 1, 5), volume=(2, 1, 3, 1, 2), kept=(2, 3, 5, 4)
         )
