@@ -13,7 +13,7 @@ from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.weighted import plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows, root_of
-from conformance.cases.spaces import SPACES, Space
+from conformance.cases.spaces import SPACES, Factor
 
 from .samples import Family, Sample, run_of, valid
 
@@ -22,8 +22,13 @@ PLACED = frozenset({"data", "batch", "layout", "second"})
 
 
 @st.composite
-def points(draw: DrawFn, space: Space) -> Variant:
-    """A variant of an option space: some factors have a drawn value, if the constraints allow it with those before."""
+def points(draw: DrawFn, operator: str) -> Variant:
+    """A variant of an operator's option space: some factors have a drawn value, if constraints allow it with those before.
+
+    The input is passed by keyword only if it is in a fixed variant, by whose entries the ledger covers that.
+    """
+    space = SPACES[operator]
+    by_keyword = any("(input=" in variant.call for variant in OPERATORS[operator])
 
     def pick(values: Sequence[Any]) -> Any:
         return draw(st.sampled_from(values))
@@ -33,10 +38,15 @@ def points(draw: DrawFn, space: Space) -> Variant:
         if factor.name in PLACED or not draw(st.booleans()):
             continue
         wider = factor.drawn is not None and draw(st.booleans())
-        value = factor.drawn(pick) if wider and factor.drawn else pick([*factor.values.values()])
+        value = factor.drawn(pick) if wider and factor.drawn else pick(_fixed(factor, by_keyword=by_keyword))
         if space.holds({**values, factor.name: value}):
             values[factor.name] = value
     return space.written("drawn", values)
+
+
+def _fixed(factor: Factor, *, by_keyword: bool) -> list[Any]:
+    """The values of a factor, without the input by keyword unless that is asked for."""
+    return [value for label, value in factor.values.items() if by_keyword or label != "keyword"]
 
 
 @st.composite
@@ -72,7 +82,7 @@ def samples(draw: DrawFn, family: Family) -> Sample:
     claim = draw(st.sampled_from(family.claims))
     root, alone = root_of(claim.tree), not isinstance(claim.tree, tuple)
     plain = plain_of(root)
-    variant = draw(points(SPACES[plain])) if plain in SPACES else draw(st.sampled_from(OPERATORS[root]))
+    variant = draw(points(plain)) if plain in SPACES else draw(st.sampled_from(OPERATORS[root]))
     # both calls of a module get the qparams of the last one, and it depends on the data whether that shows
     assume(variant.applications == 1)
     if not alone or plain != root:

@@ -15,7 +15,6 @@ from conformance.cases.operators import OPERATORS, Variant
 from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import AHEAD_OF_TIME
 from conformance.cases.sources import variants
-from conformance.cases.spaces import SPACES
 from conformance.configs.registry import BACKENDS
 from conformance.fuzz import samples as samples_module
 from conformance.fuzz.samples import Family, Sample, families, run_of, valid
@@ -206,7 +205,7 @@ def test_softmax_over_an_empty_batch_is_like_the_empty_vector_variant() -> None:
 
 def drawn_with(operator: str, feature: str, share: float = 20) -> Variant | None:
     """The smallest drawn variant of a convolution that has a feature."""
-    strategy = points(SPACES[operator])
+    strategy = points(operator)
     counterexample = search(
         strategy, lambda variant: feature if feature in features(operator, variant, 255) else "", share
     )
