@@ -41,8 +41,11 @@ class Likeness:
         return judge(row, (), host, alike, explained)
 
     def covering(self, run: Run, failed: frozenset[str]) -> list[Entry]:
-        """The entries for runs like this one that list any of its failed checks."""
-        return [entry for entry in self._covering(similar_ids(run)) if entry.check & failed]
+        """The entries for runs like this one that list a failed check, or else one of which the failures are consequences."""
+        similar = self._covering(similar_ids(run))
+        return [entry for entry in similar if entry.check & failed] or [
+            entry for entry in similar if entry.check & {"stable", "observed"}
+        ]
 
     def known(self, run: Run, failed: frozenset[str]) -> set[str]:
         """Checks whose failure the ledger explains: those listed for runs like this one, and their consequences."""
