@@ -192,3 +192,9 @@ def test_an_instruction_set_limit_is_set_before_torch_loads() -> None:
     assert done.returncode == 0, done.stderr
     before, _, _ = done.stdout.partition("import torch\n")
     assert "os.environ.update({'ONEDNN_MAX_CPU_ISA': 'AVX2'" in before
+
+
+def test_a_run_of_pairs_shows_the_entries_for_runs_with_its_features(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "qnnpack/F.adaptive_avg_pool1d/static-qint8/ptq/output_size_7+spread/pairs@qnnpack"
+    assert main(["show", name]) == 0
+    assert "not listed" not in capsys.readouterr().out

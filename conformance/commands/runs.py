@@ -73,11 +73,18 @@ def find(run_id: str, backend_config: str | None = None) -> "Run":
 
 
 def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
-    """Return the ledger entries that match a run and apply to this host."""
+    """Return the ledger entries that cover a run, by its id or by its features, and apply to this host."""
+    from conformance.execution.likeness import Likeness
+    from conformance.results.profiles import PROFILES
     from conformance.selection import Selection
 
     selection = Selection(isa_limit=isa_limit)
-    return [entry for entry in selection.entries if entry.matches(run.id) and entry.applies(selection.host)]
+    named = [entry for entry in selection.applying if entry.matches(run.id)]
+    profile = PROFILES[run.profile]
+    if not profile.by_features:
+        return named
+    alike = Likeness(selection.applying).covering(run, frozenset(profile.checks))
+    return [*named, *(entry for entry in alike if entry not in named)]
 
 
 def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | None]":
