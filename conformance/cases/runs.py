@@ -125,6 +125,12 @@ def may_match(glob: str, start: str) -> bool:
     return literal.startswith(start) or start.startswith(literal)
 
 
+def _may_be_combined(glob: str) -> bool:
+    """Whether a glob may match a run of pairs: its last part, if it has no wildcard, states the profile."""
+    last = glob.rpartition("/")[2]
+    return bool({*"*?["} & {*last}) or last.startswith(f"{PAIRS.name}@")
+
+
 def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[str] = ()) -> Iterator[Run]:
     """Yield every run of a backend on `engines`, or on those that the registry names for it.
 
@@ -132,7 +138,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     """
     engines, globs = tuple(engines) or backend.engines, tuple(globs)
     combinations = defaultdict(list)
-    for claim, combination in combined(backend):
+    for claim, combination in combined(backend) if not globs or any(map(_may_be_combined, globs)) else ():
         combinations[claim].append(combination)
     for claim in backend.claims:
         if globs and not any(may_match(glob, claim.id + "/") for glob in globs):

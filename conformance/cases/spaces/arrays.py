@@ -56,6 +56,7 @@ def arrays() -> Mapping[str, Sequence[str]]:
     return loaded
 
 
+@cache
 def groups() -> Mapping[str, Sequence[str]]:
     """Operators that share an array, by kind or by their common name: modules, functions, methods, in place or not."""
     kinds = {name: kind for kind, names in KINDS.items() for name in names.split()}

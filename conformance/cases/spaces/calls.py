@@ -50,6 +50,16 @@ def module(name: str, options: Mapping[str, Any], style: str, required: int = 0,
     return f"{name}({', '.join([*arguments(options, by, required), *further])})"
 
 
+def sources(operator: str, options: Mapping[str, Any], style: str, required: int = 0) -> dict[str, Any]:
+    """The source of an operator applied to `x`, by field of a variant: of a module, a method or a function."""
+    kind, _, short = operator.partition(".")
+    if kind == "nn":
+        return {"init": module(operator, options, style, required), "call": applied(style)}
+    if kind == "Tensor":
+        return {"call": method(short, options, style, required)}
+    return {"call": function(operator, {"input": "x"}, options, style, required)}
+
+
 def applied(style: str, tensors: Sequence[str] = ("x",)) -> str:
     """A call of the module `self.op`."""
     if style == TWICE:

@@ -11,7 +11,7 @@ from conformance.cases.operators import Operand, Shape, Variant
 from conformance.cases.operators.elementwise import IMAGE, WIDE_INPUT
 from conformance.cases.operators.variant import operands
 
-from .calls import ALL_BY_NAME, BY_POSITION, TWICE, applied, function, method, module, style
+from .calls import ALL_BY_NAME, BY_POSITION, TWICE, function, sources, style
 from .space import DATA, LAYOUT, LEFT_OUT, RESULT, Factor, Pick, Space, batches, data, factor, images_have_formats
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 256, 257)
@@ -66,15 +66,12 @@ def unary(
     operator: str,
     *options: Factor,
     constraints: tuple[Callable[..., bool], ...] = (),
-    required: int = 0,
-    fixed: dict[str, Any] | None = None,
-    data: Factor = DATA,
     left_out: dict[str, str] | None = None,
     twice: bool = True,
 ) -> Space:
-    """The space of a function of one tensor as module, function or method; `fixed` are options that every call states."""
+    """The space of a function of one tensor as module, function or method."""
     names = [option.name for option in options]
-    kind, _, short = operator.partition(".")
+    kind = operator.partition(".")[0]
     styles = {"keyword": ALL_BY_NAME} if kind != "Tensor" else {}
     if names:
         styles["positional"] = BY_POSITION
@@ -82,22 +79,13 @@ def unary(
         styles["called_twice"] = TWICE
 
     def write(form: Any, style: str, **values: Any) -> Variant:
-        chosen = {**{name: values[name] for name in names}, **(fixed or {})}
-        operand = form if isinstance(form, Operand) else Operand(form)
-        variant = Variant("", "", {"x": operand}, output=operand.shape)
-        if kind == "nn":
-            twice = 2 if style == TWICE else 1
-            return replace(
-                variant, init=module(operator, chosen, style, required), call=applied(style), applications=twice
-            )
-        if kind == "Tensor":
-            return replace(variant, call=method(short, chosen, style, required))
-        return replace(variant, call=function(operator, {"input": "x"}, chosen, style, required))
+        source = sources(operator, {name: values[name] for name in names}, style)
+        return Variant("", operands={"x": Operand(form)}, output=form, applications=1 + (style == TWICE), **source)
 
-    factors = (*options, FORM, style(**styles), data, batches(0, 1, 5), LAYOUT, RESULT)
+    factors = (*options, FORM, style(**styles), DATA, batches(0, 1, 5), LAYOUT, RESULT)
     if INPLACE in options:
         constraints = (*constraints, _something_is_left)
-    extra = {"out": OUT["out"]} if kind == "torch" else {}
+    extra = OUT if kind == "torch" else {}
     return Space(factors, write, (images_have_formats, *constraints), {**extra, **(left_out or {})})
 
 

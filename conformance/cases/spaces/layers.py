@@ -9,9 +9,8 @@ from conformance.cases.operators.weighted import SPATIAL
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, module, style
 from .elementwise import DEVICE, LENGTHS
-from .space import LAYOUT, LEFT_OUT, RESULT, STRIDED, Factor, Pick, Source, Space, batches, data, factor
+from .space import DATA, LAYOUT, LEFT_OUT, RESULT, STRIDED, Factor, Pick, Source, Space, batches, data, factor
 
-DATA = data("full", "positive", "negative", "tiny", "huge")
 BATCH = batches(0, 1, 5)
 EPS = factor("eps", LEFT_OUT, 0.5, 0.125)
 MOMENTUM = {"momentum": "used while training only"}

@@ -6,7 +6,7 @@ from typing import Any
 from conformance.cases.operators import Operand, Shape, Variant
 from conformance.cases.operators.shape import SIGNALS
 
-from .calls import ALL_BY_NAME, BY_POSITION, applied, function, method, module, style
+from .calls import ALL_BY_NAME, BY_POSITION, sources, style
 from .elementwise import LENGTHS, OUT
 from .space import (
     LAYOUT,
@@ -32,7 +32,6 @@ def called(
     form: Factor,
     *options: Factor,
     required: int = 0,
-    default_style: str | None = None,
     constraints: tuple[Callable[..., bool], ...] = (),
     left_out: dict[str, str] | None = None,
     layout: Factor = LAYOUT,
@@ -46,15 +45,8 @@ def called(
         styles["keyword"] = ALL_BY_NAME
 
     def write(form: Any, style: str, **values: Any) -> Variant:
-        chosen = {name: values[name] for name in names}
-        variant = Variant("", "", {"x": Operand(form)}, output=form)
-        if kind == "nn":
-            source = {"init": module(operator, chosen, style, required), "call": applied(style)}
-        elif kind == "Tensor":
-            source = {"call": method(short, chosen, style, required)}
-        else:
-            source = {"call": function(operator, {"input": "x"}, chosen, style, required)}
-        return variant.named("", **source)
+        source = sources(operator, {name: values[name] for name in names}, style, required)
+        return Variant("", operands={"x": Operand(form)}, output=form, **source)
 
     factors = (*options, form, style(**styles), DATA, batches(0, 1, 5), layout, RESULT)
     extra = OUT if kind == "torch" else {}

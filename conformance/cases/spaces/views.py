@@ -179,8 +179,7 @@ def _whole_shapes() -> Iterator[tuple[str, Space]]:
         "from_the_end": (0, -1, 1, 2),
         "transposed": (1, 0, 3, 2),
     }
-    yield "torch.permute", _stating("torch.permute", images, "dims", (0, 2, 3, 1), orders)
-    for operator in ("torch.permute_copy",):
+    for operator in ("torch.permute", "torch.permute_copy"):
         yield operator, _stating(operator, images, "dims", (0, 2, 3, 1), orders)
     yield "Tensor.permute", _stating("Tensor.permute", images, "dims", (0, 2, 3, 1), orders, starred=True)
     shapes: dict[str, Any] = {"flat": (-1,), "split": (-1, 5), "halves": (4, -1), "more": (-1, 2, 2, 7, 5)}
