@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +31,11 @@ HANG_SECONDS = 60.0
 """CPU seconds that a job may take. A run takes some 50 ms, a second under emulation: a job over this limit hangs."""
 
 PATIENCE = 3.0
-"""Wall-clock seconds for each CPU second that a job may take: a deadlock uses no CPU, a busy host slows every job."""
+"""Wall-clock seconds for each CPU second that a job may take, because a busy host slows every job."""
+
+DEADLOCK_SECONDS = 10
+"""Seconds in a row after which a child that sleeps and uses no CPU is deadlocked, as an allocator may be while it reports a
+damaged heap. A child that waits for a CPU does not sleep."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
         os.close(send)
         outcomes: list[Outcome[R]] = []
         try:
-            death = _collect(receive, len(jobs), PATIENCE * seconds, outcomes)
+            death = _collect(receive, _Watch(child, PATIENCE * seconds), len(jobs), outcomes)
             if death:
                 os.kill(child, signal.SIGKILL)
         finally:
@@ -132,13 +137,48 @@ def _write_all(descriptor: int, body: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
-    """Read exactly `count` bytes, or fewer at the end of the stream; return None at the deadline."""
+class _Watch:
+    """Decides whether a child hangs: no result within `seconds`, or asleep for `DEADLOCK_SECONDS` without using a CPU."""
+
+    def __init__(self, child: int | None, seconds: float) -> None:
+        self.child, self.seconds = child, seconds
+        self.start()
+
+    def start(self) -> None:
+        """Begin to wait for the next result."""
+        self.deadline, self.asleep, self.reason = time.monotonic() + self.seconds, 0, ""
+        self.before = self._cpu()
+
+    def hangs(self) -> bool:
+        """Called after each second without a result. Sets `reason` if the child hangs."""
+        cpu = self._cpu()
+        self.asleep = self.asleep + 1 if cpu is not None and cpu == self.before else 0
+        self.before = cpu
+        if self.asleep >= DEADLOCK_SECONDS:
+            self.reason = f"hangs: asleep for {DEADLOCK_SECONDS} s"
+        elif time.monotonic() >= self.deadline:
+            self.reason = f"hangs: no result after {self.seconds:.0f} s"
+        return bool(self.reason)
+
+    def _cpu(self) -> tuple[str, ...] | None:
+        """The ticks of CPU time that the child has used; None if a thread of it is running or the system does not say."""
+        try:
+            with os.scandir(f"/proc/{self.child}/task") as threads:
+                stats = [Path(thread.path, "stat").read_text().rpartition(")")[2].split() for thread in threads]
+        except OSError:
+            return None
+        return None if any(fields[0] != "S" for fields in stats) else tuple(" ".join(fields[11:13]) for fields in stats)
+
+
+def _read(descriptor: int, count: int, watch: _Watch) -> bytes | None:
+    """Read exactly `count` bytes, or fewer at the end of the stream; return None if the child hangs."""
     body = b""
     while len(body) < count:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        ready, _, _ = select.select([descriptor], [], [], 1.0)
         if not ready:
-            return None
+            if watch.hangs():
+                return None
+            continue
         chunk = os.read(descriptor, count - len(body))
         if not chunk:
             break
@@ -146,14 +186,14 @@ def _read(descriptor: int, count: int, deadline: float) -> bytes | None:
     return body
 
 
-def _collect(receive: int, count: int, seconds: float, outcomes: list[Outcome[R]]) -> str | None:
+def _collect(receive: int, watch: _Watch, count: int, outcomes: list[Outcome[R]]) -> str | None:
     """Append outcomes until the child has sent all or ends. Return a reason if it hangs, else None."""
     while len(outcomes) < count:
-        deadline = time.monotonic() + seconds
-        head = _read(receive, 8, deadline)
-        body = _read(receive, int.from_bytes(head, "little"), deadline) if head is not None and len(head) == 8 else head
+        watch.start()
+        head = _read(receive, 8, watch)
+        body = _read(receive, int.from_bytes(head, "little"), watch) if head is not None and len(head) == 8 else head
         if body is None:
-            return f"hangs: no result after {seconds:.0f} s"
+            return watch.reason
         if head is None or len(head) < 8 or len(body) < int.from_bytes(head, "little"):
             return None
         succeeded, value = pickle.loads(body)
@@ -195,9 +235,11 @@ class Child(Generic[T, R]):
         assert self._process is not None
         try:
             self._connection.send(job)
-            if not self._connection.poll(PATIENCE * self._seconds):
-                self.close()
-                return Death(f"hangs: no result after {PATIENCE * self._seconds:.0f} s")
+            watch = _Watch(self._process.pid, PATIENCE * self._seconds)
+            while not self._connection.poll(1.0):
+                if watch.hangs():
+                    self.close()
+                    return Death(watch.reason)
             succeeded, value = self._connection.recv()
         except (EOFError, OSError):
             process = self._process

@@ -132,6 +132,29 @@ def test_every_job_has_its_own_time_limit(job: Callable[[], None], monkeypatch: 
     assert run_isolated([job] * 3, work, seconds=1.1) == [Done(None)] * 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say whether a process sleeps")
+def test_a_deadlock_is_noticed_long_before_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "DEADLOCK_SECONDS", 2)
+    assert run_isolated([1, hang, 2], work) == [Done(2), Death("hangs: asleep for 2 s"), Done(4)]
+    child = Child(work)
+    try:
+        assert child.do(hang) == Death("hangs: asleep for 2 s")
+        assert child.do(3) == Done(6)
+    finally:
+        child.close()
+
+
+def busy_now_and_then() -> None:
+    for _ in range(3):
+        time.sleep(1.5)
+        compute()
+
+
+def test_a_job_that_goes_on_after_a_pause_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "DEADLOCK_SECONDS", 3)
+    assert run_isolated([busy_now_and_then], work) == [Done(None)]
+
+
 def test_an_exception_of_a_job_is_returned_with_its_traceback() -> None:
     first, raised, last = run_isolated([1, fail, 2], work)
     assert (first, last) == (Done(2), Done(4))
