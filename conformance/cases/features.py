@@ -54,7 +54,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
 
 def _model(variant: Variant) -> Iterator[str]:
     """Features of the model around the operator, and of the way in which the operator is applied."""
-    if variant.applications > 1:
+    if variant.applications > 1 or variant.context.applications > 1:
         yield "called_twice"
     if variant.prelude:
         yield "in_network"
@@ -337,14 +337,25 @@ def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> set[str
 
 
 def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
-    """Ids of the fixed runs that a run is like: of its claim, its root operator alone, and the layer inside that."""
+    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside."""
     claim, backend = run.claim, run.backend.name
     root = root_of(claim.tree)
     claims = {claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
     variants = similar_variants(run, further)
-    return {
+    ids = {
         f"{name}/{flow}/{variant}/exact@{run.engine}"
         for name in claims
         for flow in ("ptq", "qat")
         for variant in variants
     }
+    return ids | {*_ids_beside(run)}
+
+
+def _ids_beside(run: Run) -> Iterator[str]:
+    """Ids of fixed runs of the operators beside the pattern, whose inputs are channels-last behind some layers."""
+    assert run.variant is not None
+    may_be_channels_last = any(len(spec.shape) in (4, 5) for spec in run.variant.operands.values())
+    for neighbour in run.variant.context.neighbours:
+        for variant in ("default", "channels_last") if may_be_channels_last else ("default",):
+            claim = f"{run.backend.name}/{neighbour.operator}/{run.claim.dtype_config}"
+            yield f"{claim}/ptq/{variant}/exact@{run.engine}"

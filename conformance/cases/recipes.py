@@ -6,10 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
-from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
+from torch.ao.quantization.backend_config import (
+    BackendPatternConfig,
+    DTypeConfig,
+    DTypeWithConstraints,
+    ObservationType,
+)
 
 from conformance.configs.engines import ENGINE_TABLE
-from conformance.oracle.scheme import Grid, Scheme
+from conformance.oracle.scheme import ALWAYS, Grid, Scheme
+
+from .operators.variant import ALONE, Context
 
 RANGES: dict[torch.dtype, tuple[int, int]] = {
     torch.quint8: (0, 255),
@@ -62,6 +69,12 @@ def dtype_config_name(dtypes: DTypeConfig) -> str:
     if dtypes.weight_dtype in QUANTIZED and dtypes.input_dtype not in QUANTIZED:
         return f"weight-{dtype_name(dtypes.weight_dtype)}"
     return f"static-{dtype_name(dtypes.input_dtype)}"
+
+
+def shares(entry: BackendPatternConfig) -> tuple[int, ...]:
+    """The numbers of tensor arguments with which the output of an entry's operator has the qparams of its input."""
+    shared, by_count = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT, entry._num_tensor_args_to_observation_type
+    return tuple(count for count in ALWAYS if by_count.get(count, entry.observation_type) is shared)
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,7 @@ def scheme(
     fused: bool,
     apart: bool,
     symmetric: bool,
+    context: Context = ALONE,
 ) -> Scheme:
     """Return the scheme of a dtype config on an engine.
 
@@ -136,7 +150,20 @@ def scheme(
         by_row = kind == "weight"
         weights = _grid(weight, "float" if by_row else "symmetric", axis=0 if by_row or per_channel else None)
     half = kind == "dynamic" and weight.dtype == torch.float16
-    return Scheme(kind, activation, weights, half, shares, fused, others, qat)
+    before, after = ([n.keeps_qparams for n in neighbours] for neighbours in (context.before, context.after))
+    return Scheme(
+        kind,
+        activation,
+        weights,
+        half,
+        shares,
+        fused,
+        others,
+        qat,
+        tuple(before),
+        tuple(after),
+        context.applications,
+    )
 
 
 QSCHEMES = {"affine": "affine", "symmetric": "symmetric", "float": "affine_float_qparams"}
@@ -197,12 +224,13 @@ def recipe(
     shares: tuple[int, ...] = (),
     fused: bool = False,
     symmetric: bool = False,
+    context: Context = ALONE,
 ) -> Recipe:
     """Return the `exact` recipe for a dtype config on an engine.
 
     `target` is the source of the object type that gets the pattern's qconfig if the model contains another operator that
     must not have it; it is empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` is as in
-    `scheme`.
+    `scheme`. `context` is that of the variant.
     """
     case_scheme = scheme(
         dtypes,
@@ -213,6 +241,7 @@ def recipe(
         fused=fused,
         apart=bool(target),
         symmetric=symmetric,
+        context=context,
     )
     weight = _weight(dtypes, case_scheme, per_channel=per_channel)
     qconfig = f"QConfig(activation={_activation(dtypes, case_scheme)}, weight={weight})"

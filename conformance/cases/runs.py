@@ -8,21 +8,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from torch.ao.quantization.backend_config import ObservationType
-
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
-from conformance.oracle.scheme import ALWAYS
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, PAIRS, PROFILES, profile_names
+from conformance.results.profiles import BENCH, CONTEXTS, PAIRS, PROFILES, profile_names
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
 from .combined import combined
 from .constraints import constrained
+from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
 from .ranges import bounds
-from .recipes import Recipe, range_recipe, recipe, typical_recipe
+from .recipes import Recipe, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
 from .sources import (
     Model,
@@ -87,6 +85,13 @@ class Run:
         assert self.variant is not None
         return model_source(self.claim, self.variant)
 
+    @property
+    def _has_own_qconfig(self) -> bool:
+        """Whether operators beside the pattern must not have its qconfig, which fixes the qparams."""
+        assert self.variant is not None
+        fixed = self.claim.dtypes.input_dtype_with_constraints.scale_exact_match is not None
+        return bool(self.variant.prelude) or (fixed and bool(self.variant.context.neighbours))
+
     @cached_property
     def recipe(self) -> Recipe:
         assert self.variant is not None
@@ -96,8 +101,9 @@ class Run:
             qat=self.flow == "qat",
             per_channel=self.variant.per_channel,
             symmetric=self.variant.symmetric,
-            target=target_source(self.claim) if self.variant.prelude else "",
-            shares=shares(self.claim),
+            target=target_source(self.claim) if self._has_own_qconfig else "",
+            shares=shares(self.claim.entry),
+            context=self.variant.context,
             fused=len(list(operators_of(self.claim.tree))) > 1,
         )
         mapping = PROFILES[self.profile].mapping
@@ -112,23 +118,16 @@ class Run:
         return low, high, exponent + spec.exponent
 
 
-def shares(claim: Claim) -> tuple[int, ...]:
-    """The numbers of tensor arguments for which the claim's output shares the qparams of its input."""
-    entry, shared = claim.entry, ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
-    by_count = entry._num_tensor_args_to_observation_type
-    return tuple(count for count in ALWAYS if by_count.get(count, entry.observation_type) is shared)
-
-
 def may_match(glob: str, start: str) -> bool:
     """Whether a glob may match an id that begins with `start`, by its part before the first wildcard."""
     literal = re.split(r"[*?[]", glob, maxsplit=1)[0]
     return literal.startswith(start) or start.startswith(literal)
 
 
-def _may_be_combined(glob: str) -> bool:
-    """Whether a glob may match a run of pairs: its last part, if it has no wildcard, states the profile."""
-    last = glob.rpartition("/")[2]
-    return bool({*"*?["} & {*last}) or last.startswith(f"{PAIRS.name}@")
+def _may_have(profile: str, globs: Sequence[str]) -> bool:
+    """Whether globs, if any, may match a run with this profile: the last part of one, if it has no wildcard, states it."""
+    lasts = [glob.rpartition("/")[2] for glob in globs]
+    return not lasts or any({*"*?["} & {*last} or last.startswith(f"{profile}@") for last in lasts)
 
 
 def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[str] = ()) -> Iterator[Run]:
@@ -137,9 +136,10 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     With globs, claims are left out whose runs none of them can match.
     """
     engines, globs = tuple(engines) or backend.engines, tuple(globs)
-    combinations = defaultdict(list)
-    for claim, combination in combined(backend) if not globs or any(map(_may_be_combined, globs)) else ():
-        combinations[claim].append(combination)
+    further = defaultdict(list)
+    for profile, enumerated in ((PAIRS.name, combined), (CONTEXTS.name, in_contexts)):
+        for claim, other in enumerated(backend) if _may_have(profile, globs) else ():
+            further[claim].append((profile, other))
     for claim in backend.claims:
         if globs and not any(may_match(glob, claim.id + "/") for glob in globs):
             continue
@@ -167,8 +167,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             for variant in swept(claim):
                 for engine in [engine for engine in engines if engine not in AHEAD_OF_TIME]:
                     yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
-        for variant in combinations[claim]:
-            yield from (Run(backend, claim, claim_flows[0], variant, PAIRS.name, engine) for engine in engines)
+        for profile, other in further[claim]:
+            yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:

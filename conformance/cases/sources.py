@@ -250,9 +250,18 @@ def written(whole: Any, variant: Variant) -> Model:
         forward.append(f"y = {call.format(name=bound, inner=inner)}")
         return "y"
 
+    context = variant.context
+    for neighbour in context.neighbours:
+        init += [neighbour.layer] if neighbour.layer else []
+    init += context.ties
+    forward += (neighbour.line for neighbour in context.before)
     write(whole)
+    for _ in range(1, context.applications):
+        forward += ["z, x = y, w"]
+        write(whole)
+    forward += (neighbour.line for neighbour in context.after)
     forward.append(f"return {variant.result}")
-    return Model(tuple(init), tuple(forward), tuple(variant.operands.items()))
+    return Model(tuple(dict.fromkeys(init)), tuple(forward), tuple(variant.operands.items()))
 
 
 def without_relu(claim: Claim, variant: Variant) -> Model | None:

@@ -31,14 +31,19 @@ class Likeness:
         return {check for entry in self._covering(ids) for check in entry.check}
 
     def expectation(self, run: Run, row: Row, named: Iterable[Entry], host: Host) -> Expectation:
-        """The row of a run compared with the ledger; `named` are the entries whose globs match its id."""
+        """The row of a run compared with the ledger; `named` are the entries whose globs match its id.
+
+        Those of them that name the profile have to be right about a run that others cover by its features.
+        """
         if not PROFILES[run.profile].by_features:
             return judge(row, named, host)
+        own = [entry for entry in named if any(f"/{run.profile}@" in glob for glob in entry.match)]
         if not row.failed:
-            return judge(row, (), host)
-        alike = [*(entry for entry in named if entry.check & row.failed), *self.covering(run, row.failed)]
+            return judge(row, own, host)
+        alike = [entry for entry in named if entry not in own and entry.check & row.failed]
+        alike += self.covering(run, row.failed)
         explained = self.known(run, row.failed).union(*(entry.check for entry in alike))
-        return judge(row, (), host, alike, explained)
+        return judge(row, own, host, alike, explained)
 
     def covering(self, run: Run, failed: frozenset[str]) -> list[Entry]:
         """The entries for runs like this one that list a failed check, or else one of which the failures are consequences."""

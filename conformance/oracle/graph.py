@@ -24,11 +24,13 @@ class _Tracer(fx.Tracer):
 class Group:
     """Nodes that are quantized as one operator, in execution order.
 
-    `pattern` is False for a node outside the pattern under test: an operator before it or beside it.
+    `pattern` is False for a node outside the pattern under test: an operator before, after or beside it. `keeps_qparams` says
+    of such a node whether its output keeps its input's qparams.
     """
 
     nodes: tuple[fx.Node, ...]
     pattern: bool = True
+    keeps_qparams: bool = False
 
     @property
     def result(self) -> fx.Node:
@@ -55,12 +57,21 @@ class Graph:
         self.graph = _Tracer().trace(self.model)
         self.modules = dict(self.model.named_modules())
         calls = [node for node in self.graph.nodes if node.op.startswith("call_") and not is_shape_query(node)]
-        outside = [node for node in calls if node.target in ("other", "prelude")]
-        if self.scheme.fused:
-            fused = tuple(node for node in calls if node not in outside)
-            self.groups = [*(Group((node,), pattern=False) for node in outside), Group(fused)]
-        else:
-            self.groups = [Group((node,), node not in outside) for node in calls]
+        before, after = self._outside(calls)
+        rest = [node for node in calls if not {node} & {group.result for group in (*before, *after)}]
+        each = len(rest) // self.scheme.applications if self.scheme.fused else 1
+        pattern = [Group(tuple(rest[start : start + each])) for start in range(0, len(rest), each)]
+        self.groups = [*before, *pattern, *after]
+
+    def _outside(self, calls: list[fx.Node]) -> tuple[list[Group], list[Group]]:
+        """The operators before the pattern, among them one beside it that does not read its result, and those after it."""
+        first, last = self.scheme.before, self.scheme.after
+        before = dict(zip(calls, first, strict=False))
+        after = dict(zip(calls[len(calls) - len(last) :], last, strict=True))
+        for node in calls:
+            if node.target in ("other", "prelude"):
+                before[node] = not isinstance(self.module(node), LAYERS)
+        return [[Group((node,), False, keeps) for node, keeps in nodes.items()] for nodes in (before, after)]  # type: ignore[return-value]
 
     @property
     def placeholders(self) -> list[fx.Node]:
@@ -81,7 +92,7 @@ class Graph:
     def shares_qparams(self, group: Group) -> bool:
         """Whether a group's output keeps its input's qparams."""
         if not group.pattern:
-            return not isinstance(self.module(group.result), LAYERS)
+            return group.keeps_qparams
         first = group.nodes[0]
         return _tensor_count((first.args, first.kwargs)) in self.scheme.shares
 

@@ -3,7 +3,7 @@
 It does not import torch.ao, because the oracle must not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ALWAYS = (0, 1, 2, 3, 4)
 """`Scheme.shares` of an operator that keeps its input's qparams for any number of tensor arguments."""
@@ -43,8 +43,11 @@ class Scheme:
         half: whether weights are float16.
         shares: numbers of tensor arguments with which an operator's output keeps its input's qparams.
         fused: whether the operators of the pattern are quantized as one; otherwise each has an output of its own.
-        others: the grid of operators before the pattern; None if it is `activation`.
+        others: the grid of operators beside the pattern; None if it is `activation`.
         qat: whether observers see fake-quantized values.
+        before, after: the operators before and after the pattern, in order of execution: whether the output of each keeps
+            its input's qparams.
+        applications: how often the pattern is applied, one time after the other.
     """
 
     kind: str
@@ -55,3 +58,7 @@ class Scheme:
     fused: bool = False
     others: Grid | None = None
     qat: bool = False
+    # not printed: the digests of goldens are of the text of a scheme, and the source of the model says the same
+    before: tuple[bool, ...] = field(default=(), repr=False)
+    after: tuple[bool, ...] = field(default=(), repr=False)
+    applications: int = field(default=1, repr=False)

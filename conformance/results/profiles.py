@@ -38,7 +38,7 @@ class Profile:
     mapping: Literal["exact", "ranges", "default"] = "exact"
     checks: tuple[str, ...] = CHECKS
     golden: Literal["stored", "computed", "none"] = "stored"
-    variants: Literal["every", "default", "large", "swept", "in use", "pairs", "none"] = "every"
+    variants: Literal["every", "default", "large", "swept", "in use", "pairs", "contexts", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
     """Which runs on engines that compile ahead of time are made without being selected by name."""
     needs_engine: bool = True
@@ -108,6 +108,8 @@ PAIRS = Profile(
     seconds=0.015,
 )
 """Variants in which each pair of values of an operator's options occurs."""
+CONTEXTS = replace(PAIRS, name="contexts", variants="contexts", seconds=0.03)
+"""Default variants among the operators that networks put around them."""
 CODES = Profile(
     "codes",
     kind="property",
@@ -145,6 +147,7 @@ PROFILES = {
         LAWS,
         CODES,
         PAIRS,
+        CONTEXTS,
         GENERATED,
         BENCH,
         NETWORK,

@@ -20,7 +20,7 @@ from conformance.results.profiles import PROFILES, profile_names
 
 ID = re.compile(
     r"(?P<backend>\w+)/(?P<pattern>[\w.,+*()]+)/(?P<dtypes>(static|dynamic|weight)-\w+(-\d+)?)"
-    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.+-]+)/(?P<profile>exact|typical|in_use|initialized|trained|pairs|constraints|laws|codes)"
+    r"/(?P<flow>ptq|qat)/(?P<variant>[\w.+-]+)/(?P<profile>exact|typical|in_use|initialized|trained|pairs|contexts|constraints|laws|codes)"
     r"@(?P<engine>\w+)"
 )
 
@@ -123,7 +123,7 @@ def test_a_claim_has_a_qat_flow_if_its_entry_has_a_qat_module(claim: str, expect
 
 
 def variants_of(claim: str, flow: str) -> set[str]:
-    runs = [run for run in of_claim(claim) if run.flow == flow and run.profile != "pairs"]
+    runs = [run for run in of_claim(claim) if run.flow == flow and run.profile not in ("pairs", "contexts")]
     return {run.variant.name for run in runs if run.variant is not None}
 
 

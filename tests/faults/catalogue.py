@@ -6,6 +6,7 @@ from . import (
     config_dtypes,
     config_modules,
     configs,
+    contexts,
     convolutions,
     elementwise,
     engines,
@@ -22,6 +23,7 @@ from . import (
 KERNELS = (arithmetic, convolutions, layers, elementwise, operators, codes)
 MODULES = (
     *KERNELS,
+    contexts,
     engines,
     lowering,
     configs,

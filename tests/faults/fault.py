@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,7 @@ def case(
 
 def find_run(run_id: str) -> Run | None:
     """A new run of an id, or None if no registered backend has it. Runs cache their recipe, so they are not reused."""
-    registered, pattern = backend(run_id.split("/")[0]), run_id.split("/")[1]
-    claims = tuple(claim for claim in registered.claims if claim.pattern == pattern)
-    candidates = runs_of(replace(registered, claims=claims), [run_id.rpartition("@")[2]])
+    candidates = runs_of(backend(run_id.split("/")[0]), [run_id.rpartition("@")[2]], [run_id])
     return next((run for run in candidates if run.id == run_id), None)
 
 

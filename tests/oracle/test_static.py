@@ -252,3 +252,51 @@ def test_a_layer_that_is_called_twice_has_qparams_for_each_call() -> None:
     }
     # 6, that is 3 steps; 9 is 2.25 steps
     assert only_codes(answer) == [[2]]
+
+
+class Joined(nn.Module):
+    """A layer whose output, clamped, is joined with another input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.op, self.after = linear([[1.0]]), nn.Hardtanh(-4.0, 4.0)
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        return torch.cat([w, self.after(self.op(x))], 1)
+
+
+def test_an_operator_that_keeps_qparams_passes_a_shared_observer_on() -> None:
+    data = [torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [15.9375]])]
+    answer = evaluate(Joined(), data, data, replace(STATIC, after=(True, True)))
+    # the range of w is that of all tensors behind the layer: 15.9375 is 255 steps of 2**-4, 1.0 is 16 of them
+    shared = (2.0**-4, 0)
+    assert qparams_of(answer) == {
+        "x": (2.0**-7, 0), "w": shared, "weight": (2.0**-6, 0), "output": shared, "output 2": shared, "output 3": shared,
+    }  # fmt: skip
+    assert only_codes(answer) == [[0, 0], [255, 16]]
+    apart = evaluate(Joined(), data, data, replace(STATIC, after=(False, False)))
+    assert qparams_of(apart)["output"] == (2.0**-7, 0)
+
+
+class Twice(nn.Module):
+    """A layer and a ReLU, quantized as one, applied to two inputs, behind an operator that keeps qparams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.op = nn.Identity(), linear([[1.0]])
+
+    def forward(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.before(x)
+        y = F.relu(self.op(x))
+        return y, F.relu(self.op(w))
+
+
+def test_each_application_of_a_fused_pattern_has_qparams_of_its_own() -> None:
+    data = [torch.tensor([[-1.0], [1.0]]), torch.tensor([[-0.5], [127.0]])]
+    scheme = replace(STATIC, fused=True, before=(True,), applications=2)
+    answer = evaluate(Twice(), data, data, scheme)
+    found = qparams_of(answer)
+    assert found["x"] == found["output"] == (2.0**-6, 64)  # 2 is more than 255 steps of 2**-7
+    assert found["output 2"] == (2.0**-7, 0)  # -1 is zero after the ReLU
+    assert found["output 3"] == (2.0**-1, 0)
+    assert [codes.position.tolist() for codes in answer.outputs] == [[[0.0], [128.0]], [[0.0], [254.0]]]  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ def test_checks_of_a_profile_are_in_order() -> None:
 
 
 def test_every_profile_with_rows_is_a_case_a_property_or_of_networks() -> None:
-    assert profile_names("case") == ("exact", "typical", "in_use", "initialized", "trained", "pairs")
+    assert profile_names("case") == ("exact", "typical", "in_use", "initialized", "trained", "pairs", "contexts")
     assert profile_names("property") == ("constraints", "laws", "codes")
     assert profile_names("network") == ("network",)
     others = {*PROFILES} - {*profile_names("case"), *profile_names("property"), *profile_names("network")}

@@ -34,6 +34,43 @@ class Wildcard:
 
 
 @dataclass(frozen=True)
+class Neighbour:
+    """An operator beside a pattern: its name, the line that applies it, the line that makes its module, if it has one, and
+    whether its output keeps the qparams of its input."""
+
+    operator: str
+    line: str
+    layer: str = ""
+    keeps_qparams: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """The operators around a pattern.
+
+    ``before`` and ``after`` are in order of execution; they rebind ``x``, which the pattern takes, and ``y``, which it
+    computes. ``operands`` replace those of the variant, or are further ones. ``ties`` are lines that let two modules share a
+    parameter. With two ``applications`` the pattern takes ``w`` too; its first result is ``z``. ``result`` is as in
+    `Variant`.
+    """
+
+    before: tuple[Neighbour, ...] = ()
+    after: tuple[Neighbour, ...] = ()
+    operands: Mapping[str, Operand] = field(default_factory=dict)
+    ties: tuple[str, ...] = ()
+    applications: int = 1
+    result: str = "y"
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        return (*self.before, *self.after)
+
+
+ALONE = Context()
+"""The context of a pattern that has no other operator around it."""
+
+
+@dataclass(frozen=True)
 class Variant:
     """One way to write an operator as source text.
 
@@ -44,8 +81,8 @@ class Variant:
     the observers of activations are symmetric too. A variant that ``saturates`` is calibrated with the two ends of the
     data and zeros, so that its execution exceeds the observed range of the output, but not that of the input. ``core``
     variants are also used if the operator begins a longer pattern. ``prelude`` is the source of an operator that precedes
-    it, ``wildcard`` the operand of the pattern's wildcard, ``applications`` how often the module is applied, and
-    ``result`` the expression that the model returns.
+    it, ``wildcard`` the operand of the pattern's wildcard, ``applications`` how often the module is applied, ``result`` the
+    expression that the model returns, and ``context`` the operators around the pattern.
     """
 
     name: str
@@ -63,6 +100,7 @@ class Variant:
     wildcard: Wildcard | None = None
     applications: int = 1
     result: str = "y"
+    context: Context = ALONE
 
     @property
     def channels(self) -> int:
@@ -73,7 +111,7 @@ class Variant:
     def has_other_operators(self) -> bool:
         """Whether the model contains anything besides a single application of the pattern."""
         other_layer = self.wildcard is not None and bool(self.wildcard.layer)
-        return bool(self.prelude) or other_layer or self.applications > 1
+        return bool(self.prelude) or other_layer or self.applications > 1 or self.context != ALONE
 
     @property
     def symmetric(self) -> bool:

@@ -1,0 +1,278 @@
+"""Contexts: claims among the operators that networks put around them.
+
+Neighbours decide the memory format, the observers and the reuse of what a claim takes and returns, which its operator alone
+does not show.
+"""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from conformance.configs.names import pattern_name
+from conformance.results.families import family_named
+
+from .claims import BackendClaims, Claim
+from .keepers import keepers
+from .operators import Operand, Shape, Variant
+from .operators.variant import Context, Neighbour
+from .operators.weighted import plain_of
+from .recipes import QUANTIZED, shares
+from .sources import is_qat_module, missing_operators, operators_of, root_of, variants
+
+CHANNELS_LAST = (4, 5)
+"""Numbers of dimensions of tensors that have a channels-last memory format."""
+
+
+RESULTS: dict[str, Shape] = {
+    operator: shape
+    for shape, operators in {
+        (): "Tensor.hardsigmoid Tensor.hardsigmoid_ Tensor.leaky_relu",  # tensors have no such methods
+        (2, 4): "torch.mean Tensor.mean",
+        (560,): "torch.repeat_interleave Tensor.repeat_interleave",
+        (3, 6): "nn.GRUCell nn.RNNCell",
+        (2, 140): "nn.Flatten torch.flatten Tensor.shape Tensor.size",
+        (2, 4, 1): "nn.AdaptiveAvgPool1d F.adaptive_avg_pool1d",
+        (2, 4, 5): "nn.AvgPool1d nn.MaxPool1d F.avg_pool1d F.max_pool1d",
+        (2, 4, 12): "nn.InstanceNorm1d",
+        (2, 4, 35): "Tensor.resize_",
+        (2, 5, 1): "torch.squeeze Tensor.squeeze Tensor.squeeze_",
+        (2, 20, 7): "Tensor.reshape Tensor.view",
+        (2, 4, 1, 1): "nn.AdaptiveAvgPool2d F.adaptive_avg_pool2d",
+        (2, 4, 4, 3): "nn.AvgPool2d nn.MaxPool2d F.avg_pool2d F.max_pool2d",
+        (2, 4, 8, 7): "nn.InstanceNorm2d",
+        (2, 4, 9, 10): "F.pad",
+        (2, 4, 10, 9): "nn.ConstantPad2d",
+        (2, 4, 16, 14): "F.interpolate",
+        (2, 16, 6, 5): "F.group_norm",
+        (2, 2, 6, 8): "nn.PixelShuffle F.pixel_shuffle",
+        (2, 8, 3, 2): "nn.PixelUnshuffle F.pixel_unshuffle",
+        (2, 2, 7, 5): "torch.narrow",
+        (2, 8, 7, 5): "torch.cat torch.concat torch.concatenate Tensor.repeat",
+        (2, 7, 4, 5): "torch.transpose Tensor.transpose",
+        (2, 7, 5, 4): "torch.permute torch.permute_copy Tensor.permute",
+        (2, 1, 4, 7, 5): "torch.unsqueeze Tensor.unsqueeze Tensor.unsqueeze_",
+        (2, 2, 4, 7, 5): "torch.stack",
+        (2, 4, 5, 6, 4): "nn.InstanceNorm3d",
+        (2, 3, 1, 1, 1): "nn.AdaptiveAvgPool3d F.adaptive_avg_pool3d",
+        (2, 3, 2, 3, 3): "nn.AvgPool3d nn.MaxPool3d F.avg_pool3d F.max_pool3d",
+    }.items()
+    for operator in operators.split()
+}
+"""Shapes of the results of default variants, of operators whose default variant states another one or none."""
+
+
+_LAYERS = frozenset({"nn.Linear", "nn.LayerNorm", "nn.BatchNorm2d", "nn.BatchNorm3d"}) | {
+    f"nn.{name}{rank}d" for name in ("Conv", "ConvTranspose") for rank in (1, 2, 3)
+}
+OPERATORS_WITH = {"weight": _LAYERS | {"nn.PReLU", "nn.Embedding", "nn.EmbeddingBag"}, "bias": _LAYERS}
+"""Modules whose default variant has a parameter, by its name."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A claim with a variant, and what its backend config says about operators beside it."""
+
+    claim: Claim
+    variant: Variant
+    entries: dict[str, Claim]
+    """The backend's claims about an operator alone, with the dtypes of this one, by operator."""
+    adjacent: frozenset[tuple[str, str]]
+    """Operators that follow each other in a pattern of the backend, which would become part of it."""
+
+    @property
+    def taken(self) -> Shape:
+        """Shape of the pattern's input; empty if that is not an activation."""
+        taken = self.variant.operands["x"]
+        return taken.shape if taken.kind == "activation" else ()
+
+    @property
+    def result(self) -> Shape:
+        """Shape of the pattern's result; empty if that is not one tensor."""
+        return RESULTS.get(root_of(self.claim.tree), self.variant.output)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the operator writes to its input."""
+        return root_of(self.claim.tree).endswith("_") or "inplace" in self.variant.init + self.variant.call
+
+    def neighbour(self, name: str, line: str, layer: str = "", *, keeps: bool | None = None) -> Iterator[Neighbour]:
+        """Yield the neighbour if the backend has a claim about its operator; `keeps` requires that its output has, or has
+        not, the qparams of its input."""
+        if name in self.entries:
+            tensors = 2 if name in ("operator.add", "torch.cat") else 1
+            kept = tensors in shares(self.entries[name].entry)
+            if keeps is None or keeps == kept:
+                yield Neighbour(name, line, layer, kept)
+
+    def layer(self, bound: str, target: str, shape: Shape) -> Iterator[Neighbour]:
+        """Yield a layer that keeps this shape, if the backend has a claim about it."""
+        rank = len(shape) - 2
+        layers = [(f"nn.Conv{rank}d", f"nn.Conv{rank}d({shape[1]}, {shape[1]}, 1)")] if rank in (1, 2, 3) else []
+        layers += [("nn.Linear", f"nn.Linear({shape[-1]}, {shape[-1]})")] if rank in (0, 1) else []
+        found = [(name, source) for name, source in layers if name in self.entries][:1]
+        for name, source in found:
+            yield from self.neighbour(name, target, f"self.{bound} = {source}")
+
+    def may_follow(self, neighbour: Neighbour) -> bool:
+        """Whether an operator after the pattern stays one of its own."""
+        *_, last = operators_of(self.claim.tree)
+        return (last, neighbour.operator) not in self.adjacent
+
+    def may_precede(self, neighbour: Neighbour) -> bool:
+        """Whether an operator before the pattern stays one of its own."""
+        return (neighbour.operator, root_of(self.claim.tree)) not in self.adjacent
+
+
+def _between_layers(site: Site) -> Iterator[Context]:
+    """Behind a layer and before another, which have channels-last outputs where the tensors have that format."""
+    before = [n for n in site.layer("before", "x = self.before(x)", site.taken) if site.may_precede(n)]
+    after = [n for n in site.layer("after", "y = self.after(y)", site.result) if site.may_follow(n)]
+    if before or after:
+        layout = "channels_last" if len(site.taken) in CHANNELS_LAST else "contiguous"
+        # small enough that the biases of layers behind another one lie on the grids of their products
+        taken = replace(site.variant.operands["x"], layout=layout, exponent=-3)
+        yield Context(tuple(before), tuple(after), operands={"x": taken})
+
+
+def _residual(site: Site, line: str) -> Iterator[Context]:
+    """As one branch of a residual connection, the other of which is the pattern's input if it has the same shape."""
+    shared = site.taken == site.result and not site.writes
+    other = "x" if shared else "w"
+    operands = {} if shared else {"w": Operand(site.result, exponent=1)}
+    for joined in site.neighbour("operator.add", line.format(other=other), keeps=False):
+        if site.may_follow(joined):
+            yield Context(after=(joined,), operands=operands)
+
+
+def _cat(site: Site, line: str) -> Iterator[Context]:
+    """As one branch of a concatenation, whose observer has a greater range."""
+    dim = min(1, len(site.result) - 1)
+    for joined in site.neighbour("torch.cat", line.format(dim=dim), keeps=True):
+        yield Context(after=(joined,), operands={"w": Operand(site.result, exponent=2)})
+
+
+def _cat_kept(site: Site) -> Iterator[Context]:
+    """As the last branch of a concatenation, through an operator that keeps qparams."""
+    for context in _cat(site, "y = torch.cat([w, y], {dim})"):
+        for name, source in (("nn.MaxPool2d", "nn.MaxPool2d(3, 1, 1)"), ("nn.Hardtanh", "nn.Hardtanh(-64.0, 64.0)")):
+            if name == "nn.Hardtanh" or len(site.result) == 4:
+                kept = site.neighbour(name, "y = self.after(y)", f"self.after = {source}", keeps=True)
+                yield from (replace(context, after=(neighbour, *context.after)) for neighbour in kept)
+
+
+def _used_again(site: Site) -> Iterator[Context]:
+    """Before a layer, with its output used again after that."""
+    for after in site.layer("after", "z = self.after(y)", site.result):
+        if site.may_follow(after):
+            yield Context(after=(after,), result="y, z")
+
+
+def _applied_twice(site: Site) -> Iterator[Context]:
+    """The same modules or parameters applied to two inputs."""
+    if site.variant.init or site.variant.parameters:
+        second = replace(site.variant.operands["x"], exponent=1)
+        yield Context(operands={"w": second}, applications=2, result="z, y")
+
+
+def _tied(site: Site, parameter: str) -> Iterator[Context]:
+    """Beside another module that has the same weight or bias."""
+    operator, variant = root_of(site.claim.tree), site.variant
+    if operator in OPERATORS_WITH[parameter]:
+        call = variant.call.replace("self.op(", "self.twin(")
+        for twin in site.neighbour(operator, f"z = {call}", f"self.twin = {variant.init}"):
+            yield Context(after=(twin,), ties=(f"self.twin.{parameter} = self.op.{parameter}",), result="y, z")
+
+
+def _kept(site: Site, group: str) -> Iterator[Context]:
+    """Behind an operator that keeps qparams, in one of its spellings."""
+    forms = keepers(site.taken).get(group, ())
+    for form in sorted(forms, key=lambda form: zlib.crc32(f"{site.claim.pattern}/{form.operators}".encode())):
+        before: list[Neighbour] = []
+        for number, (name, line, layer) in enumerate(form.steps):
+            bound = f"before{number or ''}"
+            source = f"self.{bound} = {layer}" if layer else ""
+            before += site.neighbour(name, f"x = {line.format(name=bound)}", source, keeps=True)
+        if len(before) == len(form.steps) and site.may_precede(before[-1]):
+            yield Context(tuple(before), operands={"x": replace(site.variant.operands["x"], shape=form.taken)})
+
+
+CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
+    "between_layers": _between_layers,
+    "residual_left": lambda site: _residual(site, "y = y + {other}"),
+    "residual_right": lambda site: _residual(site, "y = {other} + y"),
+    "cat_first": lambda site: _cat(site, "y = torch.cat([y, w], {dim})"),
+    "cat_last": lambda site: _cat(site, "y = torch.cat([w, y], {dim})"),
+    "cat_kept": _cat_kept,
+    "used_again": _used_again,
+    "applied_twice": _applied_twice,
+    "shared_weight": lambda site: _tied(site, "weight"),
+    "shared_bias": lambda site: _tied(site, "bias"),
+    **{f"after_{group}": lambda site, group=group: _kept(site, group) for group in keepers((4, 4, 4, 4))},  # type: ignore[misc]
+}
+"""The contexts by name. Each yields those forms that a site has; the first counts."""
+
+
+def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
+    """Yield claims of a backend with their default variants in contexts.
+
+    Every family of operators, quantized statically, dynamically or in its weights only, is in every context that any claim
+    of it can have. The claims take turns: which one is in a context depends on a checksum of their names.
+    """
+    families = defaultdict(list)
+    for claim in backend.claims:
+        if not missing_operators(claim) and not is_qat_module(root_of(claim.tree)):
+            families[family_named(plain_of(root_of(claim.tree))), _kind(claim)].append(claim)
+    adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
+    for claims in families.values():
+        chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0])
+        claims = [claim for claim in claims if claim.dtype_config == chosen.dtype_config]
+        for name, build in CONTEXTS.items():
+            order = sorted(claims, key=lambda claim: zlib.crc32(f"{name}/{claim.pattern}".encode()))
+            found = (pair for claim in order for pair in _variants(backend, claim, adjacent, name, build))
+            yield from [pair for pair in [next(found, None)] if pair is not None]
+
+
+def _kind(claim: Claim) -> str:
+    return claim.dtype_config.partition("-")[0]
+
+
+def _adjacent(tree: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of operators of a nested pattern, of which the second takes the result of the first."""
+    if isinstance(tree, tuple):
+        for part in tree[1:]:
+            *_, last = ("", *operators_of(part))
+            yield last, pattern_name(tree[0])
+            yield from _adjacent(part)
+
+
+def _variants(
+    backend: BackendClaims,
+    claim: Claim,
+    adjacent: frozenset[tuple[str, str]],
+    name: str,
+    build: Callable[[Site], Iterator[Context]],
+) -> Iterator[tuple[Claim, Variant]]:
+    """Yield a claim's default variant in a context, if it can have it."""
+    entries = {
+        other.pattern: other
+        for other in backend.claims
+        if other.dtype_config == claim.dtype_config and not isinstance(other.tree, tuple)
+    }
+    variant = variants(claim)[0]
+    site = Site(claim, variant, entries, adjacent)
+    if not site.result and not variant.init:
+        return
+    for context in build(site):
+        observed = claim.dtypes.input_dtype in QUANTIZED and claim.dtypes.input_dtype_with_constraints.scale_exact_match
+        prelude = next((other.prelude for other in variants(claim) if other.prelude), "")
+        changed: dict[str, Any] = {"operands": {**variant.operands, **context.operands}, "context": context}
+        if context.result != "y":
+            changed["result"] = context.result
+        if observed and context.neighbours:
+            changed |= {"data": "full", "prelude": "" if context.before else prelude}
+        yield claim, variant.named(name, core=False, **changed)
+        return

@@ -1,0 +1,177 @@
+"""Every family of operators is in every context, whose neighbours are operators of their own."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.nn.intrinsic as nni
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conformance.cases.claims import Claim, backend
+from conformance.cases.contexts import CONTEXTS, RESULTS, in_contexts
+from conformance.cases.keepers import keepers
+from conformance.cases.operators import Variant
+from conformance.cases.recipes import recipe, shares
+from conformance.cases.sources import is_qat_module, missing_operators, model_source, root_of, variants
+from conformance.configs.registry import BACKENDS
+from conformance.oracle.graph import Graph
+from conformance.results.families import family_named
+
+NAMES = {"torch": torch, "nn": nn, "F": F, "nni": nni, "operator": operator}
+
+WITHOUT_A_CONTEXT = {
+    "Tensor.leaky_relu": "tensors have no such method",
+    "Tensor.detach_": "an alias of Tensor.detach on a tensor that needs no gradient",
+    "Tensor.resize_": "raises for an input that is used again",
+    "nn.Flatten": "a module that makes the view of torch.flatten",
+    "operator.floordiv": "floor division by a constant is not arithmetic on codes",
+    "torch.cat": "joins tensors: contexts of their own",
+    "torch.concat": "joins tensors: contexts of their own",
+    "torch.concatenate": "joins tensors: contexts of their own",
+    "torch.flatten": "a reshape to fewer dimensions",
+    "torch.stack": "joins tensors: contexts of their own",
+    "Tensor.shape": "reads no values",
+    "Tensor.size": "reads no values",
+    "F.pad": "reshapes with constants",
+    "nn.ConstantPad2d": "reshapes with constants",
+}
+"""Operators that keep the qparams of one tensor and are no context of others, with the reason."""
+
+
+def model_of(claim: Claim, variant: Variant) -> tuple[nn.Module, list[Tensor]]:
+    """The model of a claim and a variant, and inputs of zeros."""
+    scope: dict[str, Any] = dict(NAMES)
+    exec(model_source(claim, variant).source, scope)
+    dtypes = {"activation": torch.float32, "weights": torch.float32}
+    shapes = [(spec.shape, dtypes.get(spec.kind, torch.int64)) for spec in variant.operands.values()]
+    return scope["Model"]().eval(), [torch.zeros(shape, dtype=dtype) for shape, dtype in shapes]
+
+
+def defaults(name: str) -> Iterator[tuple[Claim, Variant]]:
+    for claim in backend(name).claims:
+        if not missing_operators(claim) and not is_qat_module(root_of(claim.tree)):
+            yield claim, variants(claim)[0]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_shapes_of_results_are_those_of_the_float_model(name: str) -> None:
+    for claim, variant in defaults(name):
+        model, inputs = model_of(claim, variant)
+        try:
+            result = model(*inputs)
+        except AttributeError:
+            expected: tuple[int, ...] = ()
+        else:
+            expected = tuple(result.shape) if isinstance(result, Tensor) else ()
+        stated = RESULTS.get(root_of(claim.tree), variant.output)
+        if variant.operands["x"].kind == "activation":
+            assert stated == expected, claim.id
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (2, 4, 12), (2, 4, 8, 6), (2, 4, 7, 5), (2, 3, 5, 6, 4)])
+def test_operators_that_keep_qparams_return_the_shape_that_is_asked_for(shape: tuple[int, ...]) -> None:
+    for group, spellings in keepers(shape).items():
+        results = []
+        for spelling in spellings:
+            x = torch.linspace(-4, 4, torch.Size(spelling.taken).numel()).reshape(spelling.taken)
+            for _, line, layer in spelling.steps:
+                holder = nn.Module()
+                holder.op = eval(layer, NAMES).eval() if layer else nn.Identity()
+                x = eval(line.format(name="op"), {**NAMES, "self": holder, "x": x})
+            assert x.shape == shape, spelling
+            results.append(x)
+        # these have spellings that compute other values
+        if group not in ("relu", "leaky_relu", "repeat"):
+            assert all(torch.equal(result, results[0]) for result in results), group
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_operator_that_keeps_qparams_is_a_context_or_says_why_not(name: str) -> None:
+    spelled = {
+        operator
+        for shape in ((2, 4, 12), (2, 4, 8, 6), (2, 4, 7, 5), (2, 3, 5, 6, 4))
+        for spellings in keepers(shape).values()
+        for spelling in spellings
+        for operator, _, _ in spelling.steps
+    }
+    for claim, variant in defaults(name):
+        one_tensor = len(variant.operands) == 1
+        if claim.dtype_config.startswith("static") and one_tensor and 1 in shares(claim.entry):
+            assert claim.pattern in spelled or claim.pattern in WITHOUT_A_CONTEXT, claim.pattern
+
+
+@pytest.mark.parametrize("name", ["qnnpack", "fbgemm", "onednn"])
+def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> None:
+    families: dict[str, set[str]] = {context: set() for context in CONTEXTS}
+    for claim, variant in in_contexts(backend(name)):
+        if claim.dtype_config == "static-quint8":
+            families[variant.name].add(family_named(root_of(claim.tree)))
+    every = {family_named(root_of(claim.tree)) for claim, _ in defaults(name) if claim.dtype_config == "static-quint8"}
+    of_matrices = {"linear"}
+    assert not families.pop("after_leaky_relu")  # it keeps qparams in the config of ExecuTorch only
+    for context, found in families.items():
+        if context.startswith(("shared_", "applied_")):
+            assert {"convolution", "transposed convolution", "linear", "normalization"} <= found
+        elif context.endswith(("pool", "interpolate", "pixel_shuffle")):
+            assert every - of_matrices <= found, context
+        else:
+            assert every <= found, context
+
+
+def test_a_claim_keeps_its_contexts_when_a_config_loses_another() -> None:
+    whole = backend("fbgemm")
+    kept = tuple(claim for claim in whole.claims if claim.pattern != "nn.ELU")
+    smaller = type(whole)(whole.name, whole.config, whole.engines, kept, whole.source)
+    before, after = (
+        {(claim.id, variant.name) for claim, variant in in_contexts(claims)} for claims in (whole, smaller)
+    )
+    assert before - after == {pair for pair in before if "/nn.ELU/" in pair[0]}
+    assert before - after
+
+
+@pytest.mark.parametrize("name", ["fbgemm", "onednn"])
+def test_each_neighbour_is_one_operator_outside_the_pattern(name: str) -> None:
+    for claim, variant in in_contexts(backend(name)):
+        model, _ = model_of(claim, variant)
+        case = recipe(
+            claim.dtypes,
+            engine="fbgemm",
+            qat=False,
+            per_channel=False,
+            shares=shares(claim.entry),
+            fused=isinstance(claim.tree, tuple),
+            context=variant.context,
+        )
+        graph = Graph(model, case.scheme)
+        pattern = [group for group in graph.groups if group.pattern]
+        before = 1 if variant.prelude else len(variant.context.before)
+        assert len(graph.groups) - len(pattern) == before + len(variant.context.after), (claim.id, variant.name)
+        assert all(not group.pattern for group in graph.groups[:before])
+        if isinstance(claim.tree, tuple):
+            assert len(pattern) == variant.context.applications, (claim.id, variant.name)
+
+
+def test_a_neighbour_that_would_become_part_of_the_pattern_is_left_out() -> None:
+    of_onednn = [(claim, variant) for claim, variant in in_contexts(backend("onednn"))]
+    for claim, variant in of_onednn:
+        if claim.pattern.endswith(("Conv2d", "nn.BatchNorm2d")) and "add" not in claim.pattern:
+            assert not variant.name.startswith("residual"), claim.id  # convolution and addition are one pattern
+    for name in ("qnnpack", "fbgemm"):
+        for claim, variant in in_contexts(backend(name)):
+            if claim.pattern.startswith("nn.BatchNorm") and variant.context.before:
+                assert not variant.context.before[-1].operator.startswith("nn.Conv"), claim.id
+
+
+def test_a_context_without_its_neighbours_claims_is_left_out() -> None:
+    whole = backend("fbgemm")
+    kept = tuple(claim for claim in whole.claims if claim.pattern != "torch.cat")
+    smaller = type(whole)(whole.name, whole.config, whole.engines, kept, whole.source)
+    assert not {v.name for _, v in in_contexts(smaller)} & {"cat_first", "cat_last", "cat_kept"}
+    assert {v.name for _, v in in_contexts(smaller)} == {v.name for _, v in in_contexts(whole)} - {
+        "cat_first",
+        "cat_last",
+        "cat_kept",
+    }
