@@ -55,10 +55,16 @@ def test_an_invocation_without_rows_is_reported(
     assert "fbgemm, order 0, 2 workers: no rows: exit status 1" in capsys.readouterr().out
 
 
-def invocation(status: int, row: Row) -> Callable[[str, int, Path], list[str]]:
+def test_an_invocation_may_be_of_selected_runs() -> None:
+    selected = command("fbgemm", 0, Path("rows.jsonl"), ["*/pairs@*", "*/codes@*"])
+    assert selected[-4:] == ["--case", "*/pairs@*", "--case", "*/codes@*"]
+    assert selected[:-4] == command("fbgemm", 0, Path("rows.jsonl"))
+
+
+def invocation(status: int, row: Row) -> Callable[..., list[str]]:
     """A replacement of `command` whose process exits with a status, after one row is written."""
 
-    def command(backend: str, number: int, results: Path) -> list[str]:
+    def command(backend: str, number: int, results: Path, globs: object) -> list[str]:
         writer = Writer(results, {})
         writer.add(row)
         writer.finish({})
