@@ -8,6 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from .keepers import keepers
 from .operators import Operand, Shape, Variant
 from .operators.variant import Context, Neighbour
 from .operators.weighted import plain_of
-from .recipes import QUANTIZED, shares
+from .recipes import shares
 from .sources import is_qat_module, missing_operators, operators_of, root_of, variants
 
 CHANNELS_LAST = (4, 5)
@@ -93,6 +94,11 @@ class Site:
     def result(self) -> Shape:
         """Shape of the pattern's result; empty if that is not one tensor."""
         return RESULTS.get(root_of(self.claim.tree), self.variant.output)
+
+    @property
+    def exists(self) -> bool:
+        """Whether torch has the operator. A config may name a method that tensors do not have."""
+        return bool(self.result or self.variant.init)
 
     @property
     def writes(self) -> bool:
@@ -225,19 +231,18 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     families = defaultdict(list)
     for claim in backend.claims:
         if not missing_operators(claim) and not is_qat_module(root_of(claim.tree)):
-            families[family_named(plain_of(root_of(claim.tree))), _kind(claim)].append(claim)
+            kind = claim.dtype_config.partition("-")[0]
+            families[family_named(plain_of(root_of(claim.tree))), kind].append(claim)
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
     for claims in families.values():
-        chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0])
-        claims = [claim for claim in claims if claim.dtype_config == chosen.dtype_config]
+        chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config
+        alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple)]
+        entries = {claim.pattern: claim for claim in alone if claim.dtype_config == chosen}
+        sites = [Site(claim, variants(claim)[0], entries, adjacent) for claim in claims if claim.dtype_config == chosen]
         for name, build in CONTEXTS.items():
-            order = sorted(claims, key=lambda claim: zlib.crc32(f"{name}/{claim.pattern}".encode()))
-            found = (pair for claim in order for pair in _variants(backend, claim, adjacent, name, build))
-            yield from [pair for pair in [next(found, None)] if pair is not None]
-
-
-def _kind(claim: Claim) -> str:
-    return claim.dtype_config.partition("-")[0]
+            sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
+            found = ((site, context) for site in sites if site.exists for context in build(site))
+            yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, 1))
 
 
 def _adjacent(tree: Any) -> Iterator[tuple[str, str]]:
@@ -249,30 +254,16 @@ def _adjacent(tree: Any) -> Iterator[tuple[str, str]]:
             yield from _adjacent(part)
 
 
-def _variants(
-    backend: BackendClaims,
-    claim: Claim,
-    adjacent: frozenset[tuple[str, str]],
-    name: str,
-    build: Callable[[Site], Iterator[Context]],
-) -> Iterator[tuple[Claim, Variant]]:
-    """Yield a claim's default variant in a context, if it can have it."""
-    entries = {
-        other.pattern: other
-        for other in backend.claims
-        if other.dtype_config == claim.dtype_config and not isinstance(other.tree, tuple)
-    }
-    variant = variants(claim)[0]
-    site = Site(claim, variant, entries, adjacent)
-    if not site.result and not variant.init:
-        return
-    for context in build(site):
-        observed = claim.dtypes.input_dtype in QUANTIZED and claim.dtypes.input_dtype_with_constraints.scale_exact_match
-        prelude = next((other.prelude for other in variants(claim) if other.prelude), "")
-        changed: dict[str, Any] = {"operands": {**variant.operands, **context.operands}, "context": context}
-        if context.result != "y":
-            changed["result"] = context.result
-        if observed and context.neighbours:
-            changed |= {"data": "full", "prelude": "" if context.before else prelude}
-        yield claim, variant.named(name, core=False, **changed)
-        return
+def _within(site: Site, name: str, context: Context) -> Variant:
+    """The variant of a site in a context.
+
+    Beside operators with other qparams, an operator whose own are fixed has data of the whole range, and is preceded by one.
+    """
+    operands = {**site.variant.operands, **context.operands}
+    variant = site.variant.named(name, core=False, operands=operands, context=context)
+    if context.result != "y":
+        variant = replace(variant, result=context.result)
+    if site.claim.dtypes.input_dtype_with_constraints.scale_exact_match is not None and context.neighbours:
+        preludes = [other.prelude for other in variants(site.claim) if other.prelude]
+        variant = replace(variant, data="full", prelude="" if context.before else preludes[0])
+    return variant
