@@ -48,6 +48,11 @@ TABLE = (
         "torch creates the observers of a QConfig thirty times in a prepare to read their dtypes and bounds, and drops them",
     ),
     Shortcut(
+        "histograms",
+        "a HistogramObserver searches for its range by thousands of comparisons of one element of a tensor with a number: "
+        "elements in a list compare alike",
+    ),
+    Shortcut(
         "messages",
         "a graph module whose code raises imports torch's compiler to print where, to nobody, and then raises the same error",
     ),

@@ -1,5 +1,5 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers` and `conversion`, and
-QConfigs on a device for `copies`.
+"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms` and
+`conversion`, and QConfigs on a device for `copies`.
 
 torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
 """
@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
-from torch import nn
+import numpy
+import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
+from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig, utils
 from torch.ao.quantization.fx import fuse_handler, quantize_handler
 from torch.ao.quantization.utils import MatchAllNode
@@ -197,11 +199,35 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
     return reader
 
 
+class _Listing:
+    """torch, with cumulative sums that are lists of NumPy's numbers of the same dtype and not tensors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def cumsum(values: Tensor, dim: int) -> list[Any]:
+        return list(torch.cumsum(values, dim).numpy())
+
+
+_search_histogram: Any = observer.HistogramObserver._non_linear_param_search
+_search_list = FunctionType(_search_histogram.__code__, {**_search_histogram.__globals__, "torch": _Listing()})
+COMPARES_IN_FLOAT32 = bool(numpy.float32(0.1) == 0.1)
+"""Whether NumPy compares a float32 with a Python number in float32, as torch does: from NumPy 2 on."""
+
+
+def _least_error(self: Any) -> tuple[Tensor, Tensor]:
+    """The range of a HistogramObserver with the least quantization error, searched for by torch's own code."""
+    search = _search_list if COMPARES_IN_FLOAT32 and enabled("histograms") else _search_histogram
+    return search(self)  # type: ignore[no-any-return]
+
+
 for _owner, _name in TABLES:
     _replace(_owner, _name, _kept)
 for _owner, _name in READERS:
     _replace(_owner, _name, _reading)
 observer._PartialWrapper.__call__ = _created
+observer.HistogramObserver._non_linear_param_search = _least_error
 _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
 prepare._find_matches = _graph_first(prepare._find_matches)
 fuse._find_matches = _root_first(fuse._find_matches)

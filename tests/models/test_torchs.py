@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from conformance.cases.claims import backend
 from conformance.configs.registry import BACKENDS
-from conformance.models import torchs
+from conformance.models import data, torchs
 from conformance.shortcuts import without
 
 
@@ -35,6 +36,38 @@ def test_an_observer_that_is_read_is_created_once(created: list[object]) -> None
     with without("observers"):
         torchs.ao_utils.get_qconfig_dtypes(qconfig)
     assert len(created) == 6
+
+
+def observed(*observations: Tensor, **options: Any) -> Any:
+    observer = torch.ao.quantization.HistogramObserver(**options)
+    for observation in observations:
+        observer(observation)
+    return observer
+
+
+def test_a_histogram_is_searched_with_the_same_result_and_fewer_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    less = Tensor.__lt__
+
+    def recorded(tensor: Tensor, other: object) -> Any:
+        compared.append(tensor)
+        return less(tensor, other)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tensor, "__lt__", recorded)
+    values = data.normal("histogram", (4000,))
+    observers = [
+        *(observed(values[:count] * scale) for count in (1, 2, 50, 4000) for scale in (1e-30, 0.01, 1.0, 3e8)),
+        observed(values**3, dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
+        observed(values[:100], values**2, values[1000:] * 0.1),
+        observed(torch.zeros(3)),
+    ]
+    for observer in observers:
+        fast = observer.calculate_qparams()
+        fast_compared, compared[:] = len(compared), []
+        with without("histograms"):
+            assert observer.calculate_qparams() == fast
+        assert len(compared) > 10 * fast_compared or not observer.histogram.any()
+        compared.clear()
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "executorch"])
