@@ -53,6 +53,11 @@ TABLE = (
         "elements in a list compare alike",
     ),
     Shortcut(
+        "schemes",
+        "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
+        "which takes a millisecond: torch has it",
+    ),
+    Shortcut(
         "messages",
         "a graph module whose code raises imports torch's compiler to print where, to nobody, and then raises the same error",
     ),

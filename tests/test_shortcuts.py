@@ -40,12 +40,13 @@ OF_CASES = (
     "templates",
     "observers",
     "histograms",
+    "schemes",
     "tracing",
     "messages",
 )
 """Shortcuts of runs that compare with a golden. tests/properties has the others."""
 
-UNCOUNTED = ("histograms", "tracing", "messages")
+UNCOUNTED = ("histograms", "schemes", "tracing", "messages")
 """Those that save no calls here: of Python's own work, of exact runs, or only where a model raises. tests/models tests what
 they do."""
 

@@ -1,14 +1,16 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms` and
-`conversion`, and QConfigs on a device for `copies`.
+"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms`,
+`schemes` and `conversion`, and QConfigs on a device for `copies`.
 
 torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
 """
 
 import copy
+import copyreg
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import lru_cache, wraps
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -18,7 +20,7 @@ import numpy
 import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig, utils
-from torch.ao.quantization.fx import fuse_handler, quantize_handler
+from torch.ao.quantization.fx import fuse_handler, pattern_utils, quantize_handler
 from torch.ao.quantization.utils import MatchAllNode
 from torch.fx import Graph, GraphModule
 from torch.nn.utils.parametrize import type_before_parametrizations
@@ -112,6 +114,22 @@ def _may_match(pattern: Any, called: frozenset[Any]) -> bool:
     return operator in called or (isinstance(operator, type) and issubclass(operator, MatchAllNode))
 
 
+def _sorted_once(sort: Callable[[dict[Any, Any]], dict[Any, Any]]) -> Callable[[dict[Any, Any]], dict[Any, Any]]:
+    """`_sorted_patterns_dict`, which counts the operators of every pattern of a config."""
+
+    @lru_cache(16)
+    def in_order(patterns: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(sort(dict.fromkeys(patterns)))
+
+    @wraps(sort)
+    def sorted_patterns(patterns: dict[Any, Any]) -> dict[Any, Any]:
+        if not enabled("patterns"):
+            return sort(patterns)
+        return OrderedDict((pattern, patterns[pattern]) for pattern in in_order(tuple(patterns)))
+
+    return sorted_patterns
+
+
 def _fewer(patterns: dict[Any, Any], graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Any, Any]:
     """The patterns whose last operator is called in a graph, in the same order."""
     if not enabled("patterns"):
@@ -157,6 +175,7 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
 
 READERS: tuple[tuple[Any, str], ...] = (
     (prepare, "_is_pattern_dtype_config_and_qconfig_supported_by_backend"),
+    (prepare, "_get_arg_target_dtype_as_output"),
     (mappings, "_is_qconfig_supported_by_dtype_configs"),
     (fx_utils, "_qconfig_satisfies_dtype_config_constraints"),
     (ao_utils, "get_qconfig_dtypes"),
@@ -222,6 +241,16 @@ def _least_error(self: Any) -> tuple[Tensor, Tensor]:
     return search(self)  # type: ignore[no-any-return]
 
 
+def _scheme(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _scheme_reduced(scheme: Any) -> Any:
+    """What pickle saves of a quantization scheme, by default the name alone."""
+    name = scheme.__reduce_ex__(2)
+    return (_scheme, (name,)) if enabled("schemes") else name
+
+
 for _owner, _name in TABLES:
     _replace(_owner, _name, _kept)
 for _owner, _name in READERS:
@@ -229,5 +258,7 @@ for _owner, _name in READERS:
 observer._PartialWrapper.__call__ = _created
 observer.HistogramObserver._non_linear_param_search = _least_error
 _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
+_replace(pattern_utils, "_sorted_patterns_dict", _sorted_once)
+copyreg.pickle(torch.qscheme, _scheme_reduced)
 prepare._find_matches = _graph_first(prepare._find_matches)
 fuse._find_matches = _root_first(fuse._find_matches)

@@ -1,6 +1,7 @@
 """torch.ao's functions return what they return without shortcuts, and repeat less."""
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -68,6 +69,26 @@ def test_a_histogram_is_searched_with_the_same_result_and_fewer_operators(monkey
             assert observer.calculate_qparams() == fast
         assert len(compared) > 10 * fast_compared or not observer.histogram.any()
         compared.clear()
+
+
+def test_a_quantization_scheme_is_pickled_with_its_module() -> None:
+    for scheme in (torch.per_tensor_affine, torch.per_channel_symmetric):
+        saved = pickle.dumps(scheme)
+        assert pickle.loads(saved) is scheme
+        assert copy.deepcopy(scheme) is scheme
+        with without("schemes"):
+            assert pickle.loads(pickle.dumps(scheme)) is scheme
+            assert pickle.dumps(scheme) != saved
+
+
+def test_patterns_are_sorted_as_torch_sorts_them() -> None:
+    sort = torchs.prepare._sorted_patterns_dict
+    patterns = {(torch.relu, torch.add): 1, torch.add: 2, (torch.relu, (torch.add, torch.mul)): 3, torch.relu: 4}
+    with without("patterns"):
+        expected = sort(patterns)
+    assert [*sort(patterns).items()] == [*expected.items()] != [*patterns.items()]
+    other = dict.fromkeys(patterns, 0)
+    assert [*sort(other).items()] == [(pattern, 0) for pattern in expected]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "executorch"])
