@@ -10,7 +10,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -89,6 +89,15 @@ MOST_QCONFIGS = 64
 """QConfigs of which those on a device are kept."""
 
 
+def _with_device(qconfig: Any, placed: Any) -> Any:
+    """A QConfig placed on a device by constructors that know it: torch's look for it in all tensors of a module each time."""
+    for own, constructor in zip(qconfig, placed, strict=True):
+        if constructor is not own:
+            find = constructor.callable_args["factory_kwargs"]
+            constructor.callable_args["factory_kwargs"] = partial(copy.copy, find())
+    return placed
+
+
 def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
     """`_add_module_to_qconfig_obs_ctr`, which creates both observers of a QConfig to see whether they take a device."""
     results: dict[tuple[int, object], tuple[Any, Any]] = {}
@@ -102,7 +111,10 @@ def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
         if key not in results:
             if len(results) >= MOST_QCONFIGS:
                 results.clear()
-            results[key] = qconfig, on_device(qconfig, module)  # the QConfig is kept, so that no other gets its id
+            results[key] = (
+                qconfig,
+                _with_device(qconfig, on_device(qconfig, module)),
+            )  # which is kept, so that no other gets its id
         return results[key][1]
 
     return kept

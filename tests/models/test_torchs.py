@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from conformance.cases.claims import backend
+from conformance.cases.runs import runs
 from conformance.configs.registry import BACKENDS
-from conformance.models import data, torchs
+from conformance.models import build, data, torchs
 from conformance.shortcuts import without
 
 
@@ -37,6 +38,37 @@ def test_an_observer_that_is_read_is_created_once(created: list[object]) -> None
     with without("observers"):
         torchs.ao_utils.get_qconfig_dtypes(qconfig)
     assert len(created) == 6
+
+
+def test_constructors_know_the_device_of_a_module() -> None:
+    asked: list[object] = []
+
+    class Layer(torch.nn.Linear):
+        def parameters(self, recurse: bool = True) -> Any:
+            asked.append(recurse)
+            return super().parameters(recurse)
+
+    qconfig, layer = torch.ao.quantization.get_default_qconfig("fbgemm"), Layer(2, 2)  # type: ignore[no-untyped-call]
+    placed = torchs.qconfig._add_module_to_qconfig_obs_ctr(qconfig, layer)
+    searches = len(asked)
+    observers = [placed.activation(), placed.activation(), placed.weight()]
+    assert len(asked) == searches
+    assert observers[0] is not observers[1]
+    with without("copies"):
+        own = torchs.qconfig._add_module_to_qconfig_obs_ctr(qconfig, layer)
+        expected = [own.activation(), own.activation(), own.weight()]
+    assert len(asked) > searches
+    assert list(map(str, observers)) == list(map(str, expected))
+    assert qconfig.activation.callable_args == {}
+
+
+def test_runs_with_one_recipe_have_one_qconfig() -> None:
+    run = next(runs(backend("fbgemm"), ["x86"]))
+    first, second = (build.subject(run) for _ in range(2))
+    assert first.qconfig is second.qconfig
+    assert first.mapping is not second.mapping
+    with without("copies"):
+        assert build.subject(run).qconfig is not first.qconfig
 
 
 def observed(*observations: Tensor, **options: Any) -> Any:
