@@ -68,6 +68,29 @@ def _kept(derive: Callable[[BackendConfig], Any]) -> Callable[[BackendConfig], A
     return table
 
 
+MOST_HANDLERS = 1024
+"""Classes of quantize handlers that are kept: two configs' worth, and what configs without an entry add to them."""
+
+
+def _handlers_kept(create: Callable[..., type]) -> Callable[..., type]:
+    """`_get_quantize_handler_cls`, which creates a class for each entry of a config: configs share those of equal entries."""
+    classes: dict[tuple[Any, ...], tuple[type, Any, Any]] = {}
+
+    @wraps(create)
+    def handler(observation_type: Any, dtype_configs: Any, observation_types: Any) -> type:
+        if not enabled("tables"):
+            return create(observation_type, dtype_configs, observation_types)
+        key = observation_type, id(dtype_configs), id(observation_types)
+        if key not in classes:
+            if len(classes) >= MOST_HANDLERS:
+                classes.clear()
+            created = create(observation_type, dtype_configs, observation_types)
+            classes[key] = created, dtype_configs, observation_types  # which are kept, so that no others get their ids
+        return classes[key][0]
+
+    return handler
+
+
 def derive_tables(config: BackendConfig) -> None:
     """Derive every table from a config, for the children of this process to share."""
     if enabled("tables"):
@@ -265,6 +288,7 @@ def _scheme_reduced(scheme: Any) -> Any:
 
 for _owner, _name in TABLES:
     _replace(_owner, _name, _kept)
+_replace(quantize_handler, "_get_quantize_handler_cls", _handlers_kept)
 for _owner, _name in READERS:
     _replace(_owner, _name, _reading)
 observer._PartialWrapper.__call__ = _created

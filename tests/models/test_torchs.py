@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.ao.quantization.fx import quantize_handler
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
@@ -132,6 +133,16 @@ def test_tables_are_derived_before_they_are_asked_for(name: str, monkeypatch: py
     for owner, function in torchs.TABLES:
         getattr(owner, function)(config)
     assert not asked
+
+
+def test_configs_that_differ_in_one_entry_share_the_handlers_of_the_others() -> None:
+    config = backend("fbgemm").config
+    fewer = torch.ao.quantization.backend_config.BackendConfig("fewer").set_backend_pattern_configs(config.configs[1:])
+    handlers, others = (quantize_handler._get_pattern_to_quantize_handlers(each).values() for each in (config, fewer))
+    assert {*others} < {*handlers}
+    with without("tables"):
+        own = quantize_handler._get_pattern_to_quantize_handlers(config).values()
+    assert not {*own} & {*handlers}
 
 
 def test_a_config_without_tables_is_left_to_its_runs() -> None:
