@@ -25,8 +25,8 @@ TABLE = (
     ),
     Shortcut(
         "patterns",
-        "torch tries every pattern of a config on every node of a model: a pattern whose last operator is not called in the "
-        "model matches nothing",
+        "torch sorts the patterns of a config for each model and tries all of them on every node: their order is the same, "
+        "and a pattern whose last operator is not called in the model matches nothing",
     ),
     Shortcut(
         "code",
@@ -36,16 +36,27 @@ TABLE = (
     Shortcut(
         "copies",
         "torch copies models attribute by attribute, and QConfigs with and for each module: most attributes of a module are "
-        "empty containers, and QConfigs are immutable constructors, which behave like their copies",
+        "empty containers, and QConfigs are immutable constructors, which behave like their copies, so runs with the same "
+        "recipe have the same one",
     ),
     Shortcut(
         "tracing",
         "FX sets two methods of nn.Module for the time of a trace, and Python then updates all subclasses, graph modules "
-        "among them: methods that call the last of a list do the same",
+        "among them: methods that call the last of a list do the same; and it wraps the functions of `math`, always alike",
     ),
     Shortcut(
         "observers",
         "torch creates the observers of a QConfig thirty times in a prepare to read their dtypes and bounds, and drops them",
+    ),
+    Shortcut(
+        "histograms",
+        "a HistogramObserver searches for its range by thousands of comparisons of one element of a tensor with a number: "
+        "elements in a list compare alike",
+    ),
+    Shortcut(
+        "schemes",
+        "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
+        "which takes a millisecond: torch has it",
     ),
     Shortcut(
         "messages",

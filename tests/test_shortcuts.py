@@ -39,13 +39,16 @@ OF_CASES = (
     "memory format",
     "templates",
     "observers",
+    "histograms",
+    "schemes",
     "tracing",
     "messages",
 )
 """Shortcuts of runs that compare with a golden. tests/properties has the others."""
 
-UNCOUNTED = ("tracing", "messages")
-"""Those that save no calls here: of Python's own work, or only where a model raises. tests/models tests what they do."""
+UNCOUNTED = ("histograms", "schemes", "tracing", "messages")
+"""Those that save no calls here: of Python's own work, of exact runs, or only where a model raises. tests/models tests what
+they do."""
 
 
 @cache

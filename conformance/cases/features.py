@@ -7,7 +7,7 @@ variant is like a fixed one that has no feature which it lacks, and the ledger's
 import ast
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from operator import le
 from typing import Any
 
@@ -36,7 +36,13 @@ OPERANDS = frozenset({"input", "tensors"})
 
 def features(operator: str, variant: Variant, steps: int) -> frozenset[str]:
     """Features of a variant that the default variant of its root operator lacks; activations have `steps` + 1 codes."""
-    return frozenset({*_features(operator, variant, steps)} - {*_features(operator, OPERATORS[operator][0], steps)})
+    return frozenset(_features(operator, variant, steps)) - _of_default(operator, steps)
+
+
+@cache
+def _of_default(operator: str, steps: int) -> frozenset[str]:
+    """What `_features` yields for the default variant of an operator."""
+    return frozenset(_features(operator, OPERATORS[operator][0], steps))
 
 
 def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
@@ -165,9 +171,14 @@ def _is_dilated(stated: dict[str, str]) -> bool:
 
 def _is_scalar_argument(variant: Variant) -> bool:
     """Whether a call takes literal numbers, and no module does."""
+    return not variant.init and _has_numbers(variant.call)
+
+
+@lru_cache(4096)
+def _has_numbers(source: str) -> bool:
     numbers: list[int | float] = []
-    with_numbers(variant.call, lambda number: numbers.append(number) or number)  # type: ignore[func-returns-value]
-    return not variant.init and bool(numbers)
+    with_numbers(source, lambda number: numbers.append(number) or number)  # type: ignore[func-returns-value]
+    return bool(numbers)
 
 
 def _is_number(source: str) -> bool:
@@ -175,6 +186,7 @@ def _is_number(source: str) -> bool:
     return isinstance(value, int | float | tuple) and not isinstance(value, bool)
 
 
+@lru_cache(4096)
 def _literal(source: str) -> Any:
     """The value of a literal; of any other expression, None."""
     try:

@@ -101,6 +101,9 @@ def compare_codes(
     `allowed.steps` widens both within `allowed.band` of a tie. `exact` is called only if codes differ: to decide whether they
     lie within the band, and for the finding.
     """
+    in_order = bool((expected.low <= expected.high).all())  # a golden may be forged
+    if in_order and got.dtype == expected.code.dtype and torch.equal(got, expected.code):
+        return Comparison(got.numel())
     codes, low, high = got.int(), expected.low.int(), expected.high.int()
     off = torch.maximum(low - codes, codes - high).clamp(min=0)
     wrong, tied = off > allowed.anywhere, (off == 0) & (codes != expected.code.int())

@@ -1,13 +1,13 @@
 """Detects operators that write to their inputs without declaring it."""
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,15 @@ class Write:
 def content(x: Tensor) -> Tensor:
     """A copy of a tensor's codes if it is quantized, else of its values with NaN replaced, so that copies can be equal."""
     return x.int_repr() if x.is_quantized else x.nan_to_num()
+
+
+def tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments of an operator, and in lists of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_among(value)
 
 
 class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -40,7 +49,7 @@ class Writes(Watching):  # type: ignore[no-untyped-call]
         self.found: list[Write] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        arguments = [x for x in tree_leaves([args, kwargs or {}]) if isinstance(x, Tensor)]
+        arguments = [*tensors_among([*args, *(kwargs or {}).values()])]
         before = [content(x) for x in arguments]
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:

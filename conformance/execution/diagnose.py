@@ -166,16 +166,24 @@ def outputs(evidence: Evidence) -> tuple[Offsets, ...]:
 
 def offsets(got: Output, expected: Expected) -> Offsets:
     """The distance of one output from its golden: in steps from the code that rounds half to even, or in values."""
-    total, q = expected.low.numel(), got.quantized
-    golden, codes = _digest(expected.code, expected.scale, expected.zero_point), ""
+    total, q, codes = expected.low.numel(), got.quantized, ""
+    golden, unit = (
+        _digest(expected.code, expected.scale, expected.zero_point),
+        "steps" if expected.quantized else "values",
+    )
     if got.values.shape != expected.low.shape:
         return Offsets(described(got), NO_MATCH, total, total, golden=golden)
     values = got.values.double()
     if q is not None and q.qscheme() in PER_TENSOR:
-        codes = _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
         # the golden's values are computed like this too, so equal codes on equal grids give equal values, bit for bit
         values = (q.int_repr().double() - q.q_zero_point()) * q.q_scale()
     off = (values - expected.values).flatten()
+    differs = bool(off.any())
+    if q is not None and q.qscheme() in PER_TENSOR:
+        same = not differs and (q.q_scale(), q.q_zero_point()) == (expected.scale, expected.zero_point)
+        codes = golden if same else _digest(q.int_repr(), q.q_scale(), q.q_zero_point())
+    if not differs:
+        return Offsets(described(got), unit, total, 0, golden=golden, codes=codes)
     tied = torch.zeros(0, dtype=torch.bool)
     if expected.quantized:
         off = off / expected.scale
@@ -191,7 +199,7 @@ def offsets(got: Output, expected: Expected) -> Offsets:
         kept = where[off[where].abs().topk(MOST_POSITIONS).indices].sort().values
     return Offsets(
         described(got),
-        "steps" if expected.quantized else "values",
+        unit,
         total,
         len(where),
         tuple(kept.tolist()),

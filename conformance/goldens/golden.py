@@ -7,6 +7,7 @@ and engines with the same computation share one golden.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ class Expected:
     def quantized(self) -> bool:
         return self.dtype in STORED
 
-    @property
+    @cached_property
     def code(self) -> Tensor:
         """The codes with ties rounded to even, or the float values."""
         return torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)

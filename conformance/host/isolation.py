@@ -147,7 +147,7 @@ class _Watch:
     def start(self) -> None:
         """Begin to wait for the next result."""
         self.deadline, self.asleep, self.reason = time.monotonic() + self.seconds, 0, ""
-        self.before = self._cpu()
+        self.before: tuple[str, ...] | None = None  # read after a second: nearly every result comes sooner
 
     def hangs(self) -> bool:
         """Called after each second without a result. Sets `reason` if the child hangs."""

@@ -4,6 +4,7 @@ import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
 from conformance.oracle.scheme import ALWAYS
 from conformance.results.profiles import PROFILES
+from conformance.shortcuts import enabled
 
 from .data import (
     activations,
@@ -50,6 +52,25 @@ def names() -> dict[str, Any]:
         "PowerOfTwoPerChannelObserver": recipes.PowerOfTwoPerChannelObserver,
         **{name: getattr(ao, name) for name in recipes.NAMES},
     }
+
+
+@lru_cache(256)
+def _evaluated(source: str, namespace: tuple[tuple[str, Any], ...]) -> Any:
+    return eval(source, dict(namespace))
+
+
+def evaluated(source: str, namespace: dict[str, Any]) -> Any:
+    """The QConfig of a source: the same object for the same source, so that what torch does with it is not repeated."""
+    if not enabled("copies"):
+        return eval(source, dict(namespace))
+    # Python adds its builtins to a namespace in which it has evaluated anything
+    return _evaluated(source, tuple(item for item in namespace.items() if item[0] != "__builtins__"))
+
+
+@lru_cache(256)
+def _compiled(source: str, mode: str) -> Any:
+    """The code of a model or a recipe, which runs on several engines share."""
+    return compile(source, "<string>", mode)
 
 
 def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
@@ -146,9 +167,9 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
     """
     recipe = recipe or run.recipe
     scope = names()
-    scope["qconfig"] = qconfig = eval(recipe.qconfig, scope)
-    mapping = eval(recipe.mapping, scope)
-    exec(run.model.source, scope)
+    scope["qconfig"] = qconfig = evaluated(recipe.qconfig, scope)
+    mapping = eval(_compiled(recipe.mapping, "eval"), scope)
+    exec(_compiled(run.model.source, "exec"), scope)
     try:
         model: nn.Module = scope["Model"]()
     except Exception as error:

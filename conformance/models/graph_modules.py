@@ -4,6 +4,7 @@ torch is changed in place, once, when this module is imported; a shortcut that i
 """
 
 import copy
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization import QConfig
 from torch.fx import GraphModule
+from torch.fx.graph import CodeGen
 
 from conformance.shortcuts import enabled
 
@@ -99,6 +101,19 @@ def _exec_once_compiled(source: str, namespace: dict[str, Any], co_fields: dict[
         exec(_compiled(source, tuple((co_fields or {}).items())), namespace)
     else:
         _exec_with_source(source, namespace, co_fields)
+
+
+_call_with_known_options: Any = CodeGen._call_method_with_signature_check
+_parameters = lru_cache(64)(inspect.signature)
+
+
+def _called(self: CodeGen, method: Any, *inputs: Any, **options: Any) -> Any:
+    """Call a method of a code generator with those of some options that it has. It has the same ones every time."""
+    function = getattr(method, "__func__", None)
+    if function is None or not enabled("code"):
+        return _call_with_known_options(self, method, *inputs, **options)
+    known = _parameters(function).parameters
+    return method(*inputs, **{name: value for name, value in options.items() if name in known})
 
 
 def _qconfig_copied(copied: QConfig, memo: dict[int, Any]) -> Any:
@@ -207,6 +222,15 @@ class _PatchedMethod(symbolic_trace._PatchedFnSetAttr):  # type: ignore[misc]
             super().revert()
 
 
+_wrapped_function = symbolic_trace._create_wrapped_func
+_wrapped_once = lru_cache(256)(_wrapped_function)
+
+
+def _function_wrapped(function: Any) -> Any:
+    """A function of `math` as a trace patches it, which every trace does with all of them."""
+    return (_wrapped_once if enabled("tracing") else _wrapped_function)(function)
+
+
 _error_message = graph_module._WrappedCall._generate_error_message
 
 
@@ -223,4 +247,6 @@ copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defi
 nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]
 Tensor.__deepcopy__ = _tensor_copied  # type: ignore[method-assign, assignment]
 symbolic_trace._PatchedFnSetAttr = _PatchedMethod
+symbolic_trace._create_wrapped_func = _function_wrapped
+CodeGen._call_method_with_signature_check = _called  # type: ignore[method-assign]
 graph_module._WrappedCall._generate_error_message = staticmethod(_no_error_message)

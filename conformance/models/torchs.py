@@ -1,22 +1,26 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers` and `conversion`, and
-QConfigs on a device for `copies`.
+"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms`,
+`schemes` and `conversion`, and QConfigs on a device for `copies`.
 
 torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
 """
 
 import copy
+import copyreg
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import lru_cache, partial, wraps
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
-from torch import nn
+import numpy
+import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
+from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig, utils
-from torch.ao.quantization.fx import fuse_handler, quantize_handler
+from torch.ao.quantization.fx import fuse_handler, pattern_utils, quantize_handler
 from torch.ao.quantization.utils import MatchAllNode
 from torch.fx import Graph, GraphModule
 from torch.nn.utils.parametrize import type_before_parametrizations
@@ -64,6 +68,29 @@ def _kept(derive: Callable[[BackendConfig], Any]) -> Callable[[BackendConfig], A
     return table
 
 
+MOST_HANDLERS = 1024
+"""Classes of quantize handlers that are kept: two configs' worth, and what configs without an entry add to them."""
+
+
+def _handlers_kept(create: Callable[..., type]) -> Callable[..., type]:
+    """`_get_quantize_handler_cls`, which creates a class for each entry of a config: configs share those of equal entries."""
+    classes: dict[tuple[Any, ...], tuple[type, Any, Any]] = {}
+
+    @wraps(create)
+    def handler(observation_type: Any, dtype_configs: Any, observation_types: Any) -> type:
+        if not enabled("tables"):
+            return create(observation_type, dtype_configs, observation_types)
+        key = observation_type, id(dtype_configs), id(observation_types)
+        if key not in classes:
+            if len(classes) >= MOST_HANDLERS:
+                classes.clear()
+            created = create(observation_type, dtype_configs, observation_types)
+            classes[key] = created, dtype_configs, observation_types  # which are kept, so that no others get their ids
+        return classes[key][0]
+
+    return handler
+
+
 def derive_tables(config: BackendConfig) -> None:
     """Derive every table from a config, for the children of this process to share."""
     if enabled("tables"):
@@ -85,6 +112,15 @@ MOST_QCONFIGS = 64
 """QConfigs of which those on a device are kept."""
 
 
+def _with_device(qconfig: Any, placed: Any) -> Any:
+    """A QConfig placed on a device by constructors that know it: torch's look for it in all tensors of a module each time."""
+    for own, constructor in zip(qconfig, placed, strict=True):
+        if constructor is not own:
+            find = constructor.callable_args["factory_kwargs"]
+            constructor.callable_args["factory_kwargs"] = partial(copy.copy, find())
+    return placed
+
+
 def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
     """`_add_module_to_qconfig_obs_ctr`, which creates both observers of a QConfig to see whether they take a device."""
     results: dict[tuple[int, object], tuple[Any, Any]] = {}
@@ -98,7 +134,10 @@ def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
         if key not in results:
             if len(results) >= MOST_QCONFIGS:
                 results.clear()
-            results[key] = qconfig, on_device(qconfig, module)  # the QConfig is kept, so that no other gets its id
+            results[key] = (
+                qconfig,
+                _with_device(qconfig, on_device(qconfig, module)),
+            )  # which is kept, so that no other gets its id
         return results[key][1]
 
     return kept
@@ -108,6 +147,22 @@ def _may_match(pattern: Any, called: frozenset[Any]) -> bool:
     """Whether a pattern may match a node of a graph in which these operators and classes of modules are called."""
     operator = pattern[0] if isinstance(pattern, tuple) else pattern
     return operator in called or (isinstance(operator, type) and issubclass(operator, MatchAllNode))
+
+
+def _sorted_once(sort: Callable[[dict[Any, Any]], dict[Any, Any]]) -> Callable[[dict[Any, Any]], dict[Any, Any]]:
+    """`_sorted_patterns_dict`, which counts the operators of every pattern of a config."""
+
+    @lru_cache(16)
+    def in_order(patterns: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(sort(dict.fromkeys(patterns)))
+
+    @wraps(sort)
+    def sorted_patterns(patterns: dict[Any, Any]) -> dict[Any, Any]:
+        if not enabled("patterns"):
+            return sort(patterns)
+        return OrderedDict((pattern, patterns[pattern]) for pattern in in_order(tuple(patterns)))
+
+    return sorted_patterns
 
 
 def _fewer(patterns: dict[Any, Any], graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Any, Any]:
@@ -155,6 +210,7 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
 
 READERS: tuple[tuple[Any, str], ...] = (
     (prepare, "_is_pattern_dtype_config_and_qconfig_supported_by_backend"),
+    (prepare, "_get_arg_target_dtype_as_output"),
     (mappings, "_is_qconfig_supported_by_dtype_configs"),
     (fx_utils, "_qconfig_satisfies_dtype_config_constraints"),
     (ao_utils, "get_qconfig_dtypes"),
@@ -197,11 +253,48 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
     return reader
 
 
+class _Listing:
+    """torch, with cumulative sums that are lists of NumPy's numbers of the same dtype and not tensors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def cumsum(values: Tensor, dim: int) -> list[Any]:
+        return list(torch.cumsum(values, dim).numpy())
+
+
+_search_histogram: Any = observer.HistogramObserver._non_linear_param_search
+_search_list = FunctionType(_search_histogram.__code__, {**_search_histogram.__globals__, "torch": _Listing()})
+COMPARES_IN_FLOAT32 = bool(numpy.float32(0.1) == 0.1)
+"""Whether NumPy compares a float32 with a Python number in float32, as torch does: from NumPy 2 on."""
+
+
+def _least_error(self: Any) -> tuple[Tensor, Tensor]:
+    """The range of a HistogramObserver with the least quantization error, searched for by torch's own code."""
+    search = _search_list if COMPARES_IN_FLOAT32 and enabled("histograms") else _search_histogram
+    return search(self)  # type: ignore[no-any-return]
+
+
+def _scheme(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _scheme_reduced(scheme: Any) -> Any:
+    """What pickle saves of a quantization scheme, by default the name alone."""
+    name = scheme.__reduce_ex__(2)
+    return (_scheme, (name,)) if enabled("schemes") else name
+
+
 for _owner, _name in TABLES:
     _replace(_owner, _name, _kept)
+_replace(quantize_handler, "_get_quantize_handler_cls", _handlers_kept)
 for _owner, _name in READERS:
     _replace(_owner, _name, _reading)
 observer._PartialWrapper.__call__ = _created
+observer.HistogramObserver._non_linear_param_search = _least_error
 _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
+_replace(pattern_utils, "_sorted_patterns_dict", _sorted_once)
+copyreg.pickle(torch.qscheme, _scheme_reduced)
 prepare._find_matches = _graph_first(prepare._find_matches)
 fuse._find_matches = _root_first(fuse._find_matches)

@@ -66,6 +66,13 @@ def test_at_a_tie_anything_else_is_wrong_by_its_distance_to_the_nearer_neighbour
     assert (comparison.mismatched, comparison.ties, comparison.steps_max) == (1, 0, steps)
 
 
+def test_a_code_equals_no_golden_whose_neighbours_are_exchanged() -> None:
+    golden = expected([4.5])
+    exchanged = dataclasses.replace(golden, low=golden.high, high=golden.low)
+    assert compare_codes(golden.code, golden, EQUAL).mismatched == 0
+    assert compare_codes(golden.code, exchanged, EQUAL).mismatched == 1
+
+
 @pytest.mark.parametrize(("position", "code"), [(-7.0, 0), (-0.5, 0), (255.5, 255), (300.0, 255), (1e9, 255)])
 def test_codes_saturate_at_both_ends(position: float, code: int) -> None:
     assert compare([code], [position]).mismatched == 0

@@ -2,7 +2,9 @@
 
 import copy
 import inspect
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +54,35 @@ def test_a_trace_within_a_trace_sees_its_own_modules() -> None:
     for graph in (traced.graph, inner[0].graph):
         assert [node.op for node in graph.nodes if node.op == "call_module"] == ["call_module"]
     assert torch.equal(traced(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
+
+
+class Root(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * math.sqrt(4.0) + math.floor(x)  # type: ignore[arg-type]
+
+
+def test_functions_of_math_are_wrapped_once_and_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = (fx.symbolic_trace(Root()).graph for _ in range(2))
+    with without("tracing"):
+        expected = fx.symbolic_trace(Root()).graph
+    assert str(first) == str(again) == str(expected)
+    assert "math.floor" in str(first)
+    assert graph_modules._function_wrapped(math.exp) is graph_modules._function_wrapped(math.exp)
+    assert math.floor(1.5) == 1
+
+
+def test_the_options_of_a_code_generator_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Few(fx.graph.CodeGen):
+        def generate_output(self, output_args: Any) -> str:  # type: ignore[override]
+            return super().generate_output(output_args)
+
+    model = fx.symbolic_trace(Doubled())
+    model.graph.set_codegen(Few())
+    code = model.graph.python_code("self").src
+    monkeypatch.delattr(inspect, "signature")
+    assert model.graph.python_code("self").src == code
+    with without("code"), pytest.raises(AttributeError, match="signature"):
+        model.graph.python_code("self")
 
 
 def test_a_trace_that_raises_leaves_no_method_behind() -> None:

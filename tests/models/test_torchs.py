@@ -1,14 +1,18 @@
 """torch.ao's functions return what they return without shortcuts, and repeat less."""
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.ao.quantization.fx import quantize_handler
 
 from conformance.cases.claims import backend
+from conformance.cases.runs import runs
 from conformance.configs.registry import BACKENDS
-from conformance.models import torchs
+from conformance.models import build, data, torchs
 from conformance.shortcuts import without
 
 
@@ -37,6 +41,89 @@ def test_an_observer_that_is_read_is_created_once(created: list[object]) -> None
     assert len(created) == 6
 
 
+def test_constructors_know_the_device_of_a_module() -> None:
+    asked: list[object] = []
+
+    class Layer(torch.nn.Linear):
+        def parameters(self, recurse: bool = True) -> Any:
+            asked.append(recurse)
+            return super().parameters(recurse)
+
+    qconfig, layer = torch.ao.quantization.get_default_qconfig("fbgemm"), Layer(2, 2)  # type: ignore[no-untyped-call]
+    placed = torchs.qconfig._add_module_to_qconfig_obs_ctr(qconfig, layer)
+    searches = len(asked)
+    observers = [placed.activation(), placed.activation(), placed.weight()]
+    assert len(asked) == searches
+    assert observers[0] is not observers[1]
+    with without("copies"):
+        own = torchs.qconfig._add_module_to_qconfig_obs_ctr(qconfig, layer)
+        expected = [own.activation(), own.activation(), own.weight()]
+    assert len(asked) > searches
+    assert list(map(str, observers)) == list(map(str, expected))
+    assert qconfig.activation.callable_args == {}
+
+
+def test_runs_with_one_recipe_have_one_qconfig() -> None:
+    run = next(runs(backend("fbgemm"), ["x86"]))
+    first, second = (build.subject(run) for _ in range(2))
+    assert first.qconfig is second.qconfig
+    assert first.mapping is not second.mapping
+    with without("copies"):
+        assert build.subject(run).qconfig is not first.qconfig
+
+
+def observed(*observations: Tensor, **options: Any) -> Any:
+    observer = torch.ao.quantization.HistogramObserver(**options)
+    for observation in observations:
+        observer(observation)
+    return observer
+
+
+def test_a_histogram_is_searched_with_the_same_result_and_fewer_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    less = Tensor.__lt__
+
+    def recorded(tensor: Tensor, other: object) -> Any:
+        compared.append(tensor)
+        return less(tensor, other)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tensor, "__lt__", recorded)
+    values = data.normal("histogram", (4000,))
+    observers = [
+        *(observed(values[:count] * scale) for count in (1, 2, 50, 4000) for scale in (1e-30, 0.01, 1.0, 3e8)),
+        observed(values**3, dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
+        observed(values[:100], values**2, values[1000:] * 0.1),
+        observed(torch.zeros(3)),
+    ]
+    for observer in observers:
+        fast = observer.calculate_qparams()
+        fast_compared, compared[:] = len(compared), []
+        with without("histograms"):
+            assert observer.calculate_qparams() == fast
+        assert len(compared) > 10 * fast_compared or not observer.histogram.any()
+        compared.clear()
+
+
+def test_a_quantization_scheme_is_pickled_with_its_module() -> None:
+    for scheme in (torch.per_tensor_affine, torch.per_channel_symmetric):
+        saved = pickle.dumps(scheme)
+        assert pickle.loads(saved) is scheme
+        assert copy.deepcopy(scheme) is scheme
+        with without("schemes"):
+            assert pickle.loads(pickle.dumps(scheme)) is scheme
+            assert pickle.dumps(scheme) != saved
+
+
+def test_patterns_are_sorted_as_torch_sorts_them() -> None:
+    sort = torchs.prepare._sorted_patterns_dict
+    patterns = {(torch.relu, torch.add): 1, torch.add: 2, (torch.relu, (torch.add, torch.mul)): 3, torch.relu: 4}
+    with without("patterns"):
+        expected = sort(patterns)
+    assert [*sort(patterns).items()] == [*expected.items()] != [*patterns.items()]
+    other = dict.fromkeys(patterns, 0)
+    assert [*sort(other).items()] == [(pattern, 0) for pattern in expected]
+
+
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "executorch"])
 def test_tables_are_derived_before_they_are_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = copy.copy(backend(name).config)  # of which no table is kept
@@ -46,6 +133,16 @@ def test_tables_are_derived_before_they_are_asked_for(name: str, monkeypatch: py
     for owner, function in torchs.TABLES:
         getattr(owner, function)(config)
     assert not asked
+
+
+def test_configs_that_differ_in_one_entry_share_the_handlers_of_the_others() -> None:
+    config = backend("fbgemm").config
+    fewer = torch.ao.quantization.backend_config.BackendConfig("fewer").set_backend_pattern_configs(config.configs[1:])
+    handlers, others = (quantize_handler._get_pattern_to_quantize_handlers(each).values() for each in (config, fewer))
+    assert {*others} < {*handlers}
+    with without("tables"):
+        own = quantize_handler._get_pattern_to_quantize_handlers(config).values()
+    assert not {*own} & {*handlers}
 
 
 def test_a_config_without_tables_is_left_to_its_runs() -> None:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Call:
     keywords: tuple[tuple[str, str], ...] = ()
 
     @classmethod
+    @lru_cache(4096)  # claims share the source of their operators' variants
     def parse(cls, source: str) -> "Call":
         """Parse source text. Raises ValueError if it is anything but one call."""
         node = ast.parse(source, mode="eval").body

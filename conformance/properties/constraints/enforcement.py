@@ -20,7 +20,7 @@ from conformance.cases.claims import Claim
 from conformance.cases.constraints import Assessment, of_side, unsatisfied, violation
 from conformance.cases.runs import Run, describe
 from conformance.engines.registry import engine
-from conformance.models import fx
+from conformance.models import build, fx
 from conformance.properties.search import Counterexample, first, search
 from conformance.results.constraints import SIDES, UNENFORCED, Constraint
 from conformance.results.findings import Finding, detail_of
@@ -103,7 +103,7 @@ class ConstraintProperty:
         config of the pattern, by which prepare may use it as well."""
         known = self.harness.assessments
         if qconfig not in known:
-            value = eval(qconfig, dict(self.harness.front.names))
+            value = build.evaluated(qconfig, self.harness.front.names)
             observers = value.activation(), value.weight()
             satisfies_another = {} in [_against(config, *observers) for config in self.run.claim.entry.dtype_configs]
             known[qconfig] = {} if satisfies_another else _against(self.run.claim.dtypes, *observers) or {}

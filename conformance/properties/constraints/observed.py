@@ -89,7 +89,7 @@ class Front:
         """The run's model with another QConfig in place of the recipe's."""
         if self._is_qat_module:  # the model itself holds the QConfig
             return build.subject(self.run, replace(self.run.recipe, qconfig=qconfig))
-        value = eval(qconfig, dict(self.names))
+        value = build.evaluated(qconfig, self.names)
         mapping = eval(self.run.recipe.mapping, {**self.names, "qconfig": value})
         return replace(self.subject, qconfig=value, mapping=mapping)
 
@@ -103,7 +103,7 @@ class Front:
         """What prepare can tell of a QConfig, or the QConfig itself if its outcome is not shared."""
         if not shares_outcomes():
             return qconfig
-        return kind_of(eval(qconfig, dict(self.names)), self.constrained) or qconfig
+        return kind_of(build.evaluated(qconfig, self.names), self.constrained) or qconfig
 
     def _prepare(self, qconfig: str) -> Preparation:
         with fx.quiet() as caught:
