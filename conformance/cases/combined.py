@@ -1,6 +1,8 @@
 """Variants of claims from option spaces: every boundary value, and every pair of values of an operator's options."""
 
+import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +16,10 @@ from .spaces.arrays import arrays, groups
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
+
+
+PLACES = [below for below in range(256) if below % 128 not in (0, 127)]
+"""Codes below zero that data may cover, of 256 or of 128."""
 
 
 @cache
@@ -64,7 +70,19 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             found = [*found, *found][start : start + min(SLICE, len(found))]
         elif alone:
             whole.add(kind)
-        yield from ((claim, variant) for variant in found)
+        yield from ((claim, _placed(claim, variant)) for variant in found)
+
+
+def _placed(claim: Claim, variant: Variant) -> Variant:
+    """The variant with a zero point and a scale of its own, which its name decides; one whose data are a value of its point
+    keeps them.
+
+    No zero point is at an end of the codes, where kernels have paths of their own, and all scales are of the usual size.
+    """
+    if variant.data != "full":
+        return variant
+    hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
+    return replace(variant, data=f"{PLACES[hashed % len(PLACES)]}:{-4 - hashed // len(PLACES) % 5}")
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:

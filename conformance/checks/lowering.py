@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution
 from conformance.results.findings import Finding
+from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 
 from .evidence import Evidence, Outcome, outcome, skip
@@ -19,7 +20,12 @@ def lowered(evidence: Evidence) -> Outcome:
             return outcome(findings)
     if evidence.back.execution is None:
         return skip("not executed")
-    return outcome(findings_of(evidence.run, evidence.back.execution))
+    found = [*findings_of(evidence.run, evidence.back.execution)]
+    for further in () if found else evidence.further:
+        if further.failure is not None:
+            raises = Raises(CHECK, "execute", further.failure.exception, further.failure.message)
+            return outcome((raises, further.finding(CHECK)))
+    return outcome(found)
 
 
 def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:

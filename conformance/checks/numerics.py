@@ -12,7 +12,7 @@ from conformance.results.findings.values import FloatShape, LowSqnr, NoiseWithou
 from conformance.results.profiles import PROFILES
 
 from .comparison import Comparison, Place, compare_outputs
-from .evidence import Evidence, Outcome, outcome, skip
+from .evidence import Evidence, Expectation, Outcome, outcome, skip
 from .tolerances import tolerance
 
 SQNR_FLOOR_DB = {"dyadic": {16: 40.0, 8: 20.0, 4: 8.0}, "normal": {16: 60.0, 8: 24.0, 4: 16.0}}
@@ -37,10 +37,12 @@ def wrong_shape(evidence: Evidence) -> FloatShape | None:
     return None
 
 
-def compare_execution(evidence: Evidence, execution: Execution, check: str) -> Comparison:
+def compare_execution(
+    evidence: Evidence, execution: Execution, check: str, expectation: Expectation | None = None
+) -> Comparison:
     """Compare the outputs of an execution, of the engine or of the reference model, with the golden's. `check` is the check
-    that the finding belongs to."""
-    expectation = evidence.expectation
+    that the finding belongs to, `expectation` that of the execution if it is not the run's."""
+    expectation = evidence.expectation if expectation is None else expectation
     assert expectation.golden is not None
     outputs, golden = execution.outputs, expectation.golden.outputs
     if len(outputs) != len(golden):
@@ -54,12 +56,23 @@ def compare_execution(evidence: Evidence, execution: Execution, check: str) -> C
 
 
 def numerics(evidence: Evidence) -> Outcome:
-    """The engine's codes are those of the golden, ties aside; scale and zero point are equal."""
+    """The engine's codes are those of the golden, ties aside; scale and zero point are equal.
+
+    Outputs for further inputs are compared if those for the run's own conform.
+    """
     if evidence.back.execution is None:
         return skip("not executed")
     if evidence.expectation.golden is None:
         return skip("there is no golden")
     comparison = compare_execution(evidence, evidence.back.execution, "numerics")
+    for further in evidence.further:
+        if comparison.findings:
+            break
+        if further.execution is not None:
+            compared = compare_execution(evidence, further.execution, "numerics", further.expectation)
+            comparison = comparison.plus(compared)
+            if compared.findings:
+                return outcome((*compared.findings, further.finding("numerics")), comparison=comparison)
     return outcome(comparison.findings, comparison=comparison)
 
 

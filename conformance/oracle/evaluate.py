@@ -1,7 +1,7 @@
 """The outputs of a quantized model, computed from its float model: calibrate, quantize, compute in float64, requantize."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,20 +57,39 @@ def evaluate(
         if static and any(node.target is operator.getitem for group in graph.groups for node in group.nodes):
             raise NotCovered("a part of a quantized tensor, taken by index")
         calibrated = calibrate(graph, calibration) if static and qparams is None else {}
+        return _answer(graph, inputs, calibrated, qparams)
 
-        def run(rounding: Rounding) -> Interpreter:
-            interpreter = Interpreter(graph, rounding, qparams)
-            if static:
-                _run_static(interpreter, inputs, calibrated)
-            else:
-                _run_float(interpreter, inputs)
-            return interpreter
 
-        first = run(to_even)
-        outputs = list(graph.outputs(first.values))
-        if first.tied and static:
-            others = [graph.outputs(run(rounding).values) for rounding in ROUNDINGS.values() if rounding is not to_even]
-            outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
+def evaluate_each(
+    model: nn.Module, inputs: Iterable[Sequence[Tensor]], scheme: Scheme, qparams: Mapping[str, Qparams]
+) -> list[Answer]:
+    """Return what `evaluate` does for each of several inputs with known qparams; the model is traced once."""
+    with torch.no_grad():
+        graph = Graph(model, scheme)
+        return [_answer(graph, one, {}, qparams) for one in inputs]
+
+
+def _answer(
+    graph: Graph,
+    inputs: Sequence[Tensor],
+    calibrated: Mapping[fx.Node, Qparams],
+    qparams: Mapping[str, Qparams] | None,
+) -> Answer:
+    static = graph.scheme.kind == "static"
+
+    def run(rounding: Rounding) -> Interpreter:
+        interpreter = Interpreter(graph, rounding, qparams)
+        if static:
+            _run_static(interpreter, inputs, calibrated)
+        else:
+            _run_float(interpreter, inputs)
+        return interpreter
+
+    first = run(to_even)
+    outputs = list(graph.outputs(first.values))
+    if first.tied and static:
+        others = [graph.outputs(run(rounding).values) for rounding in ROUNDINGS.values() if rounding is not to_even]
+        outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
     return Answer(tuple(outputs), first.qparams, first.certain)
 
 
