@@ -116,7 +116,9 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # engines that are not torch's own have no name in torch.backends.quantized
     engine = f'torch.backends.quantized.engine = "{run.engine}"\n' if run.engine in NATIVE else ""
-    start = f'torch.set_grad_enabled(False)\n{engine}warnings.simplefilter("ignore")\nfound = []\n'
+    # a run is judged on one thread; kernels divide larger inputs among several
+    threads = "torch.set_num_threads(1)\n" if case.has(FurtherInputs) else ""
+    start = f'torch.set_grad_enabled(False)\n{threads}{engine}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)
