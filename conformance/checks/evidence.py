@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from conformance.cases.operators import Variant
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
@@ -125,19 +124,21 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Further:
-    """An execution of a run's program on further inputs, in the sizes of `variant`, with the qparams of its calibration.
+    """An execution of a run's program on the inputs of `subject`, in further sizes, with the qparams of its calibration.
 
     `failure` is the exception that it raises.
     """
 
-    variant: Variant
+    subject: Subject
     expectation: Expectation
     execution: Execution | None = None
     failure: Failure | None = None
 
     def finding(self, check: str) -> FurtherInputs:
         """The finding that says which inputs the finding before it is about."""
-        return FurtherInputs(check, tuple((name, spec.shape) for name, spec in self.variant.executed.items()))
+        variant = self.subject.run.variant
+        assert variant is not None
+        return FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
 
 
 @dataclass

@@ -49,8 +49,7 @@ def expectations(subject: Subject, expectation: Expectation, count: int) -> Sequ
 
 
 def _execute(watch: Stopwatch, run: Run, program: Program, subject: Subject, expectation: Expectation) -> Further:
-    assert subject.run.variant is not None
     recorder, execution = Recorder(watch), None
     with recorder.stage("execute"), fresh_memory_holds(0x55):
         execution = engine(run.engine).execute(program, subject.fresh_inputs())
-    return Further(subject.run.variant, expectation, execution, recorder.failures.get("execute"))
+    return Further(subject, expectation, execution, recorder.failures.get("execute"))

@@ -2,13 +2,24 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from conformance.engines.trace import Execution, qparams_of
-from conformance.results.findings.values import FloatShape, LowSqnr, NoiseWithoutSignal, NotFinite, OutputCount
+from conformance.goldens.golden import compute
+from conformance.models.build import Subject
+from conformance.results.findings.values import (
+    FloatShape,
+    InSevenBits,
+    LowSqnr,
+    NoiseWithoutSignal,
+    NotFinite,
+    OutputCount,
+    ValuesDiffer,
+)
 from conformance.results.profiles import PROFILES
 
 from .comparison import Comparison, Place, compare_outputs
@@ -37,6 +48,27 @@ def wrong_shape(evidence: Evidence) -> FloatShape | None:
     return None
 
 
+def in_seven_bits(
+    evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution
+) -> Comparison:
+    """The comparison with the finding that values are those of activations of 7 bits, where they are.
+
+    Some dynamic kernels and modules have a reduced range on every engine, whatever the QConfig.
+    """
+    run, grid = evidence.run, evidence.run.recipe.scheme.activation
+    dynamic = run.recipe.kind == "dynamic" and grid is not None and (grid.low, grid.high) == (0, 255)
+    differ = [finding for finding in comparison.findings if isinstance(finding, ValuesDiffer)]
+    if not dynamic or not differ or grid is None or subject is None:
+        return comparison
+    # the qparams of weights are those of the run; activations get theirs at each call
+    answer = compute(
+        subject, evidence.expectation.qparams(), replace(run.recipe.scheme, activation=replace(grid, high=127))
+    )
+    if not answer.certain or compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings:
+        return comparison
+    return replace(comparison, findings=tuple(InSevenBits(**vars(finding)) for finding in differ))
+
+
 def compare_execution(
     evidence: Evidence, execution: Execution, check: str, expectation: Expectation | None = None
 ) -> Comparison:
@@ -46,7 +78,7 @@ def compare_execution(
     assert expectation.golden is not None
     outputs, golden = execution.outputs, expectation.golden.outputs
     if len(outputs) != len(golden):
-        return Comparison(finding=OutputCount(check, len(outputs), len(golden)))
+        return Comparison(findings=(OutputCount(check, len(outputs), len(golden)),))
     allowed = tolerance(evidence.run, golden=expectation.golden)
     total = Comparison()
     for number, (got, expected) in enumerate(zip(outputs, golden, strict=True)):
@@ -64,12 +96,15 @@ def numerics(evidence: Evidence) -> Outcome:
         return skip("not executed")
     if evidence.expectation.golden is None:
         return skip("there is no golden")
-    comparison = compare_execution(evidence, evidence.back.execution, "numerics")
+    execution = evidence.back.execution
+    comparison = compare_execution(evidence, execution, "numerics")
+    comparison = in_seven_bits(evidence, comparison, evidence.front.subject, execution)
     for further in evidence.further:
         if comparison.findings:
             break
         if further.execution is not None:
             compared = compare_execution(evidence, further.execution, "numerics", further.expectation)
+            compared = in_seven_bits(evidence, compared, further.subject, further.execution)
             comparison = comparison.plus(compared)
             if compared.findings:
                 return outcome((*compared.findings, further.finding("numerics")), comparison=comparison)

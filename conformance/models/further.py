@@ -65,13 +65,15 @@ class Sizes:
         taken: set[tuple[str, int]] = set()
         for name, shape in self.shapes.items():
             for axis in range(-len(shape), 0):
-                if (name, axis) not in taken and shape[axis] > 1 and (free := self._free(name, axis)) is not None:
+                if (name, axis) not in taken and (free := self._free(name, axis)) is not None:
                     found.append(free)
                     taken.update(free.axes)
         return found
 
     def _free(self, name: str, axis: int) -> Free | None:
         size = self.shapes[name][axis]
+        if size < 2:  # an operand of one element in an axis may be broadcast, and stays so
+            return None
         aligned = [(n, axis) for n, s in self.shapes.items() if len(s) >= -axis and s[axis] == size]
         others = [
             [(name, axis), (n, a)]
@@ -84,7 +86,7 @@ class Sizes:
                 results = self.results(self._changed(self.shapes, axes, size + step))
                 if results is not None:
                     # what does not depend on a size may, like resize_, read beyond the end of a smaller tensor
-                    return Free(axes, step, max(size if results == self.own else 2, step))
+                    return Free(axes, step, size if results == self.own else step)
         return None
 
     @staticmethod
@@ -115,9 +117,14 @@ class Sizes:
 
     def _alike(self, variant: Variant) -> bool:
         """Whether the execution has the features of the run, by which the ledger covers it."""
-        operator, steps = root_of(self.run.claim.tree), self.run.recipe.steps
-        own = features(operator, replace(self.variant, batch=None), steps)
-        return own == features(operator, replace(self.variant, operands=variant.executed, batch=None), steps)
+        return self._features == self._features_of(replace(self.variant, operands=variant.executed))
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        return self._features_of(self.variant)
+
+    def _features_of(self, variant: Variant) -> frozenset[str]:
+        return features(root_of(self.run.claim.tree), replace(variant, batch=None), self.run.recipe.steps)
 
 
 def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
