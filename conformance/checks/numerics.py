@@ -51,7 +51,7 @@ def wrong_shape(evidence: Evidence) -> FloatShape | None:
 def in_seven_bits(
     evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution
 ) -> Comparison:
-    """The comparison with the finding that values are those of activations of 7 bits, where they are.
+    """The comparison with the finding that values are those of activations of 7 bits, as far as exact arithmetic is certain.
 
     Some dynamic kernels and modules have a reduced range on every engine, whatever the QConfig.
     """
@@ -64,7 +64,7 @@ def in_seven_bits(
     answer = compute(
         subject, evidence.expectation.qparams(), replace(run.recipe.scheme, activation=replace(grid, high=127))
     )
-    if not answer.certain or compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings:
+    if answer.certain and compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings:
         return comparison
     return replace(comparison, findings=tuple(InSevenBits(**vars(finding)) for finding in differ))
 

@@ -129,7 +129,8 @@ class ValuesDiffer(Finding, kind="values-differ"):
 
 @dataclass(frozen=True)
 class InSevenBits(ValuesDiffer, kind="values-in-seven-bits"):
-    """Values of a float output differ from the golden's and are those of activations that are quantized to 7 bits."""
+    """Values of a float output differ from the golden's and are those of activations that are quantized to 7 bits, as far as
+    exact arithmetic is certain of those."""
 
     @property
     def text(self) -> str:
