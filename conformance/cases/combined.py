@@ -1,7 +1,10 @@
 """Variants of claims from option spaces: every boundary value, and every pair of values of an operator's options."""
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import count
 from typing import Any
 
 from .claims import BackendClaims, Claim
@@ -11,9 +14,14 @@ from .recipes import QUANTIZED
 from .sources import continuing, missing_operators, operators_of, root_of
 from .spaces import SPACES
 from .spaces.arrays import arrays, groups
+from .spaces.space import COMMON, JOINT
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
+
+
+PLACES = [below for below in range(256) if below % 128 not in (0, 127)]
+"""Codes below zero that data may cover, of 256 or of 128."""
 
 
 @cache
@@ -27,7 +35,29 @@ def points(operator: str) -> tuple[Variant, ...]:
     space = SPACES[operator]
     fixed = {repr(variant.named("", core=False)) for variant in OPERATORS[operator]}
     singles = [name for name in _own(operator) if repr(space.at(name).named("")) not in fixed]
-    return tuple(space.at(name) for name in dict.fromkeys((*singles, *arrays()[operator])))
+    names = dict.fromkeys((*singles, *arrays()[operator]))
+    return tuple(filled(operator, name) if JOINT in name else space.at(name) for name in names)
+
+
+def filled(operator: str, name: str) -> Variant:
+    """The variant of a point, in which half of the factors that have their default have a drawn value instead, as far as
+    constraints allow it. The point decides which.
+
+    Pairs of a value and a default occur where the value is tried singly.
+    """
+    space, turns = SPACES[operator], count()
+
+    def pick(values: Sequence[Any]) -> Any:
+        return values[zlib.crc32(f"{operator}/{name}/{next(turns)}".encode()) % len(values)]
+
+    point = space.point(name)
+    values = space.values(point)
+    for factor in space.factors:
+        if factor.name not in point and factor.name not in COMMON and factor.drawn is not None and pick((True, False)):
+            value = factor.drawn(pick)
+            if space.holds({**values, factor.name: value}):
+                values[factor.name] = value
+    return space.written(name, values)
 
 
 @cache
@@ -64,7 +94,19 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             found = [*found, *found][start : start + min(SLICE, len(found))]
         elif alone:
             whole.add(kind)
-        yield from ((claim, variant) for variant in found)
+        yield from ((claim, _placed(claim, variant)) for variant in found)
+
+
+def _placed(claim: Claim, variant: Variant) -> Variant:
+    """The variant with a zero point and a scale of its own, which its name decides; one whose data are a value of its point
+    keeps them.
+
+    No zero point is at an end of the codes, where kernels have paths of their own, and all scales are of the usual size.
+    """
+    if variant.data != "full":
+        return variant
+    hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
+    return replace(variant, data=f"{PLACES[hashed % len(PLACES)]}:{-4 - hashed // len(PLACES) % 5}")
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:

@@ -205,7 +205,7 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "spread"
         if alike and rank == 3 and len(shape) == 4:
             yield "flat"
-    if "interpolate" in operator and len(shape) > 3:
+    if "interpolate" in operator and len(shape) > 2:
         if set(shape[2:]) == {1}:
             yield "spread"
         if alike and len(shape) == 5:
@@ -314,6 +314,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         "rows_of_padding": rows_of_padding,
         "upsampling": transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8) and kernel[0] == 2,
         "wide": left >= 16 and right >= 32,
+        "equal_channels": transposed and left == right and groups == 1,
         "no_bias": _no_bias(variant, arguments),
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
     }

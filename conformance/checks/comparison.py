@@ -10,6 +10,8 @@ from torch import Tensor
 from conformance.cases.recipes import dtype_name
 from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
+from conformance.oracle.arithmetic import FLOAT_BAND, RANGES, Qparams, quantize
+from conformance.oracle.scheme import Grid
 from conformance.results.findings import Finding
 from conformance.results.findings.values import (
     CodesDiffer,
@@ -21,7 +23,7 @@ from conformance.results.findings.values import (
     ValuesDiffer,
 )
 
-from .tolerances import Tolerance
+from .tolerances import EQUAL, Tolerance
 
 SHOWN = 4
 """Elements of a finding, the worst first."""
@@ -38,7 +40,7 @@ class Comparison:
 
     Of `total` elements, `ties` lie at a tie and have the other of its two codes, `tolerated` are off by no more than the
     tolerance, `mismatched` by more, and the rest are equal. `steps_max` is the greatest distance, in steps, of the mismatched
-    and tolerated ones. `finding` is about the first output that does not agree with its golden.
+    and tolerated ones. `findings` are about the first output that does not agree with its golden.
     """
 
     total: int = 0
@@ -46,11 +48,7 @@ class Comparison:
     ties: int = 0
     tolerated: int = 0
     steps_max: int = 0
-    finding: Finding | None = None
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return () if self.finding is None else (self.finding,)
+    findings: tuple[Finding, ...] = ()
 
     def plus(self, other: "Comparison") -> "Comparison":
         return Comparison(
@@ -59,7 +57,7 @@ class Comparison:
             self.ties + other.ties,
             self.tolerated + other.tolerated,
             max(self.steps_max, other.steps_max),
-            self.finding or other.finding,
+            self.findings or other.findings,
         )
 
 
@@ -110,20 +108,19 @@ def compare_codes(
     positions = exact() if bool(wrong.any()) else None
     if positions is not None:
         wrong &= (codes - positions).abs() > allowed.steps - 0.5 + allowed.band
-    finding = None
+    findings: tuple[Finding, ...] = ()
     if bool(wrong.any()):
         beyond = off * wrong
         elements = _worst(wrong, beyond, codes, expected.code, positions)
-        finding = CodesDiffer(
-            place.check, place.output, int(wrong.sum()), wrong.numel(), int(beyond.max()), elements=elements
-        )
+        counts = int(wrong.sum()), wrong.numel(), int(beyond.max())
+        findings = (CodesDiffer(place.check, place.output, *counts, elements=elements),)
     return Comparison(
         codes.numel(),
         int(wrong.sum()),
         int(tied.sum()),
         int(((off > 0) & ~wrong).sum()),
         int(off.max()) if off.numel() else 0,
-        finding,
+        findings,
     )
 
 
@@ -139,7 +136,8 @@ def compare_outputs(
     All elements of an output count as mismatched if its shape, kind, scheme, dtype, scale or zero point is another.
     """
     if finding := _of_another_kind(got, expected, place):
-        return Comparison(got.values.numel(), got.values.numel(), finding=finding)
+        own = _on_its_own_grid(got, expected, exact, place) if isinstance(finding, OutputQparams) else ()
+        return Comparison(got.values.numel(), got.values.numel(), findings=(finding, *own))
     if got.quantized is None:
         return _compare_values(got.values, expected.low, allowed, place)
     return compare_codes(got.quantized.int_repr(), expected, allowed, exact, place)
@@ -162,6 +160,21 @@ def _of_another_kind(got: Output, expected: Expected, place: Place) -> Finding |
     return None
 
 
+def _on_its_own_grid(got: Output, expected: Expected, exact: Exact, place: Place) -> tuple[Finding, ...]:
+    """The finding about codes that are not those of the exact values on the grid of the output itself, whose qparams are not
+    the golden's: its dtype is, or there is none."""
+    positions, q = exact(), got.quantized
+    if positions is None or q is None or dtype_name(q.dtype) != expected.dtype:
+        return ()
+    scale, zero_point = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
+    grid = Qparams(Grid(expected.dtype, *RANGES[expected.dtype]), scale, zero_point)
+    values = (positions - expected.zero_point) * expected.scale
+    codes = quantize(values, grid, FLOAT_BAND)
+    stored = expected.low.dtype
+    own = Expected(codes.low.to(stored), codes.high.to(stored), q.q_scale(), q.q_zero_point(), expected.dtype)
+    return compare_codes(q.int_repr(), own, EQUAL, lambda: codes.position, place).findings
+
+
 def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance, place: Place) -> Comparison:
     """Compare float values: equal but for the rounding of float32, relative to the greatest value or to the greatest
     intermediate value that may have cancelled out."""
@@ -173,4 +186,4 @@ def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance, place: Pl
         return Comparison(got.numel())
     mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, expected)
     finding = ValuesDiffer(place.check, place.output, mismatched, wrong.numel(), float(off.max()), elements)
-    return Comparison(got.numel(), mismatched, finding=finding)
+    return Comparison(got.numel(), mismatched, findings=(finding,))

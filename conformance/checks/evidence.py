@@ -1,9 +1,9 @@
 """Evidence of a run, composed of the products of its stages, and the outcome of a check."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
@@ -13,13 +13,14 @@ from conformance.cases.runs import Run
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
 from conformance.errors import Failure
-from conformance.goldens.golden import Golden
+from conformance.goldens.golden import Golden, golden_of
 from conformance.models import fx
 from conformance.models.build import Subject
 from conformance.models.data import fill
 from conformance.models.templates import Template
+from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, text_of
-from conformance.results.findings.stages import Raises
+from conformance.results.findings.stages import FurtherInputs, Raises
 
 from .comparison import Comparison
 
@@ -93,6 +94,12 @@ class Back:
     failures: Mapping[str, Failure] = field(default_factory=dict)
 
 
+def exact_positions(answer: Answer, output: int) -> Tensor | None:
+    """Exact positions (float64, in steps) of an output on its grid, or None if it is not quantized."""
+    codes = answer.outputs[output]
+    return codes.position if isinstance(codes, Codes) else None
+
+
 def no_positions(output: int) -> Tensor | None:
     """Exact positions where the oracle has no answer."""
     return None
@@ -106,6 +113,32 @@ class Expectation:
     golden: Golden | None = None
     exact: Callable[[int], Tensor | None] = no_positions
     unusable: str = ""
+    qparams: Callable[[], Mapping[str, Qparams]] = dict
+    """Every scale and zero point that the oracle used, by name."""
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Expectation":
+        """What the oracle answers for inputs in the further executions of a run."""
+        return cls(golden_of(answer), partial(exact_positions, answer))
+
+
+@dataclass(frozen=True)
+class Further:
+    """An execution of a run's program on the inputs of `subject`, in further sizes, with the qparams of its calibration.
+
+    `failure` is the exception that it raises.
+    """
+
+    subject: Subject
+    expectation: Expectation
+    execution: Execution | None = None
+    failure: Failure | None = None
+
+    def finding(self, check: str) -> FurtherInputs:
+        """The finding that says which inputs the finding before it is about."""
+        variant = self.subject.run.variant
+        assert variant is not None
+        return FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
 
 
 @dataclass
@@ -115,6 +148,7 @@ class Shared:
     front: Front
     reference: Reference | None = None
     expectation: Expectation | None = None
+    further: Sequence[tuple[Subject, Expectation]] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +159,7 @@ class Evidence:
     front: Front = Front()
     back: Back = Back()
     expectation: Expectation = Expectation()
+    further: tuple[Further, ...] = ()
 
     @property
     def failures(self) -> Mapping[str, Failure]:

@@ -5,21 +5,31 @@ from collections.abc import Iterator
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution
 from conformance.results.findings import Finding
+from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
+from conformance.results.profiles import PROFILES
 
 from .evidence import Evidence, Outcome, outcome, skip
 
 CHECK = "lowered"
+EARLIER = {"float": "matched", "prepare": "observed", "calibrate": "observed"}
+"""Stages before lowering, with the check that reports their exceptions where a profile has it."""
 
 
 def lowered(evidence: Evidence) -> Outcome:
     """The engine ran quantized kernels for the whole pattern, and no float compute operator."""
-    for stage in ("lower", "execute"):
+    unreported = [stage for stage, check in EARLIER.items() if check not in PROFILES[evidence.run.profile].checks]
+    for stage in (*unreported, "lower", "execute"):
         if findings := evidence.raises(CHECK, stage):
             return outcome(findings)
     if evidence.back.execution is None:
         return skip("not executed")
-    return outcome(findings_of(evidence.run, evidence.back.execution))
+    found = [*findings_of(evidence.run, evidence.back.execution)]
+    for further in () if found else evidence.further:
+        if further.failure is not None:
+            raises = Raises(CHECK, "execute", further.failure.exception, further.failure.message)
+            return outcome((raises, further.finding(CHECK)))
+    return outcome(found)
 
 
 def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:

@@ -1,9 +1,6 @@
 """Stages of a run, from its float model to repeated executions; each returns a frozen product."""
 
 import copy
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -25,45 +22,16 @@ from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last
 from conformance.models.templates import Template
-from conformance.oracle import Answer, Codes, NotCovered
+from conformance.oracle import Answer, NotCovered
 from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
+from . import further
 from .comparison import differ
-from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference, Shared
+from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference, Shared, exact_positions
+from .recorder import Recorder
 from .structure import changed_by_prepare, signature, stored_structure
-
-
-@contextmanager
-def guarded(watch: Stopwatch, failed: Callable[[BaseException], object]) -> Iterator[None]:
-    """Time a block of calls of torch, and pass the exception that it raises to `failed`."""
-    try:
-        with watch():
-            yield
-    except MemoryError:
-        # models this small never run out of memory: the heap is damaged, and the process would end unpredictably
-        os.abort()
-    except (Exception, SystemExit) as error:  # any exception of torch is a finding
-        failed(error)
-
-
-class Recorder:
-    """Runs stages: times them, and records the exception of each stage that fails by the stage's name."""
-
-    def __init__(self, watch: Stopwatch) -> None:
-        self.watch = watch
-        self.failures: dict[str, Failure] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """A stage. If it raises, the stages after it go on without its product."""
-
-        def failed(error: BaseException) -> None:
-            self.failures[name] = Failure.of(error)
-
-        with guarded(self.watch, failed):
-            yield
 
 
 class Pipeline:
@@ -93,7 +61,7 @@ class Pipeline:
             return Evidence(run, front, back)
         if shared.expectation is None or not enabled("reference"):
             shared.expectation = self._expectation(run, front.subject, back)
-        return Evidence(run, front, back, shared.expectation)
+        return Evidence(run, front, back, shared.expectation, further.executed(self.watch, run, shared, back))
 
     def _shared(self, run: Run) -> Shared:
         key = (run.backend, run.key, run.recipe, run.variant)  # drawn variants may share a name
@@ -178,8 +146,7 @@ class Pipeline:
             return compute(subject, qparams)
 
         def exact(number: int) -> Tensor | None:
-            output = answer().outputs[number]
-            return output.position if isinstance(output, Codes) else None
+            return exact_positions(answer(), number)
 
         golden, unusable = None, ""
         try:
@@ -191,7 +158,7 @@ class Pipeline:
             unusable = str(error)
         except NotCovered as error:
             unusable = f"{run.id}: the oracle does not cover it: {error}"
-        return Expectation(golden, exact, unusable)
+        return Expectation(golden, exact, unusable, lambda: answer().qparams)
 
     def _stored(self, subject: Subject) -> Golden | None:
         """The stored golden of a run, or None where it is computed instead: for profiles without stored goldens, and for

@@ -38,7 +38,7 @@ def details(evidence: Evidence, row: Row) -> Details:
         texts |= {**setting(evidence.run), **graphs(evidence.front.prepared, back.reference, back.lowered)}
     if back.execution is not None:
         texts |= executed(back.execution)
-    return Details(row.id, {**texts, **raised(evidence)}, () if vary(row.findings) else outputs(evidence))
+    return Details(row.id, {**texts, **raised(evidence)}, () if vary(row.findings) else outputs(evidence, row))
 
 
 def setting(run: Run) -> dict[str, str]:
@@ -156,9 +156,13 @@ def described(output: Output) -> str:
     return f"{dtype_name(q.dtype)} {shape} scale {q.q_scale()!r} zero point {q.q_zero_point()}"
 
 
-def outputs(evidence: Evidence) -> tuple[Offsets, ...]:
-    """The distance of each of the engine's outputs from the golden's; empty without an execution or a golden."""
+def outputs(evidence: Evidence, row: Row) -> tuple[Offsets, ...]:
+    """The distance of each of the engine's outputs from the golden's, for the further inputs of its findings
+    if they are about those; empty without an execution or a golden."""
     golden, execution = evidence.expectation.golden, evidence.back.execution
+    for further in evidence.further:
+        if further.finding("numerics") in row.findings:
+            golden, execution = further.expectation.golden, further.execution
     if golden is None or execution is None:
         return ()
     return tuple(offsets(got, expected) for got, expected in zip(execution.outputs, golden.outputs, strict=False))

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
-from conformance.cases.features import similar_ids
+from conformance.cases.features import features_of, similar_ids
 from conformance.cases.runs import Run
+from conformance.checks.lowering import EARLIER
+from conformance.results.findings.stages import Raises
 from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
@@ -18,17 +20,19 @@ class Likeness:
         self.entries = tuple(entries)
         self._entries_by_run: dict[str, list[Entry]] = {}
 
-    def _covering(self, ids: set[str]) -> list[Entry]:
-        """The entries for any of these runs."""
+    def _covering(self, run: Run, ids: set[str]) -> list[Entry]:
+        """The entries for any of these runs, without those for runs that lack a feature of this one."""
         new = ids - self._entries_by_run.keys()
         by_run = entries_by_run(self.entries, new)
         self._entries_by_run |= {run_id: by_run.get(run_id, []) for run_id in new}
         found = {id(entry): entry for run_id in sorted(ids) for entry in self._entries_by_run[run_id]}
-        return [*found.values()]
+        present = features_of(run)
+        return [entry for entry in found.values() if entry.unless.isdisjoint(present)]
 
-    def _listed(self, ids: set[str]) -> set[str]:
-        """Checks that the ledger lists for any of these runs."""
-        return {check for entry in self._covering(ids) for check in entry.check}
+    def _listed(self, run: Run, ids: set[str], row: Row | None) -> set[str]:
+        """Checks that the ledger lists for any of these runs, and that a row, if any, may fail with its kinds of findings."""
+        entries = self._covering(run, ids)
+        return {check for entry in entries for check in (entry.check if row is None else entry.excused(row))}
 
     def expectation(self, run: Run, row: Row, named: Iterable[Entry], host: Host) -> Expectation:
         """The row of a run compared with the ledger; `named` are the entries whose globs match its id.
@@ -40,32 +44,38 @@ class Likeness:
         own = [entry for entry in named if any(f"/{run.profile}@" in glob for glob in entry.match)]
         if not row.failed:
             return judge(row, own, host)
-        alike = [entry for entry in named if entry not in own and entry.check & row.failed]
-        alike += self.covering(run, row.failed)
-        explained = self.known(run, row.failed).union(*(entry.check for entry in alike))
+        alike = [entry for entry in named if entry not in own and entry.excused(row) & row.failed]
+        alike += self.covering(run, row.failed, row)
+        explained = self.known(run, row).union(*(entry.excused(row) for entry in alike))
         return judge(row, own, host, alike, explained)
 
-    def covering(self, run: Run, failed: frozenset[str]) -> list[Entry]:
-        """The entries for runs like this one that list a failed check, or else one of which the failures are consequences."""
-        similar = self._covering(similar_ids(run))
-        return [entry for entry in similar if entry.check & failed] or [
-            entry for entry in similar if entry.check & {"stable", "observed"}
+    def covering(self, run: Run, failed: frozenset[str], row: Row | None = None) -> list[Entry]:
+        """The entries for runs like this one that list a failed check, or else one of which the failures are consequences.
+
+        With a `row`, an entry counts for kinds of findings that the row has.
+        """
+        similar = self._covering(run, similar_ids(run))
+        return [one for one in similar if (one.check if row is None else one.excused(row)) & failed] or [
+            entry for entry in similar if entry.check & {"matched", "observed", "stable"}
         ]
 
-    def known(self, run: Run, failed: frozenset[str]) -> set[str]:
+    def known(self, run: Run, row: Row) -> set[str]:
         """Checks whose failure the ledger explains: those listed for runs like this one, and their consequences."""
         assert run.variant is not None
-        similar = similar_ids(run)
-        known = self._listed(similar)
+        similar, failed = similar_ids(run), row.failed
+        known = self._listed(run, similar, row)
         layouts = {spec.layout for spec in run.variant.operands.values()}
         if "stable" in known and "channels_last" in layouts:
             known |= {"numerics", "lowered"}  # the format changes the output, or the kernel raises
         # `stable` executes the run in channels-last format too
         in_channels_last = similar_ids(run, CHANNELS_LAST)
-        if {"numerics", "stable"} & self._listed(in_channels_last - similar):
+        if {"numerics", "stable"} & self._listed(run, in_channels_last - similar, row):
             known.add("stable")
         if "numerics" in known and ("strided" in layouts or "numerics" in failed):
             known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
+        raised = {finding.stage for finding in row.findings if isinstance(finding, Raises)}
+        if any(check in self._listed(run, similar, None) for stage, check in EARLIER.items() if stage in raised):
+            known.add("lowered")  # it reports what those checks do in other profiles
         if "observed" in failed & known:
             known.add("reference")  # the reference model does not quantize an input that is not observed
         return known

@@ -138,7 +138,7 @@ class Campaign:
             raise RuntimeError(f"the suite itself fails on {sample}:\n{outcome.traceback}")
         failed = row.failed - NOT_CHECKED
         run = run_of(self.family.backend, sample)
-        unlisted = failed - self._likeness.known(run, failed) if failed else failed
+        unlisted = failed - self._likeness.known(run, row) if failed else failed
         return Deviation(sample, row, unlisted) if unlisted else None
 
     def judge(self, sample: Sample) -> str:

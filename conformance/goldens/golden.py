@@ -5,7 +5,7 @@ and engines with the same computation share one golden.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,8 +16,8 @@ from conformance.cases.recipes import RANGES, dtype_name
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution, qparams_of
 from conformance.models.build import Subject
-from conformance.oracle import Answer, Codes, Qparams, evaluate
-from conformance.oracle.scheme import ALWAYS, Grid
+from conformance.oracle import Answer, Codes, Qparams, evaluate, evaluate_each
+from conformance.oracle.scheme import ALWAYS, Grid, Scheme
 
 STORED = {"quint8": torch.uint8, "qint8": torch.int8}
 """The dtype in which the codes of each quantized dtype are stored."""
@@ -108,12 +108,19 @@ def golden_of(answer: Answer) -> Golden:
     return Golden(tuple(outputs), tuple(names), qparams)
 
 
-def compute(subject: Subject, qparams: Mapping[str, Qparams] | None = None) -> Answer:
-    """Return the oracle's answer for a run. With `qparams`, the oracle uses those instead of calibrating.
+def compute(subject: Subject, qparams: Mapping[str, Qparams] | None = None, scheme: Scheme | None = None) -> Answer:
+    """Return the oracle's answer for a run. With `qparams`, the oracle uses those instead of calibrating; `scheme` is that of
+    the run's recipe by default.
 
     Raises NotCovered if the oracle has no rule for the run.
     """
-    return evaluate(subject.model, subject.calibration, subject.inputs, subject.run.recipe.scheme, qparams)
+    return evaluate(subject.model, subject.calibration, subject.inputs, scheme or subject.run.recipe.scheme, qparams)
+
+
+def compute_each(subjects: Sequence[Subject], qparams: Mapping[str, Qparams]) -> list[Answer]:
+    """Return the oracle's answer for each of several subjects that differ in their inputs only, with known qparams."""
+    first = subjects[0]
+    return evaluate_each(first.model, [one.inputs for one in subjects], first.run.recipe.scheme, qparams)
 
 
 def qparams_by_name(reference: nn.Module, execution: Execution, subject: Subject) -> dict[str, Qparams]:

@@ -84,9 +84,9 @@ def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
 
 def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     assert run.variant is not None
-    shape, key = spec.shape, f"{run.key}/{name}"
-    if executed and run.variant.batch is not None:
-        shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
+    key = f"{run.key}/{label(run, name, executed=executed)}"
+    spec = run.variant.executed_operand(name) if executed else spec
+    shape = spec.shape
     if spec.kind == "indices":
         return integers(key, torch.Size(shape).numel(), 0, spec.limit - 1).reshape(shape)
     if spec.kind == "offsets":
@@ -101,6 +101,16 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     return activations(
         key, shape, *range_in_use(run, name, spec), tails=data == "trained", clipped=clipped(run, executed)
     )
+
+
+def label(run: Run, name: str, *, executed: bool) -> str:
+    """What the data of an operand are a function of, beside the run's key: its name, and the execution's own sizes."""
+    assert run.variant is not None
+    if executed and run.variant.batch is not None:
+        return f"{name}/batch{run.variant.batch}"
+    if executed and name in run.variant.executed:
+        return f"{name}/{'x'.join(map(str, run.variant.executed[name].shape))}"
+    return name
 
 
 def clipped(run: Run, executed: bool) -> bool:

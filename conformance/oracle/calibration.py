@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .arithmetic import Qparams, extremes, power_of_two_qparams, quantize, to_even
+from .arithmetic import Qparams, extremes, power_of_two_qparams, quantize
 from .graph import Graph, Group, value_of
 from .interpreter import Interpreter
 from .scheme import Grid
@@ -38,7 +38,7 @@ class _Calibration:
 
     def __init__(self, graph: Graph, calibration: Sequence[Tensor]) -> None:
         self.graph, self.qat = graph, graph.scheme.qat
-        self.interpreter = Interpreter(graph, to_even, None)
+        self.interpreter = Interpreter(graph, {}, None)
         self.interpreter.float_weights = not self.qat
         self.interpreter.set_inputs(calibration)
         self.observers: dict[fx.Node, _Observer] = {}

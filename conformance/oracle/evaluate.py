@@ -1,7 +1,8 @@
 """The outputs of a quantized model, computed from its float model: calibrate, quantize, compute in float64, requantize."""
 
+import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,8 @@ class Answer:
     `qparams` maps names to the qparams that were used: the name of an operand, `weight` or `output`. From the second use
     on, a number follows (`weight 2`).
 
-    `certain` is False where a recurrent layer rounds a value so close to .5 that the last bits of float32 decide the
-    rounding, and with it every later step.
+    `certain` is False where a recurrent layer, or a dynamic layer behind another operator, rounds a value so close to .5 that
+    the last bits of float32 decide the rounding, and with it every later step.
     """
 
     outputs: tuple[Codes | Tensor, ...]
@@ -44,7 +45,7 @@ def evaluate(
     only dynamic layers choose qparams, at each call.
 
     Where one quantized operator feeds another, an engine may round a tie of the first by any of `ROUNDINGS`. The codes of
-    the answer then cover the results of all of them.
+    the answer then cover the results of all of them; of more than `MOST_PRODUCERS` operators, all with the same rule.
 
     Raises NotCovered for a scheme or model that the oracle has no rule for, and ValueError if the calibration data hold
     an empty tensor.
@@ -57,21 +58,54 @@ def evaluate(
         if static and any(node.target is operator.getitem for group in graph.groups for node in group.nodes):
             raise NotCovered("a part of a quantized tensor, taken by index")
         calibrated = calibrate(graph, calibration) if static and qparams is None else {}
+        return _answer(graph, inputs, calibrated, qparams)
 
-        def run(rounding: Rounding) -> Interpreter:
-            interpreter = Interpreter(graph, rounding, qparams)
-            if static:
-                _run_static(interpreter, inputs, calibrated)
-            else:
-                _run_float(interpreter, inputs)
-            return interpreter
 
-        first = run(to_even)
-        outputs = list(graph.outputs(first.values))
-        if first.tied and static:
-            others = [graph.outputs(run(rounding).values) for rounding in ROUNDINGS.values() if rounding is not to_even]
-            outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
+def evaluate_each(
+    model: nn.Module, inputs: Iterable[Sequence[Tensor]], scheme: Scheme, qparams: Mapping[str, Qparams]
+) -> list[Answer]:
+    """Return what `evaluate` does for each of several inputs with known qparams; the model is traced once."""
+    with torch.no_grad():
+        graph = Graph(model, scheme)
+        return [_answer(graph, one, {}, qparams) for one in inputs]
+
+
+def _answer(
+    graph: Graph,
+    inputs: Sequence[Tensor],
+    calibrated: Mapping[fx.Node, Qparams],
+    qparams: Mapping[str, Qparams] | None,
+) -> Answer:
+    static = graph.scheme.kind == "static"
+
+    def run(roundings: Mapping[fx.Node, Rounding]) -> Interpreter:
+        interpreter = Interpreter(graph, roundings, qparams)
+        if static:
+            _run_static(interpreter, inputs, calibrated)
+        else:
+            _run_float(interpreter, inputs)
+        return interpreter
+
+    first = run({})
+    outputs = list(graph.outputs(first.values))
+    if first.tied:
+        others = [graph.outputs(run(roundings).values) for roundings in _assignments([*first.tied])]
+        outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
     return Answer(tuple(outputs), first.qparams, first.certain)
+
+
+MOST_PRODUCERS = 2
+"""Number of operators up to which each may round its ties by a rule of its own, whatever the others do."""
+
+
+def _assignments(producers: Sequence[fx.Node]) -> Iterator[Mapping[fx.Node, Rounding]]:
+    """Rules by which the producers of ties round them: kernels of one engine need not have the same one."""
+    if len(producers) <= MOST_PRODUCERS:
+        for rules in itertools.product(ROUNDINGS.values(), repeat=len(producers)):
+            if any(rule is not to_even for rule in rules):
+                yield dict(zip(producers, rules, strict=True))
+    else:
+        yield from (dict.fromkeys(producers, rule) for rule in ROUNDINGS.values() if rule is not to_even)
 
 
 def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: Mapping[fx.Node, Qparams]) -> None:
@@ -89,8 +123,12 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
                     quantized_inputs[node] = quantize(value, qparams)
                 value = quantized_inputs[node]
             if isinstance(value, Codes):
-                interpreter.tied |= bool(value.tied.any())
-                value = value.dequantized(interpreter.rounding)
+                producer = (
+                    interpreter.graph.placeholders[0] if node in floats else node
+                )  # one kernel quantizes all inputs
+                if value.tied.any():
+                    interpreter.tied[producer] = None
+                value = value.dequantized(interpreter.roundings.get(producer, to_even))
             group_inputs[node] = value
         result, band = interpreter.evaluate(group, cloned(group_inputs))
         qparams = interpreter.select_qparams("output", index, lambda group=group: calibrated[group.result])  # type: ignore[misc]
@@ -102,6 +140,7 @@ def _run_float(interpreter: Interpreter, inputs: Sequence[Tensor]) -> None:
     interpreter.set_inputs(inputs)
     values = interpreter.values
     for group in interpreter.graph.groups:
+        interpreter.computed = any(node.op != "placeholder" for node in group.inputs)
         values[group.result], _ = interpreter.evaluate(group, {node: values[node] for node in group.inputs})
 
 

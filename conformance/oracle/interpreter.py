@@ -36,18 +36,22 @@ class Interpreter:
 
     `values` maps each evaluated node to a float64 or integer tensor, to `Codes` where the node is quantized, or to a
     number. `qparams` collects every scale and zero point of the pass by the names that `Answer.qparams` documents.
-    `tied` tells whether an operator consumed a tie; `certain` is as in `Answer`.
+    Ties of a node are rounded by its rule in `roundings`, or to even. `tied` has the nodes whose ties an operator consumed.
+    `certain` is as in `Answer`; `computed` says whether a group's inputs are results of another one.
 
     With `known_qparams`, the interpreter takes qparams from there and raises NotCovered for a missing one.
     """
 
-    def __init__(self, graph: Graph, rounding: Rounding, known_qparams: Mapping[str, Qparams] | None) -> None:
-        self.graph, self.scheme, self.rounding, self.known_qparams = graph, graph.scheme, rounding, known_qparams
+    def __init__(
+        self, graph: Graph, roundings: Mapping[fx.Node, Rounding], known_qparams: Mapping[str, Qparams] | None
+    ) -> None:
+        self.graph, self.scheme, self.roundings, self.known_qparams = graph, graph.scheme, roundings, known_qparams
         self.float_weights = False
         self.values: dict[fx.Node, Any] = {}
         self.qparams: dict[str, Qparams] = {}
         self.weight_count = 0
-        self.tied, self.certain = False, True
+        self.tied: dict[fx.Node, None] = {}
+        self.certain, self.computed = True, False
 
     def set_inputs(self, inputs: Sequence[Tensor]) -> None:
         """Bind the model's inputs to its placeholders, floating-point ones as float64."""
@@ -130,11 +134,9 @@ class Interpreter:
             return x
         qparams = dynamic_qparams(x, grid)
         low, high = (end / qparams.scale for end in extremes(x, grid))
-        if recurrent:
+        if recurrent or self.computed:
             self.certain &= not any(bool(near_tie(steps).any()) for steps in (x / qparams.scale, low, high))
-        codes = quantize(x, qparams)
-        self.tied |= bool(codes.tied.any())
-        return codes.dequantized(self.rounding)
+        return quantize(x, qparams).dequantized()
 
     def _quantized_arguments(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from conformance.checks.stages import guarded
+from conformance.checks.recorder import guarded
 from conformance.errors import Failure
 from conformance.models import build
 from conformance.results.findings import Finding

@@ -18,6 +18,7 @@ from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.models.build import clipped, names, range_in_use
+from conformance.models.build import label as named
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Raises
@@ -97,10 +98,8 @@ def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
 
 def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
     assert run.variant is not None
-    shape, key = spec.shape, f"/{name}"
-    if executed and run.variant.batch is not None:
-        shape, key = (run.variant.batch, *shape[1:]), f"{key}/batch{run.variant.batch}"
-    label = f'key + "{key}"'
+    spec = run.variant.executed_operand(name) if executed else spec
+    shape, label = spec.shape, f'key + "/{named(run, name, executed=executed)}"'
     if spec.kind == "indices":
         return f"integers({label}, {torch.Size(shape).numel()}, 0, {spec.limit - 1}).reshape({shape})"
     if spec.kind == "offsets":

@@ -5,12 +5,14 @@ The names that these refer to are imported, or defined with the source that this
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from conformance.cases.operators.variant import in_sizes
 from conformance.cases.runs import Run
 from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
-from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, Raises
 from conformance.results.ledger import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
@@ -55,6 +57,8 @@ def _nothing_to_check(case: Case, finding: Finding) -> NothingToCheck:
 def _checks(case: Case) -> Iterator[str]:
     """Yield the blocks of every finding. Raises NothingToCheck for a finding without a block that can report a deviation."""
     for finding in case.findings:
+        if isinstance(finding, FurtherInputs):  # says which inputs the script has, and nothing of its own
+            continue
         blocks = [*_renderer(case, finding)(case, finding)]
         if not any("deviates(" in block or "DEVIATES" in block for block in blocks):
             raise _nothing_to_check(case, finding)
@@ -84,6 +88,15 @@ def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
     return f'"""{text}\n"""\n'
 
 
+def _executed(run: Run, findings: Iterable[Finding]) -> Run:
+    """The run with the inputs that its findings are about, where they are further ones."""
+    for finding in findings:
+        if isinstance(finding, FurtherInputs):
+            assert run.variant is not None
+            return replace(run, variant=in_sizes(run.variant, dict(finding.operands)))
+    return run
+
+
 def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -> str:
     """Return the script of a judged run.
 
@@ -91,7 +104,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     the script's own process. `isa` limits the instruction set as `--isa` does. Raises NothingToCheck if a failed check has no
     finding, as in rows of files of schema 1, or a finding that no block of a script checks.
     """
-    case = Case(run, row.findings)
+    case = Case(_executed(run, row.findings), row.findings)
     if missing := sorted(row.failed - case.failed):
         raise NothingToCheck(
             f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again with "
@@ -103,7 +116,9 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # engines that are not torch's own have no name in torch.backends.quantized
     engine = f'torch.backends.quantized.engine = "{run.engine}"\n' if run.engine in NATIVE else ""
-    start = f'torch.set_grad_enabled(False)\n{engine}warnings.simplefilter("ignore")\nfound = []\n'
+    # a run is judged on one thread; kernels divide larger inputs among several
+    threads = "torch.set_num_threads(1)\n" if case.has(FurtherInputs) else ""
+    start = f'torch.set_grad_enabled(False)\n{threads}{engine}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)

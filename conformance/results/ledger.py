@@ -1,7 +1,6 @@
 """The ledger of known deviations (known/*.toml), and rows compared with it."""
 
 import fnmatch
-import operator
 import re
 import tomllib
 from collections import defaultdict
@@ -14,6 +13,9 @@ from typing import Any
 from conformance.errors import UsageError
 from conformance.paths import KNOWN
 
+from .causes import RELATIONS, LayerCause
+from .findings import KINDS
+from .findings.stages import FurtherInputs
 from .profiles import CHECKS, PROFILES, profile_names
 from .rows import Row
 
@@ -22,6 +24,8 @@ FIELDS = {
     "match": (str, list),
     "except": (str, list),
     "check": (str, list),
+    "finding": (str, list),
+    "unless": (str, list),
     "when": dict,
     "layer": list,
     "reason": str,
@@ -29,9 +33,7 @@ FIELDS = {
 }
 REQUIRED = ("id", "check", "reason", "upstream")
 CONDITIONS = ("torch", "arch", "isa")
-RELATIONS = {">=": operator.ge, "<=": operator.le, "==": operator.eq, "<": operator.lt, ">": operator.gt}
 LAYER_REQUIRED = ("engine", "check")
-NUMBER_RELATION = re.compile(r"(>=|<=|==|<|>)\s*(-?[\d.]+(?:e-?\d+)?)")
 VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 
@@ -45,46 +47,14 @@ class Host:
 
 
 @dataclass(frozen=True)
-class LayerCause:
-    """Layers of networks that show a deviation, by what causes it: the engine, the check that fails, and features of the
-    layer.
-
-    `features` are conditions by the name of the feature. Each is a glob, or a relation to a number such as `>=256`; of
-    several one has to hold.
-    """
-
-    engine: tuple[str, ...]
-    check: tuple[str, ...]
-    features: Mapping[str, tuple[str, ...]]
-
-    def explains(self, engine: str, check: str, features: Mapping[str, str]) -> bool:
-        """Whether a layer with these features that fails a check on an engine is such a layer."""
-        if engine not in self.engine or check not in self.check:
-            return False
-        return all(
-            name in features and any(_fulfils(features[name], condition) for condition in conditions)
-            for name, conditions in self.features.items()
-        )
-
-
-def _fulfils(value: str, condition: str) -> bool:
-    """Whether a feature fulfils a condition: a relation to a number, or else a glob."""
-    if (relation := NUMBER_RELATION.fullmatch(condition)) is None:
-        return fnmatch.fnmatchcase(value, condition)
-    try:
-        return bool(RELATIONS[relation[1]](float(value), float(relation[2])))
-    except ValueError:
-        return False
-
-
-@dataclass(frozen=True)
 class Entry:
     """One known deviation.
 
     `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
-    that a run has fail in every run that matches. `when` are conditions on the host, `reason` says what the engine does
-    instead, `upstream` names the issue, or is `unreported`. `source` is the entry's place in the ledger. `layers` says which
-    layers of networks show the deviation; an entry may have only those.
+    that a run has fail in every run that matches, with findings of no other kind than `finding` if it states any. Runs with a
+    feature of `unless` are not covered because of others like them. `when` are
+    conditions on the host, `reason` says what the engine does instead, `upstream` names the issue, or is `unreported`.
+    `source` is the entry's place in the ledger. `layers` are the layers of networks that show the deviation, maybe alone.
     """
 
     id: str
@@ -96,6 +66,13 @@ class Entry:
     source: str
     exclude: tuple[str, ...] = ()
     layers: tuple[LayerCause, ...] = ()
+    finding: tuple[str, ...] = ()
+    unless: frozenset[str] = frozenset()
+
+    def excused(self, row: Row) -> frozenset[str]:
+        """The checks that a row may fail: without those that have a finding of another kind than the entry states."""
+        stated = {*self.finding, FurtherInputs.kind}
+        return self.check - {one.check for one in row.findings if self.finding and one.kind not in stated}
 
     def matches(self, run_id: str) -> bool:
         """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the
@@ -213,7 +190,7 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
             raise UsageError(f"{source}: unknown field {name!r}: fields are {', '.join(FIELDS)}")
         if not isinstance(value, FIELDS[name]):  # type: ignore[arg-type]
             raise UsageError(f"{source}: {name} is a {type(value).__name__}")
-    for name in ("match", "except", "check"):
+    for name in ("match", "except", "check", "finding", "unless"):
         if not all(isinstance(part, str) for part in values.get(name, [])):
             raise UsageError(f"{source}: {name} holds something that is no string")
     for name in REQUIRED:
@@ -221,8 +198,10 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
             raise UsageError(f"{source}: {name} is missing")
     if not values.get("match") and not values.get("layer"):
         raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[deviation.layer]]")
-    match, exclude, check = (_list(values.get(name, [])) for name in ("match", "except", "check"))
+    match, exclude, check, finding = (_list(values.get(name, [])) for name in ("match", "except", "check", "finding"))
     _require_checks(source, check)
+    if unknown := sorted({*finding} - KINDS.keys()):
+        raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
     when = values.get("when", {})
     for name, condition in when.items():
         if name not in CONDITIONS:
@@ -244,6 +223,8 @@ def _entry(source: str, values: Mapping[str, Any]) -> Entry:
         when=dict(when),
         source=source,
         exclude=tuple(exclude),
+        finding=tuple(finding),
+        unless=frozenset(_list(values.get("unless", []))),
         layers=tuple(_layer(f"{source}, layer {number}", one) for number, one in enumerate(values.get("layer", []), 1)),
     )
 
@@ -315,7 +296,8 @@ def judge(
     if not row.verdict.executed:
         return Expectation(True, ())
     listed = frozenset(name for entry in covering for name in entry.check) & _checks(row.id)
-    unlisted, gone = sorted(row.failed - listed - {*explained}), sorted(listed - row.failed)
+    excused = frozenset(name for entry in covering for name in entry.excused(row))
+    unlisted, gone = sorted(row.failed - excused - {*explained}), sorted(listed - row.failed)
     covering = (*covering, *alike)
     if not unlisted and not gone:
         return Expectation(True, covering)
@@ -383,5 +365,5 @@ def _more_general(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def backends_of(entry: Entry) -> frozenset[str]:
-    """The first parts of an entry's globs: names of backends, or wildcards."""
+    """Names of backends, or wildcards, that an entry's globs begin with."""
     return frozenset(glob.partition("/")[0] for glob in entry.match)

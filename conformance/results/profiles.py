@@ -45,6 +45,8 @@ class Profile:
     """Whether a run is unavailable where its engine is."""
     by_features: bool = False
     """Whether entries of the ledger for runs that have the same features cover a run too, because it has too many of them."""
+    further: int = 0
+    """The number of further inputs, in other sizes, that a run's program is executed on and compared for."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
     seconds: float = 0.03
@@ -104,6 +106,7 @@ PAIRS = Profile(
     variants="pairs",
     unasked="never",
     by_features=True,
+    further=3,
     certain_only=True,
     seconds=0.015,
 )
@@ -120,7 +123,7 @@ CODES = Profile(
     seconds=0.05,
 )
 """Sweeps over every code of an operator's inputs, at many scales and zero points."""
-GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", certain_only=True)
+GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", further=2, certain_only=True)
 """Cases drawn at random."""
 BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
 """Timed cases, whose shapes are those of layers of networks."""

@@ -7,7 +7,7 @@ import pytest
 from conformance.results.findings import KINDS, Finding, constraints, from_json, stability, stages, structure, values
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, Raises
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -100,6 +100,10 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (
         ConvertsInside("lowered", ("aten.cat > aten.dequantize",)),
         "converts to float inside of the kernel: aten.cat > aten.dequantize",
+    ),
+    (
+        FurtherInputs("numerics", (("x", (3, 4)), ("y", (4,)))),
+        "where x is of shape (3, 4) and y is of shape (4,)",
     ),
     (OutputCount("numerics", 2, 1), "2 outputs, golden 1"),
     (OutputCount("reference", 0, 1), "the reference model's 0 outputs, golden 1"),

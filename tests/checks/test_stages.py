@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from conformance.cases.runs import Run
 from conformance.checks.evidence import Evidence, Front
 from conformance.checks.judge import CHECKS, Judge
-from conformance.checks.stages import Recorder
+from conformance.checks.recorder import Recorder
 from conformance.engines.registry import engine
 from conformance.errors import Failure, brief
 from conformance.execution import batch

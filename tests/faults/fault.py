@@ -111,8 +111,9 @@ def unexpected(row: Row, entries: Iterable[Entry]) -> Alarms:
     judgement = judge(row, entries, SELECTION.host)
     possible = {*PROFILES[row.profile].checks, "crashes"}
     listed = frozenset(check for entry in judgement.entries for check in entry.check) & possible
-    assert judgement.expected is (row.verdict == "unavailable" or row.failed == listed)
-    return Alarms() if judgement.expected else row.failed ^ listed
+    excused = frozenset(check for entry in judgement.entries for check in entry.excused(row)) & possible
+    assert judgement.expected is (row.verdict == "unavailable" or (row.failed == listed and row.failed <= excused))
+    return Alarms() if judgement.expected else (row.failed ^ listed) | (row.failed - excused)
 
 
 def alarms_of(runs: Sequence[Run], store: Store | None = None) -> Alarms:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from conformance.checks.judge import Judge
 from conformance.errors import UsageError
+from conformance.execution.batch import crashed_row
 from conformance.host.isolation import Death, Done, Raised
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
@@ -87,7 +88,9 @@ class Stage:
                 sightings, alarms = outcome.value
                 self._add(number, sightings)
             else:
-                alarms = frozenset({"crashes"} if judged else ())
+                # the ledger may say that samples like this one crash
+                row = crashed_row(self.witnesses[number].run, outcome)
+                alarms = self.witnesses[number].alarms(row, self.selection) if judged else frozenset()
             if alarms:
                 contradictions.append(f"{name} ({', '.join(sorted(alarms))})")
         if contradictions:

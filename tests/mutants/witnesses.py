@@ -48,7 +48,8 @@ class Witness:
             return deviation.checks if deviation is not None else frozenset()
         if self.likeness.expectation(self.run, row, self.entries, selection.host).expected:
             return frozenset()
-        return row.failed ^ self.listed
+        # a check that is listed may have findings of kinds that no entry states
+        return (row.failed ^ self.listed) or row.failed
 
 
 def row_of(judge: Judge, run: Run, handler: Handler | None) -> Row:

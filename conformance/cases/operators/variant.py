@@ -1,5 +1,6 @@
 """Variants of an operator: source text, operands, data and batch size."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -77,7 +78,8 @@ class Variant:
     ``init`` is the expression bound to ``self.op`` (empty for functions and methods), ``call`` the expression that
     applies the operator to the operands. ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
     ``output`` is the shape of the result, stated if a second operand or a batch norm has to fit it. ``batch`` replaces
-    the leading dimension between calibration and execution. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
+    the leading dimension between calibration and execution, and ``executed`` has operands of the execution that differ from
+    those of the calibration in their sizes. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
     the observers of activations are symmetric too. A variant that ``saturates`` is calibrated with the two ends of the
     data and zeros, so that its execution exceeds the observed range of the output, but not that of the input. ``core``
     variants are also used if the operator begins a longer pattern. ``prelude`` is the source of an operator that precedes
@@ -92,6 +94,7 @@ class Variant:
     parameters: Mapping[str, Shape] = field(default_factory=dict)
     output: Shape = ()
     batch: int | None = None
+    executed: Mapping[str, Operand] = field(default_factory=dict)
     data: str = "full"
     per_channel: bool = False
     saturates: bool = False
@@ -107,6 +110,11 @@ class Variant:
         """Number of channels of the result: dimension 1, or the last one of a matrix."""
         return self.output[1]
 
+    def executed_operand(self, name: str) -> Operand:
+        """An operand as the execution has it."""
+        spec = self.executed.get(name, self.operands[name])
+        return spec if self.batch is None else replace(spec, shape=(self.batch, *spec.shape[1:]))
+
     @property
     def has_other_operators(self) -> bool:
         """Whether the model contains anything besides a single application of the pattern."""
@@ -121,6 +129,14 @@ class Variant:
     def named(self, name: str, **changes: object) -> "Variant":
         """The same variant under another name, with some fields changed."""
         return replace(self, name=name, **changes)  # type: ignore[arg-type]
+
+
+def in_sizes(variant: Variant, shapes: Mapping[str, Shape]) -> Variant:
+    """The variant with operands of the execution in these shapes, by name. Offsets of bags spread over all indices."""
+    specs = {name: replace(spec, shape=shapes[name]) for name, spec in variant.operands.items()}
+    lookups = min((math.prod(spec.shape) for spec in specs.values() if spec.kind == "indices"), default=0)
+    spread = {name: replace(spec, limit=lookups) for name, spec in specs.items() if spec.kind == "offsets"}
+    return replace(variant, executed={**specs, **spread}, batch=None)
 
 
 def operands(*shapes: Shape, **named: Shape | Operand) -> dict[str, Operand]:

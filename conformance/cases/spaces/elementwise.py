@@ -46,7 +46,8 @@ FORM = factor(
 )
 """The shape of an operand: up to more elements than one thread takes at once (32,768)."""
 
-NUMBERS = [number / 4 for number in range(-24, 25)]
+NUMBERS = (-6.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 6.0)
+"""Numbers that a drawn option may be: of a continuous range, some on each side of zero, and those of networks."""
 
 
 def number(name: str, *values: float, drawn: Any = None) -> Factor:

@@ -63,6 +63,7 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
             (8, 16),
             (33, 17),
             (64, 2),
+            *([(16, 16), (5, 5)] if transposed else []),
             drawn=_channels,
             covers=("in_channels", "out_channels", "weight"),
         ),

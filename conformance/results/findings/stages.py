@@ -1,6 +1,7 @@
 """Findings about stages that raise, and about processes that die."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .finding import Finding
 
@@ -28,6 +29,19 @@ class Raises(Finding, kind="raises"):
     @property
     def text(self) -> str:
         return f"{WORDS.get(self.stage, self.stage)} raises {self.exception}: {self.message}"
+
+
+@dataclass(frozen=True)
+class FurtherInputs(Finding, kind="further-inputs"):
+    """The finding before this one, of the same check, is about inputs of other shapes than the run is calibrated with;
+    `operands` are the names and shapes of all of them."""
+
+    separator: ClassVar[str] = ", "
+    operands: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def text(self) -> str:
+        return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}"
 
 
 @dataclass(frozen=True)

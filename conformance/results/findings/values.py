@@ -128,6 +128,16 @@ class ValuesDiffer(Finding, kind="values-differ"):
 
 
 @dataclass(frozen=True)
+class InSevenBits(ValuesDiffer, kind="values-in-seven-bits"):
+    """Values of a float output differ from the golden's and are those of activations that are quantized to 7 bits, as far as
+    exact arithmetic is certain of those."""
+
+    @property
+    def text(self) -> str:
+        return f"{super().text}; they are those of activations of 7 bits"
+
+
+@dataclass(frozen=True)
 class CodesVary(Finding, kind="codes-vary"):
     """Codes of the engine's output differ from the golden's and from run to run; no count or element is kept."""
 

@@ -1,0 +1,143 @@
+"""Further inputs of a model, in other sizes than it is calibrated with.
+
+Which sizes may change is found with the float model: an axis may if the model accepts another size of it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conformance.cases.features import features
+from conformance.cases.operators import Operand, Variant
+from conformance.cases.operators.variant import in_sizes
+from conformance.cases.sources import root_of
+
+from .build import Subject, float_outputs, operand
+from .data import integers, laid_out
+
+ELEMENTS = (12_000, 1_500, 200)
+"""The most elements of an operand, for each further input in turn."""
+
+Axes = Sequence[tuple[str, int]]
+"""Axes of one size that change together: the name of each operand with the axis, counted from the last."""
+
+
+@dataclass(frozen=True)
+class Free:
+    """Axes that may change together: the multiples of `step` from `least` on are sizes that they may have."""
+
+    axes: Axes
+    step: int
+    least: int
+
+
+class Sizes:
+    """The sizes that the operands of a subject may have instead of their own."""
+
+    def __init__(self, subject: Subject) -> None:
+        assert subject.run.variant is not None
+        self.run, self.variant = subject.run, subject.run.variant
+        self.subject = subject
+        self.shapes = {name: tuple(x.shape) for (name, _), x in zip(self._specs, subject.inputs, strict=True)}
+        self.own = self.results(self.shapes)
+
+    @property
+    def _specs(self) -> Sequence[tuple[str, Operand]]:
+        return self.run.model.operands
+
+    def results(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:
+        """The shapes of the float model's outputs for operands of these shapes; None if it raises or an output is empty."""
+        inputs = [_blank(spec, shapes[name]) for name, spec in self._specs]
+        try:
+            results = [tuple(output.shape) for output in float_outputs(self.subject, inputs)]
+        except Exception:  # a float model refuses sizes with exceptions of many types; no quantized kernel runs here
+            return None
+        return results if all(map(math.prod, results)) else None
+
+    @cached_property
+    def free(self) -> list[Free]:
+        """The axes that may change, each once: those of one size at one place in all operands, or else one alone."""
+        found: list[Free] = []
+        taken: set[tuple[str, int]] = set()
+        for name, shape in self.shapes.items():
+            for axis in range(-len(shape), 0):
+                if (name, axis) not in taken and (free := self._free(name, axis)) is not None:
+                    found.append(free)
+                    taken.update(free.axes)
+        return found
+
+    def _free(self, name: str, axis: int) -> Free | None:
+        size = self.shapes[name][axis]
+        if size < 2:  # an operand of one element in an axis may be broadcast, and stays so
+            return None
+        aligned = [(n, axis) for n, s in self.shapes.items() if len(s) >= -axis and s[axis] == size]
+        others = [
+            [(name, axis), (n, a)]
+            for n, s in self.shapes.items()
+            for a in range(-len(s), 0)
+            if n != name and a != axis and s[a] == size
+        ]
+        for axes in (aligned, [(name, axis)], *others):
+            for step in (1, size):
+                results = self.results(self._changed(self.shapes, axes, size + step))
+                if results is not None:
+                    # what does not depend on a size may, like resize_, read beyond the end of a smaller tensor
+                    return Free(axes, step, size if results == self.own else step)
+        return None
+
+    @staticmethod
+    def _changed(shapes: Mapping[str, tuple[int, ...]], axes: Axes, size: int) -> dict[str, tuple[int, ...]]:
+        changed = {name: list(shape) for name, shape in shapes.items()}
+        for name, axis in axes:
+            changed[name][axis] = size
+        return {name: tuple(shape) for name, shape in changed.items()}
+
+    def drawn(self, number: int) -> Variant | None:
+        """Further input `number`: its sizes are a function of the run's key. None if the float model refuses them.
+
+        A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands.
+        """
+        key, shapes = f"{self.run.key}/further{number}", dict(self.shapes)
+        order = [int(n) for n in integers(f"{key}/order", len(self.free), 0, 1 << 20)]
+        for _, free in sorted(zip(order, self.free, strict=True), key=lambda pair: pair[0]):
+            name, axis = free.axes[0]
+            rest = max(math.prod(shapes[n]) for n, _ in free.axes) // shapes[name][axis]
+            most = max(free.least, ELEMENTS[number % len(ELEMENTS)] // max(rest, 1))
+            part = int(integers(f"{key}/{name}/{axis}", 1, 0, 1 << 16)) / (1 << 16)
+            size = round(free.least * (most / free.least) ** part)
+            shapes = self._changed(shapes, free.axes, max(free.least, size // free.step * free.step))
+        if shapes == self.shapes or self.results(shapes) is None:
+            return None
+        variant = in_sizes(self.variant, shapes)
+        return variant if self._alike(variant) else None
+
+    def _alike(self, variant: Variant) -> bool:
+        """Whether the execution has the features of the run, by which the ledger covers it."""
+        return self._features == self._features_of(replace(self.variant, operands=variant.executed))
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        return self._features_of(self.variant)
+
+    def _features_of(self, variant: Variant) -> frozenset[str]:
+        return features(root_of(self.run.claim.tree), replace(variant, batch=None), self.run.recipe.steps)
+
+
+def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
+    """Zeros in a shape and the layout of an operand."""
+    integral = spec.kind in ("indices", "offsets")
+    zeros = torch.zeros(shape, dtype=torch.int64 if integral else torch.float32)
+    return zeros if spec.layout == "contiguous" else laid_out(zeros, spec.layout)
+
+
+def further(subject: Subject, count: int) -> Iterator[tuple[Variant, tuple[Tensor, ...]]]:
+    """Yield the variants of up to `count` further executions of a subject, with their inputs."""
+    sizes = Sizes(subject)
+    for number in range(count if sizes.free else 0):
+        if (variant := sizes.drawn(number)) is not None:
+            run = replace(subject.run, variant=variant)
+            yield variant, tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
