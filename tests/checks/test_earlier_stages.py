@@ -1,11 +1,11 @@
 """An exception before lowering is reported by `lowered` where the profile lacks the check that reports it."""
 
 import pytest
-from runs_by_id import run
 
 from conformance.checks.evidence import Evidence, Front
 from conformance.checks.lowering import EARLIER, lowered
 from conformance.errors import Failure
+from tests.runs_by_id import run
 
 EXACT = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
 PAIRS = "fbgemm/nn.Linear/static-quint8/ptq/features_128x96+positive/pairs@fbgemm"

@@ -100,3 +100,18 @@ def test_the_state_of_a_cell_may_be_a_keyword() -> None:
 
     data = [torch.tensor([[255.0]]), torch.tensor([[510.0]])]
     assert only_values(evaluate(Model(), [], data, DYNAMIC)) == [[765.0]]
+
+
+def test_a_tie_is_certain_in_the_models_input_and_uncertain_behind_another_layer() -> None:
+    data, layer = torch.tensor([[0.0, 255.0, 0.5]]), linear([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    alone = evaluate(SequentialSteps(linear([[1.0, 1.0, 1.0]])), [], [data], DYNAMIC)
+    assert alone.certain
+    # the first layer passes 255 on, and half of the last feature: half a step of 1
+    behind = evaluate(
+        SequentialSteps(layer, linear([[1.0, 1.0, 1.0]])), [], [torch.tensor([[0.0, 255.0, 1.0]])], DYNAMIC
+    )
+    assert not behind.certain
+    exact = evaluate(
+        SequentialSteps(layer, linear([[1.0, 1.0, 1.0]])), [], [torch.tensor([[0.0, 255.0, 2.0]])], DYNAMIC
+    )
+    assert exact.certain

@@ -300,3 +300,27 @@ def test_each_application_of_a_fused_pattern_has_qparams_of_its_own() -> None:
     assert found["output 2"] == (2.0**-7, 0)  # -1 is zero after the ReLU
     assert found["output 3"] == (2.0**-1, 0)
     assert [codes.position.tolist() for codes in answer.outputs] == [[[0.0], [128.0]], [[0.0], [254.0]]]  # type: ignore[union-attr]
+
+
+class Difference(nn.Module):
+    """The difference of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.op = linear([[0.5, 1.0]]), linear([[1.0, 2.0]])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.before(x)
+        return y - self.op(x)
+
+
+def test_operators_may_round_their_ties_by_different_rules() -> None:
+    data = torch.tensor([[-1.0, -1.0], [255 * 2.0**-7 - 1.0] * 2])
+    answer = evaluate(
+        Difference(), [data], [torch.tensor([[2.0**-6, 0.0]])], replace(STATIC, before=(False,), after=(False,))
+    )
+    found = qparams_of(answer)
+    assert [found[f"output{number}"][0] for number in ("", " 2", " 3")] == [2.0**-6, 2.0**-5, 2.0**-6]
+    # both layers give half a step: 0 or 2**-6, and 0 or 2**-5. With the same rule for both the difference is 0 or -2**-6
+    output, zero_point = only_output(answer), found["output 3"][1]
+    assert (output.low.tolist(), output.high.tolist()) == ([[zero_point - 2]], [[zero_point + 1]])
