@@ -311,7 +311,8 @@ class Difference(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.before(x)
-        return y - self.op(x)
+        z: Tensor = self.op(x)
+        return y - z
 
 
 def test_operators_may_round_their_ties_by_different_rules() -> None:
