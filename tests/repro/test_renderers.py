@@ -45,6 +45,7 @@ from conformance.results.findings.values import (
     CodesVary,
     Element,
     FloatShape,
+    InSevenBits,
     LowSqnr,
     NoiseWithoutSignal,
     NotFinite,
@@ -280,6 +281,7 @@ def of_engine(change: str) -> str:
 OUTPUTS = [
     *compared("numerics", of_engine),
     *compared("reference", of_reference),
+    Claim(DYNAMIC, InSevenBits("numerics", 0, 1, 9, 1.0, elements(DYNAMIC)), of_engine("y + 1")),
     Claim(LINEAR, CodesVary("numerics", 0), of_engine(SHIFTED)),
     Claim(LINEAR, FloatShape("accuracy", (1,), SHAPE), of_engine("y.flatten()")),
     Claim(LINEAR, NotFinite("accuracy"), of_engine("y * float('inf')")),
