@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from conformance.errors import UsageError
-from conformance.results.findings import Finding
-from conformance.results.findings.stages import FurtherInputs
-from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
 from conformance.results.ledger import Entry, Host, backends_of, judge, load, useless
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
@@ -391,42 +388,3 @@ def test_an_entry_may_cover_cases_and_a_property() -> None:
     both = entry("fbgemm/*", "fbgemm/*/laws@*", check="stable")
     assert both.matches(RUN)
     assert both.matches(RUN.replace("default/exact", "large/laws"))
-
-
-def differing(*findings: Finding) -> Row:
-    return replace(row("numerics"), findings=findings)
-
-
-QPARAMS = OutputQparams("numerics", 0, 0.5, 3, "quint8", 0.25, 3, "quint8")
-CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
-
-
-@pytest.mark.parametrize(
-    ("findings", "expected"),
-    [
-        ((QPARAMS,), True),
-        ((QPARAMS, FurtherInputs("numerics", (("x", (3,)),))), True),
-        ((QPARAMS, CODES), False),
-        ((CODES,), False),
-    ],
-)
-def test_an_entry_covers_findings_of_the_kinds_that_it_states(findings: tuple[Finding, ...], expected: bool) -> None:
-    stated = replace(entry(), finding=("output-qparams",))
-    assert judge(differing(*findings), [stated], HOST).expected is expected
-    assert judge(differing(*findings), [entry()], HOST).expected
-
-
-def test_findings_of_another_kind_are_named_as_unlisted() -> None:
-    stated = replace(entry(), finding=("output-qparams",))
-    assert "not in the ledger: numerics" in judge(differing(CODES), [stated], HOST).message
-
-
-def test_another_entry_may_cover_the_other_kind() -> None:
-    stated = replace(entry(), finding=("output-qparams",))
-    both = [stated, replace(entry(name="other"), finding=("codes-differ", "output-qparams"))]
-    assert judge(differing(QPARAMS, CODES), both, HOST).expected
-
-
-def test_an_unknown_kind_of_finding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known.toml#1: unknown kind of finding 'code-differ'"):
-        loaded(tmp_path, document(finding='"code-differ"'))
