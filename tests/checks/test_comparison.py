@@ -18,7 +18,7 @@ from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
 from conformance.oracle.arithmetic import Qparams, quantize
 from conformance.oracle.scheme import Grid
-from conformance.results.findings.values import OutputShape
+from conformance.results.findings.values import CodesDiffer, OutputQparams, OutputShape
 
 steadily = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 SCALE, ZERO_POINT = 0.25, 10
@@ -252,3 +252,29 @@ def test_tolerated_elements_are_not_in_the_finding() -> None:
         torch.tensor([5, 6], dtype=torch.uint8), expected(positions.tolist()), NEAR_TIES, lambda: positions
     )
     assert detail(comparison) == "1 of 2 codes differ (50.0%), by up to 1 steps: (1,) got 6 golden 5 exact 5"
+
+
+def own_grid(codes: list[int], scale: float, zero_point: int) -> Comparison:
+    """The comparison of codes on a grid of their own with the exact values of `expected`."""
+    positions = [10.0, 14.0, 30.0]
+    exact = torch.tensor(positions, dtype=torch.float64)
+    return compare_outputs(output(codes, scale, zero_point), expected(positions), EQUAL, lambda: exact)
+
+
+def test_right_codes_on_another_grid_are_wrong_in_their_qparams_alone() -> None:
+    """Values 0, 1 and 5 in steps of 1/2 from 20 on."""
+    assert [type(finding) for finding in own_grid([20, 22, 30], 0.5, 20).findings] == [OutputQparams]
+
+
+def test_wrong_codes_on_another_grid_are_a_finding_of_their_own() -> None:
+    qparams, codes = own_grid([20, 23, 30], 0.5, 20).findings
+    assert isinstance(qparams, OutputQparams)
+    assert isinstance(codes, CodesDiffer)
+    assert (codes.mismatched, codes.worst) == (1, 1)
+
+
+def test_codes_of_another_dtype_are_not_compared() -> None:
+    got = output([0, 2, 10], 0.5, 0, torch.qint8)
+    exact = torch.zeros(3, dtype=torch.float64)
+    comparison = compare_outputs(got, expected([10.0, 14.0, 30.0]), EQUAL, lambda: exact)
+    assert [type(finding) for finding in comparison.findings] == [OutputQparams]

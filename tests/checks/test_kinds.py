@@ -34,6 +34,7 @@ from conformance.results.findings.values import (
     CodesVary,
     Element,
     FloatShape,
+    InSevenBits,
     LowSqnr,
     NoiseWithoutSignal,
     NotFinite,
@@ -119,6 +120,10 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (
         CodesDiffer("numerics", 0, 2, 6, 3, CODES),
         "2 of 6 codes differ (33.3%), by up to 3 steps: (1, 2) got 7 golden 4 exact 4.25 | (0, 1) got 5 golden 4",
+    ),
+    (
+        InSevenBits("numerics", 0, 1, 9, 0.5, (Element((1,), 0.5, 1.0),)),
+        "1 of 9 values differ, by up to 0.5: (1,) got 0.5 golden 1; they are those of activations of 7 bits",
     ),
     (
         ValuesDiffer("reference", 1, 2, 2, float("inf"), VALUES),

@@ -18,7 +18,7 @@ from conformance.repro.script import RENDERERS, script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, Raises
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -45,6 +45,7 @@ from conformance.results.findings.values import (
     CodesVary,
     Element,
     FloatShape,
+    InSevenBits,
     LowSqnr,
     NoiseWithoutSignal,
     NotFinite,
@@ -280,6 +281,7 @@ def of_engine(change: str) -> str:
 OUTPUTS = [
     *compared("numerics", of_engine),
     *compared("reference", of_reference),
+    Claim(DYNAMIC, InSevenBits("numerics", 0, 1, 9, 1.0, elements(DYNAMIC)), of_engine("y + 1")),
     Claim(LINEAR, CodesVary("numerics", 0), of_engine(SHIFTED)),
     Claim(LINEAR, FloatShape("accuracy", (1,), SHAPE), of_engine("y.flatten()")),
     Claim(LINEAR, NotFinite("accuracy"), of_engine("y * float('inf')")),
@@ -357,7 +359,8 @@ def test_a_script_deviates_if_the_engine_lies(number: int, ended: dict[int, tupl
 def test_every_kind_has_a_renderer() -> None:
     # the findings of an audit are reproduced by the scripts of its reductions
     audits = {kind for kind in KINDS.values() if kind.__module__ == layers.__name__}
-    assert set(RENDERERS) >= set(KINDS.values()) - audits
+    # that of the inputs changes those of a script and has no block of its own
+    assert set(RENDERERS) >= set(KINDS.values()) - audits - {FurtherInputs}
     assert audits.isdisjoint(RENDERERS)
 
 
@@ -369,7 +372,7 @@ def test_every_kind_that_the_checks_find_has_a_script_here() -> None:
         if kind.__module__.rpartition(".")[2] in modules
         and (kind.__module__.rpartition(".")[2] != "constraints" or kind is ConstraintViolated)
     }
-    assert {type(claim.finding) for claim in CLAIMS} == kinds
+    assert {type(claim.finding) for claim in CLAIMS} == kinds - {FurtherInputs}
 
 
 def test_a_finding_whose_renderer_checks_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:

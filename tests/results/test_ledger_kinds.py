@@ -1,0 +1,75 @@
+"""An entry that states kinds of findings covers no others."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.results.findings import Finding
+from conformance.results.findings.stages import FurtherInputs
+from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
+from conformance.results.ledger import Entry, Host, judge, load
+from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
+
+HOST = Host("2.13.0", "x86_64", "avx2")
+ID = "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@x86"
+ENTRY = Entry("an-entry", ("*",), frozenset({"numerics"}), "", "", {}, "")
+
+
+def differing(*findings: Finding) -> Row:
+    fields = {
+        "backend": "fbgemm",
+        "pattern": "nn.Conv2d",
+        "dtype_config": "static-quint8",
+        "flow": "ptq",
+        "variant": "default",
+    }
+    checks = {"numerics": "fail"}
+    return Row(ID, **fields, profile="exact", engine="x86", verdict=Verdict.DEVIATES, checks=checks, findings=findings)  # type: ignore[arg-type]
+
+
+QPARAMS = OutputQparams("numerics", 0, 0.5, 3, "quint8", 0.25, 3, "quint8")
+CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
+
+
+@pytest.mark.parametrize(
+    ("findings", "expected"),
+    [
+        ((QPARAMS,), True),
+        ((QPARAMS, FurtherInputs("numerics", (("x", (3,)),))), True),
+        ((QPARAMS, CODES), False),
+        ((CODES,), False),
+    ],
+)
+def test_an_entry_covers_findings_of_the_kinds_that_it_states(findings: tuple[Finding, ...], expected: bool) -> None:
+    stated = replace(ENTRY, finding=("output-qparams",))
+    assert judge(differing(*findings), [stated], HOST).expected is expected
+    assert judge(differing(*findings), [ENTRY], HOST).expected
+
+
+def test_findings_of_another_kind_are_named_as_unlisted() -> None:
+    stated = replace(ENTRY, finding=("output-qparams",))
+    assert "not in the ledger: numerics" in judge(differing(CODES), [stated], HOST).message
+
+
+def test_another_entry_may_cover_the_other_kind() -> None:
+    stated = replace(ENTRY, finding=("output-qparams",))
+    both = [stated, replace(ENTRY, id="other", finding=("codes-differ", "output-qparams"))]
+    assert judge(differing(QPARAMS, CODES), both, HOST).expected
+
+
+def test_an_unknown_kind_of_finding_is_refused(tmp_path: Path) -> None:
+    values = {
+        "id": "one",
+        "match": "*",
+        "check": "numerics",
+        "finding": "code-differ",
+        "reason": "so",
+        "upstream": "unreported",
+    }
+    lines = "\n".join(f'{name} = "{value}"' for name, value in values.items())
+    (tmp_path / "known.toml").write_text(f"[[deviation]]\n{lines}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"known.toml#1: unknown kind of finding 'code-differ'"):
+        load(tmp_path)
