@@ -101,7 +101,7 @@ def _placed(claim: Claim, variant: Variant) -> Variant:
     """The variant with a zero point and a scale of its own, which its name decides; one whose data are a value of its point
     keeps them.
 
-    No zero point is at an end of the codes, where kernels have paths of their own. Scales that are folded into those of a batch
+    No zero point is at an end of the codes, where kernels have paths of their own. Scales of what is folded with a batch
     norm have to be of the usual size, because the bias has to lie on the grid of the products.
     """
     if variant.data != "full":
