@@ -101,12 +101,16 @@ def _placed(claim: Claim, variant: Variant) -> Variant:
     """The variant with a zero point and a scale of its own, which its name decides; one whose data are a value of its point
     keeps them.
 
-    No zero point is at an end of the codes, where kernels have paths of their own, and all scales are of the usual size.
+    No zero point is at an end of the codes, where kernels have paths of their own. Scales of what is folded with a batch
+    norm have to be of the usual size, because the bias has to lie on the grid of the products.
     """
     if variant.data != "full":
         return variant
     hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
-    return replace(variant, data=f"{PLACES[hashed % len(PLACES)]}:{-4 - hashed // len(PLACES) % 5}")
+    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
+    exponents = range(-8, -3) if normed else range(-13, 3)
+    exponent = exponents[hashed // len(PLACES) % len(exponents)]
+    return replace(variant, data=f"{PLACES[hashed % len(PLACES)]}:{exponent}")
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:

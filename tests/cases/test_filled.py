@@ -48,4 +48,4 @@ def test_zero_points_are_inside_of_the_codes_and_differ() -> None:
         for steps in (127, 255):
             low, high, exponent = bounds(data, steps)
             assert low < 0 < high
-            assert -8 <= exponent <= -4
+            assert -13 <= exponent <= 2
