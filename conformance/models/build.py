@@ -208,20 +208,35 @@ def floating(subject: Subject) -> nn.Module:
 def float_outputs(subject: Subject, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Run the unfused float model in eval mode and return its outputs.
 
-    The inputs default to the subject's. The dtype is float64, or float32 for a model with an `nn.EmbeddingBag`, whose
-    float64 kernel ignores the last offset of `include_last_offset`. Raises the exceptions of the model.
+    The inputs default to the subject's. The dtype is that of `FloatModel`. Raises the exceptions of the model.
     """
-    model = floating(subject)
-    data = subject.fresh_inputs() if inputs is None else inputs
-    default_dtype = torch.get_default_dtype()
-    if not any(isinstance(module, nn.EmbeddingBag) for module in model.modules()):
-        model, data = model.double(), [x.double() if x.is_floating_point() else x for x in data]
-        torch.set_default_dtype(torch.float64)  # some QAT modules create a bias in `forward`
-    try:
-        with torch.no_grad():
-            return tensors(model(*data))
-    finally:
-        torch.set_default_dtype(default_dtype)
+    return FloatModel(subject)(subject.fresh_inputs() if inputs is None else inputs)
+
+
+class FloatModel:
+    """The unfused float model of a subject in eval mode.
+
+    The dtype is float64, or float32 for a model with an `nn.EmbeddingBag`, whose float64 kernel ignores the last offset of
+    `include_last_offset`.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.model = floating(subject)
+        self.double = not any(isinstance(module, nn.EmbeddingBag) for module in self.model.modules())
+        if self.double:
+            self.model.double()
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the outputs for some inputs. Raises the exceptions of the model."""
+        default_dtype = torch.get_default_dtype()
+        if self.double:
+            inputs = [x.double() if x.is_floating_point() else x for x in inputs]
+            torch.set_default_dtype(torch.float64)  # some QAT modules create a bias in `forward`
+        try:
+            with torch.no_grad():
+                return tensors(self.model(*inputs))
+        finally:
+            torch.set_default_dtype(default_dtype)
 
 
 def tensors(outputs: Any) -> list[Tensor]:

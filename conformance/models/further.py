@@ -16,7 +16,7 @@ from conformance.cases.operators import Operand, Variant
 from conformance.cases.operators.variant import in_sizes
 from conformance.cases.sources import root_of
 
-from .build import Subject, float_outputs, operand
+from .build import FloatModel, Subject, operand
 from .data import integers, laid_out
 
 ELEMENTS = (12_000, 1_500, 200)
@@ -41,7 +41,7 @@ class Sizes:
     def __init__(self, subject: Subject) -> None:
         assert subject.run.variant is not None
         self.run, self.variant = subject.run, subject.run.variant
-        self.subject = subject
+        self.model = FloatModel(subject)
         self.shapes = {name: tuple(x.shape) for (name, _), x in zip(self._specs, subject.inputs, strict=True)}
         self.own = self.results(self.shapes)
 
@@ -53,7 +53,7 @@ class Sizes:
         """The shapes of the float model's outputs for operands of these shapes; None if it raises or an output is empty."""
         inputs = [_blank(spec, shapes[name]) for name, spec in self._specs]
         try:
-            results = [tuple(output.shape) for output in float_outputs(self.subject, inputs)]
+            results = [tuple(output.shape) for output in self.model(inputs)]
         except Exception:  # a float model refuses sizes with exceptions of many types; no quantized kernel runs here
             return None
         return results if all(map(math.prod, results)) else None

@@ -111,7 +111,7 @@ PAIRS = Profile(
     seconds=0.015,
 )
 """Variants in which each pair of values of an operator's options occurs."""
-CONTEXTS = replace(PAIRS, name="contexts", variants="contexts", seconds=0.03)
+CONTEXTS = replace(PAIRS, name="contexts", variants="contexts", further=1, seconds=0.03)
 """Default variants among the operators that networks put around them."""
 CODES = Profile(
     "codes",
