@@ -81,12 +81,16 @@ def _handlers_kept(create: Callable[..., type]) -> Callable[..., type]:
         if not enabled("tables"):
             return create(observation_type, dtype_configs, observation_types)
         key = observation_type, id(dtype_configs), id(observation_types)
-        if key not in classes:
-            if len(classes) >= MOST_HANDLERS:
-                classes.clear()
-            created = create(observation_type, dtype_configs, observation_types)
-            classes[key] = created, dtype_configs, observation_types  # which are kept, so that no others get their ids
-        return classes[key][0]
+        # with the arguments, so that no others get their ids; the last ones asked for come last
+        kept = classes.pop(key, None) or (
+            create(observation_type, dtype_configs, observation_types),
+            dtype_configs,
+            observation_types,
+        )
+        if len(classes) >= MOST_HANDLERS:
+            del classes[next(iter(classes))]
+        classes[key] = kept
+        return kept[0]
 
     return handler
 
