@@ -8,7 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -119,9 +119,8 @@ class Site:
         rank = len(shape) - 2
         layers = [(f"nn.Conv{rank}d", f"nn.Conv{rank}d({shape[1]}, {shape[1]}, 1)")] if rank in (1, 2, 3) else []
         layers += [("nn.Linear", f"nn.Linear({shape[-1]}, {shape[-1]})")] if rank in (0, 1) else []
-        found = [(name, source) for name, source in layers if name in self.entries][:1]
-        for name, source in found:
-            yield from self.neighbour(name, target, f"self.{bound} = {source}")
+        found = (self.neighbour(name, target, f"self.{bound} = {source}") for name, source in layers)
+        yield from islice(chain.from_iterable(found), 1)
 
     def may_follow(self, neighbour: Neighbour) -> bool:
         """Whether an operator after the pattern stays one of its own."""

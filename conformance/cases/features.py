@@ -12,6 +12,7 @@ from operator import le
 from typing import Any
 
 from .claims import Claim
+from .contexts import CHANNELS_LAST
 from .operators import OPERATORS, WEIGHTED, Shape, Variant
 from .operators.expressions import Call, with_numbers
 from .operators.variant import batch_variants, data_variants, layout_variants
@@ -367,8 +368,8 @@ def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
 def _ids_beside(run: Run) -> Iterator[str]:
     """Ids of fixed runs of the operators beside the pattern, whose inputs are channels-last behind some layers."""
     assert run.variant is not None
-    may_be_channels_last = any(len(spec.shape) in (4, 5) for spec in run.variant.operands.values())
+    may_be_channels_last = any(len(spec.shape) in CHANNELS_LAST for spec in run.variant.operands.values())
+    names = ("default", "channels_last") if may_be_channels_last else ("default",)
     for neighbour in run.variant.context.neighbours:
-        for variant in ("default", "channels_last") if may_be_channels_last else ("default",):
-            claim = f"{run.backend.name}/{neighbour.operator}/{run.claim.dtype_config}"
-            yield f"{claim}/ptq/{variant}/exact@{run.engine}"
+        claim = f"{run.backend.name}/{neighbour.operator}/{run.claim.dtype_config}"
+        yield from (f"{claim}/ptq/{name}/exact@{run.engine}" for name in names)

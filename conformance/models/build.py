@@ -60,7 +60,7 @@ def _evaluated(source: str, namespace: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def evaluated(source: str, namespace: dict[str, Any]) -> Any:
-    """The QConfig of a source: the same object for the same source, so that what torch does with it is not repeated."""
+    """Evaluate the source of a QConfig, once in a process: torch keeps what it derives from the object."""
     if not enabled("copies"):
         return eval(source, dict(namespace))
     # Python adds its builtins to a namespace in which it has evaluated anything
