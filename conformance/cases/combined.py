@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -11,14 +11,22 @@ from .claims import BackendClaims, Claim
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
-from .sources import continuing, missing_operators, operators_of, root_of
+from .sources import continuing, missing_operators, operators_of
 from .spaces import SPACES
-from .spaces.arrays import arrays, groups
-from .spaces.space import COMMON, JOINT
+from .spaces.arrays import arrays, common_name, groups
+from .spaces.space import COMMON, JOINT, Factor
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
 
+LEAST = 24
+"""The number of points that a module and the functions and methods of its name have together, at least."""
+
+EXECUTIONS = 200
+"""The number of further inputs that the models of all points of one name have together, about."""
+
+MOST_FURTHER = 12
+"""The number of further inputs of one model, at most."""
 
 PLACES = [below for below in range(256) if below % 128 not in (0, 127)]
 """Codes below zero that data may cover, of 256 or of 128."""
@@ -36,7 +44,35 @@ def points(operator: str) -> tuple[Variant, ...]:
     fixed = {repr(variant.named("", core=False)) for variant in OPERATORS[operator]}
     singles = [name for name in _own(operator) if repr(space.at(name).named("")) not in fixed]
     names = dict.fromkeys((*singles, *arrays()[operator]))
-    return tuple(filled(operator, name) if JOINT in name else space.at(name) for name in names)
+    stated = [filled(operator, name) if JOINT in name else space.at(name) for name in names]
+    fixed |= {repr(variant.named("")) for variant in stated}
+    drawn = {
+        repr(variant.named("")): variant for variant in map(partial(drawn_point, operator), range(_missing(operator)))
+    }
+    return *stated, *(variant for text, variant in drawn.items() if text not in fixed)
+
+
+def _namesakes(operator: str) -> list[str]:
+    """The operators that have an operator's name as a module, function or method: most of them call the same kernels."""
+    return [other for other in SPACES if common_name(other) == common_name(operator)]
+
+
+def _stated(operator: str) -> int:
+    """The number of points of an operator's name that are boundary values or in an array."""
+    return sum(len({*_own(other), *arrays()[other]}) for other in _namesakes(operator))
+
+
+def _missing(operator: str) -> int:
+    """The number of points that an operator draws, for all of its name, because these have few others."""
+    options = [factor for factor in SPACES[operator].factors if factor.name not in COMMON and factor.drawn is not None]
+    first = next((other for other in _namesakes(operator) if other in OPERATORS), operator)
+    return max(0, LEAST - _stated(operator)) if options and first == operator else 0
+
+
+def further_inputs(operator: str) -> int:
+    """The number of further inputs of the models of an operator: the more the fewer points it has."""
+    points_of_name = max(_stated(operator), LEAST) if operator in SPACES else LEAST
+    return min(MOST_FURTHER, round(EXECUTIONS / points_of_name) + 1)
 
 
 def filled(operator: str, name: str) -> Variant:
@@ -60,6 +96,26 @@ def filled(operator: str, name: str) -> Variant:
     return space.written(name, values)
 
 
+def drawn_point(operator: str, number: int) -> Variant:
+    """A variant of which two thirds of the factors have a drawn value or another one of theirs, as far as constraints allow
+    it. The number decides which, for each factor by itself."""
+    space, name = SPACES[operator], f"drawn_{number + 1}"
+    values = space.values({})
+    for factor in space.factors:
+        turns = count()
+
+        def pick(choices: Sequence[Any], turns: Iterator[int] = turns, factor: Factor = factor) -> Any:
+            return choices[zlib.crc32(f"{operator}/{name}/{factor.name}/{next(turns)}".encode()) % len(choices)]
+
+        if factor.name in COMMON or not pick((True, True, False)):
+            continue
+        wider = factor.drawn is not None and pick((True, False))
+        value = factor.drawn(pick) if wider and factor.drawn else factor.values[pick(factor.combined)]
+        if space.holds({**values, factor.name: value}):
+            values[factor.name] = value
+    return space.written(name, values)
+
+
 @cache
 def _own(operator: str) -> tuple[str, ...]:
     """The names of the boundary values that no operator before this one in its group has."""
@@ -71,46 +127,57 @@ def _own(operator: str) -> tuple[str, ...]:
 def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     """Yield the claims of a backend with variants from the option spaces.
 
-    All of them for the first claim of each operator whose activations are quantized statically, dynamically, or not at all;
-    every other claim of the operator, in a longer pattern, a fused module or with other dtypes, has a part of them, each
-    another one.
+    All of them for the first claim of each operator whose activations are quantized statically, dynamically, or not at all,
+    and for the first in which certain operators follow it, because kernels compute both in one; every other claim of the
+    operator, with a batch norm, as a fused module or with other dtypes, has a part of them, each another one.
     """
     turns: dict[str, int] = {}
-    whole: set[tuple[str, bool | None, bool]] = set()
+    whole: set[tuple[str, frozenset[str], bool | None, bool]] = set()
     for claim in backend.claims:
         if missing_operators(claim):
             continue
-        root = root_of(claim.tree)
+        root, *rest = operators_of(claim.tree)
         layer = plain_of(root)
-        alone = not isinstance(claim.tree, tuple) and layer == root
-        kind = layer, claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
+        plain = layer == root and not any("BatchNorm" in name for name in rest)
+        kind = layer, frozenset(map(common_name, rest)), claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
         found = [variant for variant in points(layer) if _applies(claim, variant)]
-        if not alone:
+        if rest or layer != root:
             found = list(_continued(claim.tree, root, found))
-        if not alone or kind in whole:
+        if plain and kind not in whole:
+            whole.add(kind)
+        else:
             turn = turns.get(layer, 0)
             turns[layer] = turn + 1
             start = turn * SLICE % max(len(found), 1)
             found = [*found, *found][start : start + min(SLICE, len(found))]
-        elif alone:
-            whole.add(kind)
         yield from ((claim, _placed(claim, variant)) for variant in found)
 
 
 def _placed(claim: Claim, variant: Variant) -> Variant:
     """The variant with a zero point and a scale of its own, which its name decides; one whose data are a value of its point
-    keeps them.
-
-    No zero point is at an end of the codes, where kernels have paths of their own. Scales of what is folded with a batch
-    norm have to be of the usual size, because the bias has to lie on the grid of the products.
-    """
+    keeps them."""
     if variant.data != "full":
         return variant
-    hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
-    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
-    exponents = range(-8, -3) if normed else range(-13, 3)
-    exponent = exponents[hashed // len(PLACES) % len(exponents)]
-    return replace(variant, data=f"{PLACES[hashed % len(PLACES)]}:{exponent}")
+    return replace(variant, data=placed(f"{claim.pattern}/{variant.name}", exponents(claim)))
+
+
+def exponents(claim: Claim) -> range:
+    """The exponents of the steps of data that a claim is tried with. Those of what is folded with a batch norm are of the
+    usual size, because the bias has to lie on the grid of the products."""
+    return (
+        range(-8, -3)
+        if any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
+        else range(-13, 3)
+    )
+
+
+def placed(key: str, steps: Sequence[int]) -> str:
+    """A range of data with one of these exponents, which the key decides.
+
+    No zero point is at an end of the codes, where kernels have paths of their own.
+    """
+    hashed = zlib.crc32(key.encode())
+    return f"{PLACES[hashed % len(PLACES)]}:{steps[hashed // len(PLACES) % len(steps)]}"
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:

@@ -17,7 +17,7 @@ from .operators import OPERATORS, WEIGHTED, Shape, Variant
 from .operators.expressions import Call, with_numbers
 from .operators.variant import batch_variants, data_variants, layout_variants
 from .operators.weighted import FUSED, plain_of
-from .ranges import RANGES, Range, bounds
+from .ranges import bounds, magnitude, range_of
 from .runs import Run
 from .sources import root_of, variants
 from .spaces import SPACES
@@ -29,6 +29,14 @@ CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
 
 DISTINCTIVE = frozenset({"alpha", "divisor_override", "proj_size"})
 """Numeric options that set a variant apart whatever their value."""
+
+
+SEQUENCES = frozenset({"nn.LSTM", "nn.GRU"})
+LONG_SEQUENCE = 16
+"""Steps of a sequence from which on the rounding of float32 in each of them adds up to more than a tolerance."""
+
+LONG_SUM = 258
+"""The number of squares of codes, of 8 bits each, whose sum float32 has exactly: 2**24 / 255**2."""
 
 
 OPERANDS = frozenset({"input", "tensors"})
@@ -83,8 +91,7 @@ def _model(variant: Variant) -> Iterator[str]:
 
 def _data(variant: Variant, steps: int) -> Iterator[str]:
     """Signs and magnitude of the data, and the observers that depend on them."""
-    covers, _, exponent = variant.data.partition(":")
-    row = Range(covers, int(exponent)) if exponent else RANGES[variant.data]
+    row = range_of(variant.data)
     if row.covers == "middle":
         yield "symmetric"
     if variant.saturates:
@@ -92,8 +99,8 @@ def _data(variant: Variant, steps: int) -> Iterator[str]:
     low, high, _ = bounds(variant.data, steps)
     if low == 0 or high == 0:
         yield "positive" if low == 0 else "negative"
-    if row.exponent < -8 or row.exponent > -2:
-        yield "tiny" if row.exponent < -8 else "huge"
+    if (size := magnitude(row.exponent)) != "usual":
+        yield size
     if variant.batch is not None:
         yield f"batch{variant.batch}"
 
@@ -213,9 +220,10 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "flat"
     if ".mean" in operator and alike and len(shape) == 4:
         yield "flat"
-    items = shape[0] if variant.batch is None and shape else variant.batch or 0
-    if "nstance" in operator and items > math.prod(shape[2:]):
-        yield "many_items"
+    if "nstance" in operator:
+        yield from _instance_norm(variant, shape)
+    if operator in SEQUENCES and max(shape) > LONG_SEQUENCE:
+        yield "long_sequence"
     if operator == "nn.Softmax":
         call = Call.parse(variant.init)
         dim = dict(call.keywords).get("dim", *call.positional)
@@ -225,6 +233,18 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "negative dimension"
     if "Embedding" in operator and int(Call.parse(variant.init).positional[1]) % 2:
         yield "odd_width"
+
+
+def _instance_norm(variant: Variant, shape: Shape) -> Iterator[str]:
+    items = shape[0] if variant.batch is None and shape else variant.batch or 0
+    if items > math.prod(shape[2:]):
+        yield "many_items"
+    if _formats_look_alike(shape):
+        yield "flat"
+    if math.prod(shape[2:]) > LONG_SUM and (
+        _formats_look_alike(shape) or variant.operands["x"].layout == "channels_last"
+    ):
+        yield "long_sums"
 
 
 def _arguments(operator: str, variant: Variant) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Ranges of activation data on their quantization grid."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from .operators.variant import Operand, Variant
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,30 @@ RANGES = {
 Ranges without a name are written as part and exponent, such as `above:-9`; `37:-4` covers 37 codes below zero."""
 
 
+MAGNITUDES = {"tiny": range(-16, -8), "usual": range(-8, -1), "huge": range(-1, 4)}
+"""The exponents of steps that count as tiny, usual and huge."""
+
+
+def range_of(data: str) -> Range:
+    """The range of data by its name, or written as part and exponent."""
+    covers, _, exponent = data.partition(":")
+    return Range(covers, int(exponent)) if exponent else RANGES[data]
+
+
+def moved(data: str, steps: int) -> str:
+    """The same range with the exponent of its step greater by so many."""
+    row = range_of(data)
+    return f"{row.covers}:{row.exponent + steps}"
+
+
+def magnitude(exponent: int) -> str:
+    """The key of MAGNITUDES of an exponent, of which those beyond the ends count as the ends."""
+    return next((name for name in ("tiny", "usual") if exponent < MAGNITUDES[name].stop), "huge")
+
+
 def bounds(data: str, steps: int) -> tuple[int, int, int]:
     """Return the lowest and highest integer and the exponent of `data` quantized to `steps` + 1 codes."""
-    covers, _, exponent = data.partition(":")
-    row = Range(covers, int(exponent)) if exponent else RANGES[data]
+    row = range_of(data)
     if row.covers.isdecimal():
         below = int(row.covers) % (steps + 1)
         return -below, steps - below, row.exponent
@@ -41,3 +63,17 @@ def bounds(data: str, steps: int) -> tuple[int, int, int]:
         "below": (-steps, 0),
     }[row.covers]
     return low, high, row.exponent
+
+
+def in_range(variant: Variant, data: str) -> Variant:
+    """The variant with data in another range. Operands with a range of their own keep it in relation to that."""
+    steps = range_of(data).exponent - range_of(variant.data).exponent
+
+    def in_relation(spec: Operand) -> Operand:
+        return replace(spec, data=moved(spec.data, steps)) if spec.data and steps else spec
+
+    every, executed = (
+        {name: in_relation(spec) for name, spec in operands.items()}
+        for operands in (variant.operands, variant.executed)
+    )
+    return replace(variant, data=data, operands=every, executed=executed)

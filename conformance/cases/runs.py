@@ -15,10 +15,11 @@ from conformance.results.profiles import BENCH, CONTEXTS, PAIRS, PROFILES, profi
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
-from .combined import combined
+from .combined import combined, further_inputs
 from .constraints import constrained
 from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
+from .operators.weighted import plain_of
 from .ranges import bounds
 from .recipes import Recipe, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
@@ -110,6 +111,12 @@ class Run:
         if mapping == "default":
             return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
         return range_recipe(self.claim.dtypes, exact) if mapping == "ranges" else exact
+
+    @property
+    def further(self) -> int:
+        """The number of further inputs that the run's program is executed on."""
+        most = PROFILES[self.profile].further
+        return most if self.profile != PAIRS.name else max(most, further_inputs(plain_of(root_of(self.claim.tree))))
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""

@@ -119,12 +119,12 @@ class Expectation:
     @classmethod
     def of(cls, answer: Answer) -> "Expectation":
         """What the oracle answers for inputs in the further executions of a run."""
-        return cls(golden_of(answer), partial(exact_positions, answer))
+        return cls(golden_of(answer), partial(exact_positions, answer), qparams=lambda: answer.qparams)
 
 
 @dataclass(frozen=True)
 class Further:
-    """An execution of a run's program on the inputs of `subject`, in further sizes, with the qparams of its calibration.
+    """An execution of a run's program on the inputs of `subject`, in further sizes, with qparams of its own calibration.
 
     `failure` is the exception that it raises.
     """
@@ -138,7 +138,8 @@ class Further:
         """The finding that says which inputs the finding before it is about."""
         variant = self.subject.run.variant
         assert variant is not None
-        return FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
+        shapes = tuple((name, spec.shape) for name, spec in variant.executed.items())
+        return FurtherInputs(check, shapes, variant.data)
 
 
 @dataclass
@@ -148,7 +149,8 @@ class Shared:
     front: Front
     reference: Reference | None = None
     expectation: Expectation | None = None
-    further: Sequence[tuple[Subject, Expectation]] | None = None
+    further: dict[bool, Sequence[tuple[Subject, Expectation]]] = field(default_factory=dict)
+    """Further inputs, by whether they are in other ranges too."""
 
 
 @dataclass(frozen=True)

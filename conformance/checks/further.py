@@ -1,16 +1,19 @@
-"""The stage of further inputs: a run's program executed on inputs of other sizes than its own."""
+"""The stage of further inputs: a run's program executed on inputs of other sizes and ranges than its own."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from torch.fx import GraphModule, Node
 
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
-from conformance.goldens.golden import compute_each
+from conformance.goldens.golden import compute
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.build import Subject
 from conformance.models.further import further
-from conformance.results.profiles import PROFILES
+from conformance.models.qparams import get_qparams, operands_of, set_qparams, takes_qparams
+from conformance.oracle import Qparams
 from conformance.stopwatch import Stopwatch
 
 from .evidence import Back, Expectation, Further, Shared
@@ -23,29 +26,56 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     There are none if the run's own inputs have not been executed, have no golden, or are of the only sizes that the program
     accepts.
     """
-    subject, expectation, program, count = (
-        shared.front.subject,
-        shared.expectation,
-        back.program,
-        PROFILES[run.profile].further,
-    )
-    if not count or subject is None or expectation is None or expectation.golden is None:
+    subject, expectation, program = shared.front.subject, shared.expectation, back.program
+    if not run.further or subject is None or expectation is None or expectation.golden is None:
         return ()
-    if program is None or back.execution is None or engine(run.engine).fixed_shapes:
+    if program is None or back.lowered is None or back.execution is None or engine(run.engine).fixed_shapes:
         return ()
-    if shared.further is None:
-        shared.further = expectations(subject, expectation, count)
-    return tuple(_execute(watch, run, program, *further) for further in shared.further)
+    nodes = quantizing(back.lowered, expectation.qparams())
+    in_ranges = nodes is not None
+    if in_ranges not in shared.further:
+        shared.further[in_ranges] = expectations(subject, expectation, run.further, in_ranges=in_ranges)
+    found = []
+    for other, expected in shared.further[in_ranges]:
+        with qparams_set(back.lowered, nodes or {}, expected.qparams()):
+            found.append(_execute(watch, run, program, other, expected))
+    return tuple(found)
 
 
-def expectations(subject: Subject, expectation: Expectation, count: int) -> Sequence[tuple[Subject, Expectation]]:
-    """Up to `count` subjects with inputs of other sizes, with what the oracle expects of them; none where it is uncertain."""
-    subjects = [
-        replace(subject, run=replace(subject.run, variant=variant), inputs=inputs)
-        for variant, inputs in further(subject, count)
-    ]
-    answers = compute_each(subjects, expectation.qparams()) if subjects else []
-    return [(other, Expectation.of(answer)) for other, answer in zip(subjects, answers, strict=True) if answer.certain]
+def quantizing(lowered: GraphModule, qparams: Mapping[str, Qparams]) -> dict[str, Node] | None:
+    """The nodes of a lowered model that take the qparams of activations, by the names of these.
+
+    None unless these are all nodes that take any: one for each operand, and at most one for the output.
+    """
+    taking = [node for node in lowered.graph.nodes if node.op.startswith("call_") and takes_qparams(lowered, node)]
+    nodes = operands_of(lowered)
+    others = [node for node in taking if node not in nodes.values()]
+    nodes |= dict(zip(["output"], others, strict=False))
+    known = nodes.keys() <= qparams.keys() and "output 2" not in qparams
+    return nodes if known and len(nodes) == len(taking) else None
+
+
+@contextmanager
+def qparams_set(lowered: GraphModule, nodes: Mapping[str, Node], qparams: Mapping[str, Qparams]) -> Iterator[None]:
+    """Set the qparams that nodes take, by name, and restore the previous ones on exit."""
+    with ExitStack() as stack:
+        for name, node in nodes.items():
+            stack.callback(set_qparams, lowered, node, *get_qparams(lowered, node))
+            set_qparams(lowered, node, float(qparams[name].scale), int(qparams[name].zero_point))
+        yield
+
+
+def expectations(
+    subject: Subject, expectation: Expectation, count: int, *, in_ranges: bool
+) -> Sequence[tuple[Subject, Expectation]]:
+    """Up to `count` subjects with further inputs, with what the oracle expects of them; none where it is uncertain."""
+    found = []
+    for other in further(subject, count, in_ranges=in_ranges):
+        own_ranges = other.calibration is not subject.calibration
+        answer = compute(other, None if own_ranges else expectation.qparams())
+        if answer.certain:
+            found.append((other, Expectation.of(answer)))
+    return found
 
 
 def _execute(watch: Stopwatch, run: Run, program: Program, subject: Subject, expectation: Expectation) -> Further:

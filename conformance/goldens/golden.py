@@ -5,7 +5,7 @@ and engines with the same computation share one golden.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from conformance.cases.recipes import RANGES, dtype_name
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution, qparams_of
 from conformance.models.build import Subject
-from conformance.oracle import Answer, Codes, Qparams, evaluate, evaluate_each
+from conformance.oracle import Answer, Codes, Qparams, evaluate
 from conformance.oracle.scheme import ALWAYS, Grid, Scheme
 
 STORED = {"quint8": torch.uint8, "qint8": torch.int8}
@@ -115,12 +115,6 @@ def compute(subject: Subject, qparams: Mapping[str, Qparams] | None = None, sche
     Raises NotCovered if the oracle has no rule for the run.
     """
     return evaluate(subject.model, subject.calibration, subject.inputs, scheme or subject.run.recipe.scheme, qparams)
-
-
-def compute_each(subjects: Sequence[Subject], qparams: Mapping[str, Qparams]) -> list[Answer]:
-    """Return the oracle's answer for each of several subjects that differ in their inputs only, with known qparams."""
-    first = subjects[0]
-    return evaluate_each(first.model, [one.inputs for one in subjects], first.run.recipe.scheme, qparams)
 
 
 def qparams_by_name(reference: nn.Module, execution: Execution, subject: Subject) -> dict[str, Qparams]:

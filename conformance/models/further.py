@@ -1,4 +1,4 @@
-"""Further inputs of a model, in other sizes than it is calibrated with.
+"""Further inputs of a model, in other sizes, and with other scales and zero points, than it is calibrated with.
 
 Which sizes may change is found with the float model: an axis may if the model accepts another size of it.
 """
@@ -11,10 +11,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from conformance.cases.combined import exponents, placed
 from conformance.cases.features import features
 from conformance.cases.operators import Operand, Variant
 from conformance.cases.operators.variant import in_sizes
+from conformance.cases.ranges import MAGNITUDES, in_range, magnitude, range_of
 from conformance.cases.sources import root_of
+from conformance.results.profiles import PROFILES
 
 from .build import FloatModel, Subject, operand
 from .data import integers, laid_out
@@ -99,7 +102,8 @@ class Sizes:
     def drawn(self, number: int) -> Variant | None:
         """Further input `number`: its sizes are a function of the run's key. None if the float model refuses them.
 
-        A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands.
+        A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands. Half of them are the nearest power
+        of two, or beside it, where kernels have paths of their own.
         """
         key, shapes = f"{self.run.key}/further{number}", dict(self.shapes)
         order = [int(n) for n in integers(f"{key}/order", len(self.free), 0, 1 << 20)]
@@ -109,11 +113,40 @@ class Sizes:
             most = max(free.least, ELEMENTS[number % len(ELEMENTS)] // max(rest, 1))
             part = int(integers(f"{key}/{name}/{axis}", 1, 0, 1 << 16)) / (1 << 16)
             size = round(free.least * (most / free.least) ** part)
+            beside = int(integers(f"{key}/{name}/{axis}/beside", 1, -4, 1))
+            if beside >= -1:
+                size = min(most, 2 ** round(math.log2(size)) + beside)
             shapes = self._changed(shapes, free.axes, max(free.least, size // free.step * free.step))
         if shapes == self.shapes or self.results(shapes) is None:
             return None
         variant = in_sizes(self.variant, shapes)
         return variant if self._alike(variant) else None
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The exponents of the steps that data may have, in turns: those of the magnitude of the run's own, which come last.
+
+        There are none where the qparams of the calibration stay: of operators without any, of fixed ones, and of models of
+        several operators.
+        """
+        scheme, variant = self.run.recipe.scheme, self.variant
+        grid, own = scheme.activation, range_of(variant.data)
+        if scheme.kind != "static" or grid is None or grid.fixed is not None or scheme.others is not None:
+            return []
+        if variant.saturates or grid.zero_point != "affine" or variant.has_other_operators:
+            return []
+        if PROFILES[self.run.profile].mapping != "exact" or not (own.covers.isdecimal() or own.covers == "both"):
+            return []
+        of_size = MAGNITUDES[magnitude(own.exponent)]
+        others = [
+            exponent for exponent in exponents(self.run.claim) if exponent in of_size and exponent != own.exponent
+        ]
+        return [*others, own.exponent] if others else []
+
+    def data(self, number: int) -> str:
+        """The range of the data of further input `number`: its scale is not that of the input before it, because kernels may
+        keep what they derive from the scale of their input."""
+        return placed(f"{self.run.key}/further{number}", [self.steps[number % len(self.steps)]])
 
     def _alike(self, variant: Variant) -> bool:
         """Whether the execution has the features of the run, by which the ledger covers it."""
@@ -134,10 +167,20 @@ def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
     return zeros if spec.layout == "contiguous" else laid_out(zeros, spec.layout)
 
 
-def further(subject: Subject, count: int) -> Iterator[tuple[Variant, tuple[Tensor, ...]]]:
-    """Yield the variants of up to `count` further executions of a subject, with their inputs."""
+def further(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subject]:
+    """Yield subjects of the same model with up to `count` further inputs.
+
+    If `in_ranges`, their data have other ranges, which they are calibrated with, where the run allows that.
+    """
     sizes = Sizes(subject)
     for number in range(count if sizes.free else 0):
-        if (variant := sizes.drawn(number)) is not None:
-            run = replace(subject.run, variant=variant)
-            yield variant, tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
+        if (variant := sizes.drawn(number)) is None:
+            continue
+        if in_ranges and sizes.steps:
+            variant = in_range(variant, sizes.data(number))
+        run = replace(subject.run, variant=variant)
+        executed = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
+        calibration = subject.calibration
+        if variant.data != sizes.variant.data:
+            calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
+        yield replace(subject, run=run, calibration=calibration, inputs=executed)

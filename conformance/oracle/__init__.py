@@ -5,7 +5,7 @@ uses float64 operators only.
 """
 
 from .arithmetic import Codes, Qparams
-from .evaluate import Answer, evaluate, evaluate_each
+from .evaluate import Answer, evaluate
 from .interpreter import NotCovered
 
-__all__ = ["Answer", "Codes", "NotCovered", "Qparams", "evaluate", "evaluate_each"]
+__all__ = ["Answer", "Codes", "NotCovered", "Qparams", "evaluate"]

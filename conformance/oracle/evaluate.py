@@ -2,8 +2,9 @@
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -54,20 +55,17 @@ def evaluate(
     if static and scheme.activation is None:
         raise NotCovered("static quantization to a dtype without integers")
     with torch.no_grad():
-        graph = Graph(model, scheme)
+        graph = _traced(model, scheme)
         if static and any(node.target is operator.getitem for group in graph.groups for node in group.nodes):
             raise NotCovered("a part of a quantized tensor, taken by index")
         calibrated = calibrate(graph, calibration) if static and qparams is None else {}
         return _answer(graph, inputs, calibrated, qparams)
 
 
-def evaluate_each(
-    model: nn.Module, inputs: Iterable[Sequence[Tensor]], scheme: Scheme, qparams: Mapping[str, Qparams]
-) -> list[Answer]:
-    """Return what `evaluate` does for each of several inputs with known qparams; the model is traced once."""
-    with torch.no_grad():
-        graph = Graph(model, scheme)
-        return [_answer(graph, one, {}, qparams) for one in inputs]
+@lru_cache(1)
+def _traced(model: nn.Module, scheme: Scheme) -> Graph:
+    """The graph of a model, which is traced once for consecutive evaluations of it."""
+    return Graph(model, scheme)
 
 
 def _answer(

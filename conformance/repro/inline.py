@@ -13,7 +13,7 @@ from conformance.configs.registry import BACKENDS
 from conformance.engines import mutation
 from conformance.engines.executorch import bridge
 from conformance.host import poison
-from conformance.models import data, observers
+from conformance.models import data, observers, qparams
 from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 
@@ -247,14 +247,17 @@ def needs(body: str) -> tuple[list[str], list[str]]:
         if name in wanted:
             defined.insert(0, TEMPLATES[name])
             wanted |= free(TEMPLATES[name])
-    for module in (recipes, data, poison, observers, transforms, settings, mutation, bridge):
+    # one after those that import from it
+    for module in (recipes, data, poison, observers, transforms, settings, qparams, mutation, bridge):
         definitions, imports = _module(module)
         used: set[str] = set()
         new = wanted & set(definitions)
         while new:
             used |= new
             inner = {name for definition in new for name in free(definitions[definition])}
-            statements |= {imports[name] for name in inner if name in imports}
+            inlined = {name for name in inner if imports.get(name, "").startswith("from conformance.")}
+            wanted |= inlined
+            statements |= {imports[name] for name in inner - inlined if name in imports}
             new = (inner & set(definitions)) - used
         defined = [*(definitions[name] for name in definitions if name in used), *defined]
     statements |= {IMPORTS[name] for name in wanted if name in IMPORTS}

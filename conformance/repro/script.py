@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from conformance.cases.operators.variant import in_sizes
+from conformance.cases.ranges import in_range
 from conformance.cases.runs import Run
 from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
@@ -93,7 +94,8 @@ def _executed(run: Run, findings: Iterable[Finding]) -> Run:
     for finding in findings:
         if isinstance(finding, FurtherInputs):
             assert run.variant is not None
-            return replace(run, variant=in_sizes(run.variant, dict(finding.operands)))
+            variant = in_sizes(run.variant, dict(finding.operands))
+            return replace(run, variant=in_range(variant, finding.data or variant.data))
     return run
 
 

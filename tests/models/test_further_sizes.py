@@ -1,13 +1,16 @@
 """Further inputs have sizes that the float model accepts, and the features of their run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.operators import OPERATORS, Operand, Variant
+from conformance.cases.ranges import Range, magnitude, range_of
 from conformance.cases.runs import Run
-from conformance.models.build import subject
+from conformance.models.build import Subject, subject
 from conformance.models.further import ELEMENTS, Sizes, further
 
 CONV = "nn.Conv2d", "default"
@@ -25,8 +28,12 @@ def free(run: Run) -> dict[tuple[tuple[str, int], ...], int]:
     return {tuple(one.axes): one.step for one in Sizes(subject(run)).free}
 
 
-def variants_of(run: Run, count: int = 6) -> list[Variant]:
-    return [variant for variant, _ in further(subject(run), count)]
+def subjects_of(run: Run, count: int = 6, *, in_ranges: bool = False) -> list[Subject]:
+    return [*further(subject(run), count, in_ranges=in_ranges)]
+
+
+def variants_of(run: Run, count: int = 6, *, in_ranges: bool = False) -> list[Variant]:
+    return [one.run.variant for one in subjects_of(run, count, in_ranges=in_ranges) if one.run.variant is not None]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +88,15 @@ def test_sizes_are_a_function_of_the_run_and_differ_between_runs() -> None:
 
 
 def test_operands_have_no_more_elements_than_their_budget() -> None:
-    for number, (variant, (x,)) in enumerate(further(subject(run_of(*CONV)), len(ELEMENTS))):
-        assert variant.executed["x"].shape == tuple(x.shape)
-        assert x.numel() <= ELEMENTS[number]
+    for number, one in enumerate(subjects_of(run_of(*CONV), len(ELEMENTS))):
+        assert one.run.variant is not None
+        assert one.run.variant.executed["x"].shape == tuple(one.inputs[0].shape)
+        assert one.inputs[0].numel() <= ELEMENTS[number]
 
 
 def test_offsets_of_bags_are_ascending_and_within_the_indices() -> None:
-    for _, (indices, offsets) in further(subject(run_of("nn.EmbeddingBag", "default")), 3):
+    for one in subjects_of(run_of("nn.EmbeddingBag", "default"), 3):
+        indices, offsets = one.inputs
         assert offsets[0] == 0
         assert bool((offsets.diff() >= 0).all())
         assert int(offsets[-1]) <= len(indices)
@@ -106,3 +115,42 @@ def test_a_tensor_that_is_resized_only_grows() -> None:
     for variant in variants_of(run_of("Tensor.resize_", "default")):
         own = OPERATORS["Tensor.resize_"][0].operands["x"].shape
         assert all(a >= b for a, b in zip(variant.executed["x"].shape, own, strict=True))
+
+
+def scales_of(subjects: Sequence[Subject]) -> list[int]:
+    return [range_of(one.run.variant.data).exponent for one in subjects if one.run.variant is not None]
+
+
+def test_further_inputs_in_ranges_have_other_zero_points_and_never_the_scale_of_the_one_before() -> None:
+    subjects = subjects_of(run_of(*CONV, data="37:-4"), 12, in_ranges=True)
+    scales = scales_of(subjects)
+    assert all(one != other for one, other in pairwise([-4, *scales]))
+    assert {magnitude(scale) for scale in scales} == {"usual"}
+    below = {range_of(one.run.variant.data).covers for one in subjects if one.run.variant is not None}
+    assert len(below) > 8
+    for one in subjects:
+        assert one.run.variant is not None
+        low, high, exponent = one.run.bounds(Operand(()))
+        for x in (one.inputs[0], one.calibration[0]):
+            assert (float(x.min()), float(x.max())) == (low * 2.0**exponent, high * 2.0**exponent)
+
+
+def test_further_inputs_have_the_ranges_of_the_run_unless_asked_for() -> None:
+    assert {variant.data for variant in variants_of(run_of(*CONV, data="37:-4"))} == {"37:-4"}
+
+
+@pytest.mark.parametrize("data", ["positive", "symmetric"])
+def test_a_range_that_is_under_test_stays(data: str) -> None:
+    assert {variant.data for variant in variants_of(run_of(*CONV, data=data), in_ranges=True)} == {data}
+
+
+def test_the_qparams_of_fixed_functions_stay() -> None:
+    run = run_of("torch.sigmoid", "default", data="37:-4")
+    assert {variant.data for variant in variants_of(run, in_ranges=True)} == {"37:-4"}
+
+
+def test_operands_with_a_range_of_their_own_keep_it_in_relation() -> None:
+    x, y = OPERATORS["operator.add"][0].operands.values()
+    run = run_of("operator.add", "default", data="37:-4", operands={"x": x, "y": replace(y, data="negative")})
+    for variant in variants_of(run, in_ranges=True):
+        assert range_of(variant.executed["y"].data) == Range("below", range_of(variant.data).exponent)

@@ -62,9 +62,14 @@ def groups() -> Mapping[str, Sequence[str]]:
     kinds = {name: kind for kind, names in KINDS.items() for name in names.split()}
     found: dict[str, list[str]] = defaultdict(list)
     for operator in SPACES:
-        name = operator.partition(".")[2].lower().replace("_", "")
+        name = common_name(operator)
         found[kinds.get(name, name)].append(operator)
     return found
+
+
+def common_name(operator: str) -> str:
+    """The name that a module, functions and methods have in common: `relu` of `nn.ReLU`, `F.relu` and `Tensor.relu_`."""
+    return operator.partition(".")[2].lower().replace("_", "")
 
 
 class Group:

@@ -6,11 +6,12 @@ torch-only, because reproduction scripts inline this source.
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
+
+from conformance.models.qparams import operands_of, set_qparams
 
 
 def returning_codes(lowered: GraphModule) -> GraphModule:
@@ -25,41 +26,12 @@ def returning_codes(lowered: GraphModule) -> GraphModule:
     return model
 
 
-def operands_of(lowered: GraphModule) -> dict[str, Node]:
-    """The call that quantizes each input of a lowered model, by the name of the input."""
-    calls = [node for node in lowered.graph.nodes if node.target is torch.quantize_per_tensor]
-    return {str(node.args[0].target): node for node in calls if node.args[0].op == "placeholder"}
-
-
 def result_of(lowered: GraphModule) -> Node:
     """The node whose quantized tensor a lowered model returns, dequantized or not."""
     (output,) = (node for node in lowered.graph.nodes if node.op == "output")
     (last,) = output.all_input_nodes
     source: Node = last.args[0] if last.op == "call_method" and last.target == "dequantize" else last
     return source
-
-
-def set_qparams(lowered: GraphModule, node: Node, scale: float, zero_point: int) -> bool:
-    """Set the scale and zero point of the tensor that a node quantizes. False if the node takes none: it has those of its
-    input, or ones that its kernel fixes."""
-    if node.op == "call_module":
-        module: Any = lowered.get_submodule(str(node.target))
-        if not hasattr(module, "zero_point"):
-            return False
-        for name, value in (("scale", scale), ("zero_point", zero_point)):
-            if isinstance(getattr(module, name), Tensor):
-                getattr(module, name).fill_(value)
-            else:
-                setattr(module, name, value)
-        return True
-    buffers = [source for source in node.all_input_nodes if source.op == "get_attr"]
-    scales = [getattr(lowered, str(source.target)) for source in buffers if "_scale_" in str(source.target)]
-    zero_points = [getattr(lowered, str(source.target)) for source in buffers if "_zero_point_" in str(source.target)]
-    if not scales:
-        return False
-    scales[0].fill_(scale)
-    zero_points[0].fill_(zero_point)
-    return True
 
 
 def dequantized(codes: Tensor, scale: float, zero_point: int) -> Tensor:

@@ -15,13 +15,14 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.errors import Failure
 from conformance.models.build import Subject
+from conformance.models.qparams import takes_qparams
 from conformance.oracle.arithmetic import Codes, Qparams
 from conformance.oracle.scheme import Grid
 from conformance.oracle.sweep import GREATEST_CONSTANT, Sweep, quantized
 from conformance.results.findings.codes import TensorQparams
 
 from . import grids
-from .settings import execute_turn, numbers, result_of, returning_codes, set_qparams
+from .settings import execute_turn, numbers, result_of, returning_codes
 
 TURNS = 39
 """Turns of a sweep over the codes of one tensor."""
@@ -211,7 +212,7 @@ class Executed:
     @property
     def own_qparams(self) -> bool:
         """Whether the output takes a scale and zero point."""
-        return set_qparams(self.model, result_of(self.model), 1.0, 0)
+        return takes_qparams(self.model, result_of(self.model))
 
     def turn(self, plan: Plan, turn: int) -> Tensor:
         """The quantized output in one turn. Raises the exceptions of the engine."""

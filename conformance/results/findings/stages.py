@@ -34,14 +34,19 @@ class Raises(Finding, kind="raises"):
 @dataclass(frozen=True)
 class FurtherInputs(Finding, kind="further-inputs"):
     """The finding before this one, of the same check, is about inputs of other shapes than the run is calibrated with;
-    `operands` are the names and shapes of all of them."""
+    `operands` are the names and shapes of all of them. `data` is the range that they have and that the model is calibrated
+    with, as in a variant: the number of codes below zero, and the binary exponent of a step. Without it they have that of the
+    run's variant."""
 
     separator: ClassVar[str] = ", "
     operands: tuple[tuple[str, tuple[int, ...]], ...]
+    data: str = ""
 
     @property
     def text(self) -> str:
-        return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}"
+        below, _, exponent = self.data.partition(":")
+        ranged = f", {below} codes are below zero and a step is 2**{exponent}" if below.isdecimal() else ""
+        return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}{ranged}"
 
 
 @dataclass(frozen=True)
