@@ -13,7 +13,7 @@ from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
 from .sources import continuing, missing_operators, operators_of
 from .spaces import SPACES
-from .spaces.arrays import arrays, common_name, groups
+from .spaces.arrays import arrays, common_name
 from .spaces.space import COMMON, JOINT, Factor
 
 SLICE = 2
@@ -36,7 +36,7 @@ PLACES = [below for below in range(256) if below % 128 not in (0, 127)]
 def points(operator: str) -> tuple[Variant, ...]:
     """The variants of an operator from its option space, beside the fixed ones: boundary values, and its part of an array.
 
-    A boundary value is tried with the first operator that has it of those that share an array.
+    A boundary value is tried with the first operator that has it of those with one name.
     """
     if operator not in SPACES:
         return ()
@@ -118,9 +118,9 @@ def drawn_point(operator: str, number: int) -> Variant:
 
 @cache
 def _own(operator: str) -> tuple[str, ...]:
-    """The names of the boundary values that no operator before this one in its group has."""
-    (group,) = (operators for operators in groups().values() if operator in operators)
-    earlier = {name for other in group[: group.index(operator)] for name in SPACES[other].singles}
+    """The names of the boundary values that no operator of the same name before this one has."""
+    namesakes = _namesakes(operator)
+    earlier = {name for other in namesakes[: namesakes.index(operator)] for name in SPACES[other].singles}
     return tuple(name for name in SPACES[operator].singles if name not in earlier)
 
 

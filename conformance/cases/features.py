@@ -321,7 +321,9 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     padding = arguments.get("padding", 0)
     paddings = (0,) * rank if isinstance(padding, str) else lengths(padding)
     rows_of_padding = left == groups and not transposed and any(map(le, kernel[:-1], paddings[:-1]))
-    depthwise = left == groups and not transposed and (groups > 1 or rows_of_padding)
+    padded = paddings[0] > 0 or (padding == "same" and kernel[0] > 1)
+    shallow = left == groups and not transposed and rank == 3 and variant.operands["x"].shape[-3] == 1 and padded
+    depthwise = left == groups and not transposed and (groups > 1 or rows_of_padding or shallow)
     strided = max(lengths(arguments.get("stride", 1))) > 1
     relevant = {
         "depthwise": depthwise,
@@ -333,6 +335,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         "unpadded": not strided and max(kernel) > 1 and padding in (0, (0,) * rank),
         "padding_same": isinstance(padding, str),
         "rows_of_padding": rows_of_padding,
+        "shallow": shallow,
         "upsampling": transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8) and kernel[0] == 2,
         "wide": left >= 16 and right >= 32,
         "equal_channels": transposed and left == right and groups == 1,

@@ -38,10 +38,15 @@ def range_of(data: str) -> Range:
     return Range(covers, int(exponent)) if exponent else RANGES[data]
 
 
+def written(covers: str | int, exponent: int) -> str:
+    """Data of a part, or of a number of codes below zero, and an exponent, as text."""
+    return f"{covers}:{exponent}"
+
+
 def moved(data: str, steps: int) -> str:
     """The same range with the exponent of its step greater by so many."""
     row = range_of(data)
-    return f"{row.covers}:{row.exponent + steps}"
+    return written(row.covers, row.exponent + steps)
 
 
 def magnitude(exponent: int) -> str:

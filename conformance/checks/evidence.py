@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
+from conformance.cases.ranges import range_of
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
@@ -20,7 +21,7 @@ from conformance.models.data import fill
 from conformance.models.templates import Template
 from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, text_of
-from conformance.results.findings.stages import FurtherInputs, Raises
+from conformance.results.findings.stages import FurtherInputs, FurtherRange, Raises
 
 from .comparison import Comparison
 
@@ -134,12 +135,15 @@ class Further:
     execution: Execution | None = None
     failure: Failure | None = None
 
-    def finding(self, check: str) -> FurtherInputs:
-        """The finding that says which inputs the finding before it is about."""
+    def findings(self, check: str) -> tuple[Finding, ...]:
+        """The findings that say which inputs the finding before them is about."""
         variant = self.subject.run.variant
         assert variant is not None
-        shapes = tuple((name, spec.shape) for name, spec in variant.executed.items())
-        return FurtherInputs(check, shapes, variant.data)
+        inputs = FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
+        row = range_of(variant.data)
+        if not row.covers.isdecimal():
+            return (inputs,)
+        return inputs, FurtherRange(check, int(row.covers), row.exponent)
 
 
 @dataclass

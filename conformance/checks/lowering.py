@@ -28,7 +28,7 @@ def lowered(evidence: Evidence) -> Outcome:
     for further in () if found else evidence.further:
         if further.failure is not None:
             raises = Raises(CHECK, "execute", further.failure.exception, further.failure.message)
-            return outcome((raises, further.finding(CHECK)))
+            return outcome((raises, *further.findings(CHECK)))
     return outcome(found)
 
 

@@ -107,7 +107,7 @@ def numerics(evidence: Evidence) -> Outcome:
             compared = in_seven_bits(evidence, compared, further.subject, further.execution)
             comparison = comparison.plus(compared)
             if compared.findings:
-                return outcome((*compared.findings, further.finding("numerics")), comparison=comparison)
+                return outcome((*compared.findings, *further.findings("numerics")), comparison=comparison)
     return outcome(comparison.findings, comparison=comparison)
 
 

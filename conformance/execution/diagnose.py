@@ -161,7 +161,7 @@ def outputs(evidence: Evidence, row: Row) -> tuple[Offsets, ...]:
     if they are about those; empty without an execution or a golden."""
     golden, execution = evidence.expectation.golden, evidence.back.execution
     for further in evidence.further:
-        if further.finding("numerics") in row.findings:
+        if {*further.findings("numerics")} <= {*row.findings}:
             golden, execution = further.expectation.golden, further.execution
     if golden is None or execution is None:
         return ()

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from conformance.cases.operators.variant import in_sizes
-from conformance.cases.ranges import in_range
+from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
 from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
-from conformance.results.findings.stages import Crashes, FurtherInputs, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, Raises
 from conformance.results.ledger import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
@@ -58,7 +58,9 @@ def _nothing_to_check(case: Case, finding: Finding) -> NothingToCheck:
 def _checks(case: Case) -> Iterator[str]:
     """Yield the blocks of every finding. Raises NothingToCheck for a finding without a block that can report a deviation."""
     for finding in case.findings:
-        if isinstance(finding, FurtherInputs):  # says which inputs the script has, and nothing of its own
+        if isinstance(
+            finding, FurtherInputs | FurtherRange
+        ):  # says which inputs the script has, and nothing of its own
             continue
         blocks = [*_renderer(case, finding)(case, finding)]
         if not any("deviates(" in block or "DEVIATES" in block for block in blocks):
@@ -91,12 +93,14 @@ def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
 
 def _executed(run: Run, findings: Iterable[Finding]) -> Run:
     """The run with the inputs that its findings are about, where they are further ones."""
+    assert run.variant is not None
+    variant = run.variant
     for finding in findings:
         if isinstance(finding, FurtherInputs):
-            assert run.variant is not None
-            variant = in_sizes(run.variant, dict(finding.operands))
-            return replace(run, variant=in_range(variant, finding.data or variant.data))
-    return run
+            variant = in_sizes(variant, dict(finding.operands))
+        if isinstance(finding, FurtherRange):
+            variant = in_range(variant, written(finding.below, finding.exponent))
+    return replace(run, variant=variant)
 
 
 def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -> str:

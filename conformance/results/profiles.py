@@ -72,13 +72,14 @@ IN_USE = Profile(
     golden="computed",
     variants="in use",
     unasked="never",
+    further=3,
     certain_only=True,
     seconds=0.03,
 )
 """Layers of public networks, with dyadic data."""
-INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges")
+INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges", further=0)
 """Layers of public networks, with the parameters that torch's modules begin with."""
-TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges")
+TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges", further=0)
 """Layers of public networks, with parameters and activations distributed as in trained networks."""
 CONSTRAINTS = Profile(
     "constraints",
@@ -123,7 +124,7 @@ CODES = Profile(
     seconds=0.05,
 )
 """Sweeps over every code of an operator's inputs, at many scales and zero points."""
-GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", further=2, certain_only=True)
+GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", further=4, certain_only=True)
 """Cases drawn at random."""
 BENCH = Profile("bench", golden="computed", variants="none", unasked="never", certain_only=True)
 """Timed cases, whose shapes are those of layers of networks."""

@@ -3,11 +3,20 @@
 import pytest
 
 from conformance.cases.claims import backend
-from conformance.cases.combined import combined, filled, points
+from conformance.cases.combined import (
+    EXECUTIONS,
+    LEAST,
+    MOST_FURTHER,
+    combined,
+    drawn_point,
+    filled,
+    further_inputs,
+    points,
+)
 from conformance.cases.operators import OPERATORS
 from conformance.cases.ranges import bounds
 from conformance.cases.spaces import SPACES
-from conformance.cases.spaces.arrays import arrays
+from conformance.cases.spaces.arrays import arrays, common_name
 from conformance.cases.spaces.space import JOINT
 
 
@@ -49,3 +58,52 @@ def test_zero_points_are_inside_of_the_codes_and_differ() -> None:
             low, high, exponent = bounds(data, steps)
             assert low < 0 < high
             assert -13 <= exponent <= 2
+
+
+def test_operators_with_few_points_get_drawn_ones_that_differ_from_all_others() -> None:
+    found, fixed = points("nn.LSTMCell"), OPERATORS["nn.LSTMCell"]
+    drawn = {repr(variant.named("")) for variant in found if variant.name.startswith("drawn_")}
+    others = {repr(variant.named("")) for variant in (*found, *fixed) if not variant.name.startswith("drawn_")}
+    assert len(drawn) > 2
+    assert drawn.isdisjoint(others)
+
+
+def test_operators_with_enough_points_draw_none() -> None:
+    for operator in ("nn.Linear", "F.interpolate", "nn.Conv1d"):
+        assert not [variant for variant in points(operator) if variant.name.startswith("drawn_")]
+
+
+def test_one_operator_of_a_name_has_its_drawn_points() -> None:
+    having = {operator for operator in SPACES if any(v.name.startswith("drawn_") for v in points(operator))}
+    names_of = [common_name(operator) for operator in having]
+    assert len(names_of) == len({*names_of}) > 2
+
+
+def test_a_drawn_point_is_a_function_of_its_number() -> None:
+    assert drawn_point("nn.AvgPool3d", 3) == drawn_point("nn.AvgPool3d", 3)
+    assert len({repr(drawn_point("nn.AvgPool3d", number).named("")) for number in range(10)}) > 7
+
+
+def test_models_have_the_more_further_inputs_the_fewer_points_their_operator_has() -> None:
+    assert further_inputs("F.interpolate") < further_inputs("nn.LSTMCell") <= MOST_FURTHER
+    assert further_inputs("nn.LSTMCell") == round(EXECUTIONS / LEAST) + 1
+
+
+def test_boundary_values_are_tried_with_one_operator_of_each_name() -> None:
+    tried = {operator: {variant.name for variant in points(operator)} for operator in SPACES}
+    for operator in ("nn.BatchNorm2d", "nn.BatchNorm3d"):
+        inits = {variant.init for variant in (*points(operator), *OPERATORS[operator])}
+        for eps in ("eps=0.5", "eps=0.125"):
+            assert any(init.endswith(f"(4, {eps})") for init in inits)
+    assert "kernel_size_4" in tried["nn.Conv3d"] - tried["F.conv3d"]
+
+
+def test_the_first_claims_of_kernels_that_compute_two_operators_have_whole_arrays() -> None:
+    of_pattern: dict[str, int] = {}
+    for claim, _ in combined(backend("onednn")):
+        if claim.id.endswith("static-quint8"):
+            of_pattern[claim.pattern] = of_pattern.get(claim.pattern, 0) + 1
+    alone = of_pattern["nn.Linear"]
+    for pattern in ("nn.Linear+nn.ReLU", "nn.Linear+nn.LeakyReLU", "nn.Linear+nn.Tanh"):
+        assert alone * 2 // 3 < of_pattern[pattern] <= alone
+    assert of_pattern["nn.Linear+F.relu"] == of_pattern["nni.LinearReLU"] == 2

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.features import features, similar_ids, similar_variants
-from conformance.cases.operators import OPERATORS, Variant
+from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import AHEAD_OF_TIME
 from conformance.cases.sources import variants
@@ -227,6 +227,23 @@ def test_a_model_whose_output_is_not_finite_is_not_valid() -> None:
     for call, expected in (("x // 2", True), ("x // 0", False)):
         variant = OPERATORS["operator.floordiv"][0].named("drawn0", call=call)
         assert valid(run_of(family.backend, Sample(floor.id, "ptq", family.engine, variant))) is expected
+
+
+@pytest.mark.parametrize(
+    ("init", "depth", "expected"),
+    [
+        ("nn.Conv3d(1, 16, 5, padding=2)", 1, True),
+        ("nn.Conv3d(4, 8, 3, padding='same', groups=4)", 1, True),
+        ("nn.Conv3d(4, 8, 3, padding=1, groups=4)", 2, False),
+        ("nn.Conv3d(4, 8, (1, 3, 3), groups=4)", 1, False),
+        ("nn.Conv3d(4, 8, 3, padding=1, groups=2)", 1, False),
+    ],
+)
+def test_padded_volumes_of_depth_one_are_like_the_shallow_variant(init: str, depth: int, expected: bool) -> None:
+    groups = int(init.partition("groups=")[2].rstrip(")") or 1)
+    channels = groups if groups > 2 else 1 if groups == 1 else 4
+    variant = Variant("drawn", "self.op(x)", {"x": Operand((2, channels, depth, 7, 6))}, init)
+    assert ("shallow" in features("nn.Conv3d", variant, 127)) is expected
 
 
 def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> None:

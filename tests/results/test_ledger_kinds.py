@@ -7,7 +7,7 @@ import pytest
 
 from conformance.errors import UsageError
 from conformance.results.findings import Finding
-from conformance.results.findings.stages import FurtherInputs
+from conformance.results.findings.stages import FurtherInputs, FurtherRange
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
 from conformance.results.ledger import Entry, Host, judge, load
 from conformance.results.rows import Row
@@ -38,7 +38,7 @@ CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
     ("findings", "expected"),
     [
         ((QPARAMS,), True),
-        ((QPARAMS, FurtherInputs("numerics", (("x", (3,)),))), True),
+        ((QPARAMS, FurtherInputs("numerics", (("x", (3,)),)), FurtherRange("numerics", 37, -4)), True),
         ((QPARAMS, CODES), False),
         ((CODES,), False),
     ],

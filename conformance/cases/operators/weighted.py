@@ -104,6 +104,8 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
         # rows of the output that are computed from padding alone
         flat, beyond = (1,) * (rank - 1) + (2,), (1,) + (0,) * (rank - 1)
         yield "rows_of_padding", of((16, 16), flat, padding=beyond, groups=16, spatial=(2, 4, 3)[-rank:]), False
+    if rank == 3:
+        yield "shallow", of((4, 8), padding=1, groups=4, spatial=(1, 6, 4)), False
     yield "padding_same", of(padding="same"), True
 
 

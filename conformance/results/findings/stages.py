@@ -34,19 +34,28 @@ class Raises(Finding, kind="raises"):
 @dataclass(frozen=True)
 class FurtherInputs(Finding, kind="further-inputs"):
     """The finding before this one, of the same check, is about inputs of other shapes than the run is calibrated with;
-    `operands` are the names and shapes of all of them. `data` is the range that they have and that the model is calibrated
-    with, as in a variant: the number of codes below zero, and the binary exponent of a step. Without it they have that of the
-    run's variant."""
+    `operands` are the names and shapes of all of them."""
 
     separator: ClassVar[str] = ", "
     operands: tuple[tuple[str, tuple[int, ...]], ...]
-    data: str = ""
 
     @property
     def text(self) -> str:
-        below, _, exponent = self.data.partition(":")
-        ranged = f", {below} codes are below zero and a step is 2**{exponent}" if below.isdecimal() else ""
-        return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}{ranged}"
+        return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}"
+
+
+@dataclass(frozen=True)
+class FurtherRange(Finding, kind="further-range"):
+    """The inputs of the finding before this one have a range of their own, which the model is calibrated with: the number of
+    codes below zero, and the binary exponent of a step."""
+
+    separator: ClassVar[str] = ", "
+    below: int
+    exponent: int
+
+    @property
+    def text(self) -> str:
+        return f"in steps of 2**{self.exponent} with {self.below} codes below zero"
 
 
 @dataclass(frozen=True)
