@@ -11,7 +11,7 @@ from conformance.paths import KNOWN
 from conformance.results.diagnostics import Details
 from conformance.results.environments import Environment
 from conformance.results.families import family_named
-from conformance.results.ledger import Entry, Expectation, entries_by_run, judge, load
+from conformance.results.ledger import Entry, Expectation, entries_by_run, judge_recorded, load
 from conformance.results.profiles import CHECKS, profile_names
 from conformance.results.rows import Row
 from conformance.results.verdicts import IN_ORDER, Verdict
@@ -106,13 +106,14 @@ class Report:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
             runs = {row.id for part in parts for row in part.file.rows if row.profile not in NETWORKS}
             entries_of_run = entries_by_run(ledger, runs)
+            by_id = {entry.id: entry for entry in ledger}
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
                     entries = ledger if row.profile in NETWORKS else entries_of_run.get(row.id, ())
-                    expectation = judge(row, entries, part.environment.host)
+                    expectation = judge_recorded(row, entries, by_id, part.environment.host)
                     result = Result(row, column, expectation, part.details.get(row.id))
                     by_column.setdefault(column, []).append(result)
         return [

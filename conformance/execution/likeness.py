@@ -6,7 +6,7 @@ from conformance.cases.features import features_of, similar_ids
 from conformance.cases.runs import Run
 from conformance.checks.lowering import EARLIER
 from conformance.results.findings.stages import Raises
-from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge
+from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge, own_entries
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 
@@ -41,7 +41,7 @@ class Likeness:
         """
         if not PROFILES[run.profile].by_features:
             return judge(row, named, host)
-        own = [entry for entry in named if any(f"/{run.profile}@" in glob for glob in entry.match)]
+        own = own_entries(row, named)
         if not row.failed:
             return judge(row, own, host)
         alike = [entry for entry in named if entry not in own and entry.excused(row) & row.failed]

@@ -310,6 +310,25 @@ def judge(
     return Expectation(False, covering, "; ".join(parts))
 
 
+def own_entries(row: Row, entries: Iterable[Entry]) -> list[Entry]:
+    """Of the entries whose globs match a row that is covered by its features, those that name its profile: they have to be
+    right about it."""
+    return [entry for entry in entries if any(f"/{row.profile}@" in glob for glob in entry.match)]
+
+
+def judge_recorded(row: Row, named: Iterable[Entry], ledger: Mapping[str, Entry], host: Host) -> Expectation:
+    """Compare a row of a file with the entries whose globs match it, `named`, of a ledger by id.
+
+    Features of a run are not in its row. Where they decide what covers it, the row names the entry that its invocation found,
+    and none if it did not expect the outcome.
+    """
+    if row.profile not in PROFILES or not PROFILES[row.profile].by_features:
+        return judge(row, named, host)
+    found = [ledger[row.known]] if row.known is not None and row.known in ledger else []
+    own = own_entries(row, named)
+    return judge(row, own, host, [entry for entry in found if entry not in own], row.failed if found else ())
+
+
 def entries_by_run(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:
     """The entries that cover each run, by run id. Faster than `Entry.matches` for many runs."""
     ids, by_run = list(ids), defaultdict(list)
