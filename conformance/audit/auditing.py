@@ -22,6 +22,7 @@ from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
 from conformance.host.cpu import isa
 from conformance.host.isolation import Death, Raised, run_isolated
+from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
 from conformance.results.audits import Audit, Layer
@@ -101,13 +102,9 @@ def audit(
     if backend_config is not None:
         config_name = backend_config.name or "backend_config"
         claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a child has no threads of a pool
-    try:
+    with thread_count(1):  # a child has no threads of a pool
         checked = network(name or type(model).__name__, model, inputs)
         (audited,) = audit_engines(checked, [engine], Settings(mapping, claims, reduce=reduce))
-    finally:
-        torch.set_num_threads(threads)
     return explained(audited, load(ledger), host())
 
 

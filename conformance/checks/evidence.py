@@ -21,7 +21,7 @@ from conformance.models.data import fill
 from conformance.models.templates import Template
 from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, text_of
-from conformance.results.findings.stages import FurtherInputs, FurtherRange, Raises
+from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises
 
 from .comparison import Comparison
 
@@ -134,6 +134,7 @@ class Further:
     expectation: Expectation
     execution: Execution | None = None
     failure: Failure | None = None
+    threads: int = 1
 
     def findings(self, check: str) -> tuple[Finding, ...]:
         """The findings that say which inputs the finding before them is about."""
@@ -141,9 +142,9 @@ class Further:
         assert variant is not None
         inputs = FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
         row = range_of(variant.data)
-        if not row.covers.isdecimal():
-            return (inputs,)
-        return inputs, FurtherRange(check, int(row.covers), row.exponent)
+        ranged = [FurtherRange(check, int(row.covers), row.exponent)] if row.covers.isdecimal() else []
+        threads = [FurtherThreads(check, self.threads)] if self.threads > 1 else []
+        return inputs, *ranged, *threads
 
 
 @dataclass

@@ -10,6 +10,7 @@ from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.goldens.golden import compute
 from conformance.host.poison import fresh_memory_holds
+from conformance.host.threads import most, thread_count
 from conformance.models.build import Subject
 from conformance.models.further import further
 from conformance.models.qparams import get_qparams, operands_of, set_qparams, takes_qparams
@@ -18,6 +19,9 @@ from conformance.stopwatch import Stopwatch
 
 from .evidence import Back, Expectation, Further, Shared
 from .recorder import Recorder
+
+ON_TWO_THREADS = 3
+"""One further input of so many is executed on two threads, among which kernels divide it."""
 
 
 def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Further, ...]:
@@ -36,9 +40,9 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     if in_ranges not in shared.further:
         shared.further[in_ranges] = expectations(subject, expectation, run.further, in_ranges=in_ranges)
     found = []
-    for other, expected in shared.further[in_ranges]:
+    for number, (other, expected) in enumerate(shared.further[in_ranges], 1):
         with qparams_set(back.lowered, nodes or {}, expected.qparams()):
-            found.append(_execute(watch, run, program, other, expected))
+            found.append(_execute(watch, run, program, other, expected, 1 if number % ON_TWO_THREADS else most(2)))
     return tuple(found)
 
 
@@ -78,8 +82,10 @@ def expectations(
     return found
 
 
-def _execute(watch: Stopwatch, run: Run, program: Program, subject: Subject, expectation: Expectation) -> Further:
+def _execute(
+    watch: Stopwatch, run: Run, program: Program, subject: Subject, expectation: Expectation, threads: int
+) -> Further:
     recorder, execution = Recorder(watch), None
-    with recorder.stage("execute"), fresh_memory_holds(0x55):
+    with recorder.stage("execute"), fresh_memory_holds(0x55), thread_count(threads):
         execution = engine(run.engine).execute(program, subject.fresh_inputs())
-    return Further(subject, expectation, execution, recorder.failures.get("execute"))
+    return Further(subject, expectation, execution, recorder.failures.get("execute"), threads)

@@ -13,7 +13,7 @@ from conformance.cases.runs import Run
 from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
-from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, Raises
+from conformance.results.findings.stages import INPUTS, Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
 from conformance.results.ledger import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
@@ -58,9 +58,7 @@ def _nothing_to_check(case: Case, finding: Finding) -> NothingToCheck:
 def _checks(case: Case) -> Iterator[str]:
     """Yield the blocks of every finding. Raises NothingToCheck for a finding without a block that can report a deviation."""
     for finding in case.findings:
-        if isinstance(
-            finding, FurtherInputs | FurtherRange
-        ):  # says which inputs the script has, and nothing of its own
+        if isinstance(finding, INPUTS):  # says how the script executes the model, and nothing of its own
             continue
         blocks = [*_renderer(case, finding)(case, finding)]
         if not any("deviates(" in block or "DEVIATES" in block for block in blocks):
@@ -122,8 +120,9 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # engines that are not torch's own have no name in torch.backends.quantized
     engine = f'torch.backends.quantized.engine = "{run.engine}"\n' if run.engine in NATIVE else ""
-    # a run is judged on one thread; kernels divide larger inputs among several
-    threads = "torch.set_num_threads(1)\n" if case.has(FurtherInputs) else ""
+    # kernels divide larger inputs among threads, of which a run has one unless its findings say otherwise
+    count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
+    threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""

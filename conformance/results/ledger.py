@@ -15,7 +15,7 @@ from conformance.paths import KNOWN
 
 from .causes import RELATIONS, LayerCause
 from .findings import KINDS
-from .findings.stages import FurtherInputs, FurtherRange
+from .findings.stages import INPUTS
 from .profiles import CHECKS, PROFILES, profile_names
 from .rows import Row
 
@@ -71,7 +71,7 @@ class Entry:
 
     def excused(self, row: Row) -> frozenset[str]:
         """The checks that a row may fail: without those that have a finding of another kind than the entry states."""
-        stated = {*self.finding, FurtherInputs.kind, FurtherRange.kind}
+        stated = {*self.finding, *(of.kind for of in INPUTS)}
         return self.check - {one.check for one in row.findings if self.finding and one.kind not in stated}
 
     def matches(self, run_id: str) -> bool:

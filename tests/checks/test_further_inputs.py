@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from conformance.cases.combined import further_inputs
@@ -17,7 +18,7 @@ from conformance.host.isolation import Done, run_isolated
 from conformance.models import fx
 from conformance.models.qparams import get_qparams
 from conformance.repro.script import script
-from conformance.results.findings.stages import FurtherInputs, FurtherRange, Raises
+from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises
 from conformance.results.findings.values import CodesDiffer
 from conformance.results.rows import Row
 from tests.lies import Lie, after, applied, with_codes
@@ -99,6 +100,16 @@ def test_models_with_qparams_that_nobody_knows_keep_theirs() -> None:
     assert quantizing(found.back.lowered, own) is not None
     assert quantizing(found.back.lowered, {"x": own["x"]}) is None
     assert quantizing(found.back.lowered, {**own, "output 2": own["output"]}) is None
+
+
+def test_a_kernel_that_is_wrong_on_two_threads_alone_is_found() -> None:
+    def wrong(codes: Tensor) -> Tensor:
+        return one_up(codes) if torch.get_num_threads() > 1 else codes
+
+    row, _ = row_of(run(CONV), with_codes(wrong))
+    assert row.failed == {"numerics"}
+    assert row.findings[-1] == FurtherThreads("numerics", 2)
+    assert "torch.set_num_threads(2)" in script(run(CONV), row, None)
 
 
 def test_a_finding_about_the_runs_own_inputs_names_no_others() -> None:

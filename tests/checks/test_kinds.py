@@ -7,7 +7,7 @@ import pytest
 from conformance.results.findings import KINDS, Finding, constraints, from_json, stability, stages, structure, values
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -107,6 +107,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
         "where x is of shape (3, 4) and y is of shape (4,)",
     ),
     (FurtherRange("numerics", 37, -4), "in steps of 2**-4 with 37 codes below zero"),
+    (FurtherThreads("numerics", 2), "on 2 threads"),
     (OutputCount("numerics", 2, 1), "2 outputs, golden 1"),
     (OutputCount("reference", 0, 1), "the reference model's 0 outputs, golden 1"),
     (OutputShape("numerics", 0, (2,), (1, 2)), "shape (2,), golden (1, 2)"),

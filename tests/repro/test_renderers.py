@@ -18,7 +18,7 @@ from conformance.repro.script import RENDERERS, script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, Raises
+from conformance.results.findings.stages import INPUTS, Crashes, Raises
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -360,7 +360,7 @@ def test_every_kind_has_a_renderer() -> None:
     # the findings of an audit are reproduced by the scripts of its reductions
     audits = {kind for kind in KINDS.values() if kind.__module__ == layers.__name__}
     # that of the inputs changes those of a script and has no block of its own
-    assert set(RENDERERS) >= set(KINDS.values()) - audits - {FurtherInputs, FurtherRange}
+    assert set(RENDERERS) >= set(KINDS.values()) - audits - {*INPUTS}
     assert audits.isdisjoint(RENDERERS)
 
 
@@ -372,7 +372,7 @@ def test_every_kind_that_the_checks_find_has_a_script_here() -> None:
         if kind.__module__.rpartition(".")[2] in modules
         and (kind.__module__.rpartition(".")[2] != "constraints" or kind is ConstraintViolated)
     }
-    assert {type(claim.finding) for claim in CLAIMS} == kinds - {FurtherInputs, FurtherRange}
+    assert {type(claim.finding) for claim in CLAIMS} == kinds - {*INPUTS}
 
 
 def test_a_finding_whose_renderer_checks_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.errors import UsageError
 from conformance.results.findings import Finding
-from conformance.results.findings.stages import FurtherInputs, FurtherRange
+from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
 from conformance.results.ledger import Entry, Host, judge, load
 from conformance.results.rows import Row
@@ -32,13 +32,26 @@ def differing(*findings: Finding) -> Row:
 
 QPARAMS = OutputQparams("numerics", 0, 0.5, 3, "quint8", 0.25, 3, "quint8")
 CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
+EXECUTED = (
+    FurtherInputs("numerics", (("x", (3,)),)),
+    FurtherRange("numerics", 37, -4),
+    FurtherThreads("numerics", 2),
+)
 
 
 @pytest.mark.parametrize(
     ("findings", "expected"),
     [
         ((QPARAMS,), True),
-        ((QPARAMS, FurtherInputs("numerics", (("x", (3,)),)), FurtherRange("numerics", 37, -4)), True),
+        (
+            (
+                QPARAMS,
+                FurtherInputs("numerics", (("x", (3,)),)),
+                FurtherRange("numerics", 37, -4),
+                FurtherThreads("numerics", 2),
+            ),
+            True,
+        ),
         ((QPARAMS, CODES), False),
         ((CODES,), False),
     ],

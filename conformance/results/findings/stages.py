@@ -59,6 +59,22 @@ class FurtherRange(Finding, kind="further-range"):
 
 
 @dataclass(frozen=True)
+class FurtherThreads(Finding, kind="further-threads"):
+    """The finding before this one is about an execution on this number of threads."""
+
+    separator: ClassVar[str] = ", "
+    threads: int
+
+    @property
+    def text(self) -> str:
+        return f"on {self.threads} threads"
+
+
+INPUTS = (FurtherInputs, FurtherRange, FurtherThreads)
+"""The kinds of findings that say how a model is executed of which the finding before them speaks."""
+
+
+@dataclass(frozen=True)
 class Crashes(Finding, kind="crashes"):
     """The process of the run ends by a signal, exits, or hangs."""
 
