@@ -140,10 +140,15 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         layer = plain_of(root)
         plain = layer == root and not any("BatchNorm" in name for name in rest)
         kind = layer, frozenset(map(common_name, rest)), claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
+        first = plain and kind not in whole
         found = [variant for variant in points(layer) if _applies(claim, variant)]
+        if rest and first:  # of the fixed variants a longer pattern has the core ones in other profiles
+            names = {variant.name for variant in found}
+            others = [variant for variant in OPERATORS[layer] if not variant.core and variant.name not in names]
+            found += [variant for variant in others if _applies(claim, variant)]
         if rest or layer != root:
             found = list(_continued(claim.tree, root, found))
-        if plain and kind not in whole:
+        if first:
             whole.add(kind)
         else:
             turn = turns.get(layer, 0)
