@@ -107,3 +107,12 @@ def test_the_first_claims_of_kernels_that_compute_two_operators_have_whole_array
     for pattern in ("nn.Linear+nn.ReLU", "nn.Linear+nn.LeakyReLU", "nn.Linear+nn.Tanh"):
         assert alone * 2 // 3 < of_pattern[pattern] <= alone
     assert of_pattern["nn.Linear+F.relu"] == of_pattern["nni.LinearReLU"] == 2
+
+
+def test_kernels_that_compute_two_operators_get_the_fixed_variants_of_the_first() -> None:
+    patterns: dict[str, set[str]] = {}
+    for claim, variant in combined(backend("fbgemm")):
+        patterns.setdefault(claim.pattern, set()).add(variant.name)
+    fixed = {variant.name for variant in OPERATORS["nn.Conv2d"] if not variant.core}
+    assert {"wide", "asymmetric"} <= fixed & patterns["nn.Conv2d+nn.ReLU"]
+    assert not {"wide", "asymmetric"} & patterns["nn.Conv2d"]  # which has them in the profile `exact`

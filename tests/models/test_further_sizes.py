@@ -1,5 +1,6 @@
 """Further inputs have sizes that the float model accepts, and the features of their run."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -7,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from conformance.cases.claims import backend
+from conformance.cases.features import LONG_SEQUENCE, LONG_SUM
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.ranges import Range, magnitude, range_of
 from conformance.cases.runs import Run
@@ -108,6 +110,19 @@ def test_a_further_input_has_no_feature_that_the_run_lacks() -> None:
     for variant in variants_of(run, 9):
         batch, _, *image = variant.executed["x"].shape
         assert batch <= image[0] * image[1]
+
+
+def test_sums_of_squares_that_float32_rounds_are_no_further_inputs_of_a_run_without_any() -> None:
+    run = run_of("nn.InstanceNorm2d", "channels_last")
+    shapes = [variant.executed["x"].shape for variant in variants_of(run, 9)]
+    assert shapes
+    assert all(math.prod(shape[2:]) <= LONG_SUM for shape in shapes)
+
+
+def test_sequences_stay_short_where_rounding_adds_up() -> None:
+    shapes = [variant.executed["x"].shape for variant in variants_of(run_of("nn.LSTM", "default"), 9)]
+    assert shapes
+    assert all(max(shape) <= LONG_SEQUENCE for shape in shapes)
 
 
 def test_a_tensor_that_is_resized_only_grows() -> None:
