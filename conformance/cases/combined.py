@@ -169,11 +169,8 @@ def _placed(claim: Claim, variant: Variant) -> Variant:
 def exponents(claim: Claim) -> range:
     """The exponents of the steps of data that a claim is tried with. Those of what is folded with a batch norm are of the
     usual size, because the bias has to lie on the grid of the products."""
-    return (
-        range(-8, -3)
-        if any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
-        else range(-13, 3)
-    )
+    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
+    return range(-8, -3) if normed else range(-13, 3)
 
 
 def placed(key: str, steps: Sequence[int]) -> str:

@@ -143,10 +143,10 @@ class Sizes:
         ]
         return [*others, own.exponent] if others else []
 
-    def data(self, number: int) -> str:
-        """The range of the data of further input `number`: its scale is not that of the input before it, because kernels may
-        keep what they derive from the scale of their input."""
-        return placed(f"{self.run.key}/further{number}", [self.steps[number % len(self.steps)]])
+    def data(self, turn: int) -> str:
+        """The range of the data of the execution in this turn: its scale is not that of the one before it, because kernels
+        may keep what they derive from the scale of their input."""
+        return placed(f"{self.run.key}/range{turn}", [self.steps[turn % len(self.steps)]])
 
     def _alike(self, variant: Variant) -> bool:
         """Whether the execution has the features of the run, by which the ledger covers it."""
@@ -173,11 +173,10 @@ def further(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subjec
     If `in_ranges`, their data have other ranges, which they are calibrated with, where the run allows that.
     """
     sizes = Sizes(subject)
-    for number in range(count if sizes.free else 0):
-        if (variant := sizes.drawn(number)) is None:
-            continue
+    drawn = map(sizes.drawn, range(count if sizes.free else 0))
+    for turn, variant in enumerate(filter(None, drawn)):
         if in_ranges and sizes.steps:
-            variant = in_range(variant, sizes.data(number))
+            variant = in_range(variant, sizes.data(turn))
         run = replace(subject.run, variant=variant)
         executed = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
         calibration = subject.calibration
