@@ -100,7 +100,7 @@ class Sizes:
         return {name: tuple(shape) for name, shape in changed.items()}
 
     def drawn(self, number: int) -> Variant | None:
-        """Further input `number`: its sizes are a function of the run's key. None if the float model refuses them.
+        """Further input `number`: its sizes are a function of the run's key. None if they are the run's own, or unlike them.
 
         A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands. Half of them are the nearest power
         of two, or beside it, where kernels have paths of their own.
@@ -117,7 +117,7 @@ class Sizes:
             if beside >= -1:
                 size = min(most, 2 ** round(math.log2(size)) + beside)
             shapes = self._changed(shapes, free.axes, max(free.least, size // free.step * free.step))
-        if shapes == self.shapes or self.results(shapes) is None:
+        if shapes == self.shapes:
             return None
         variant = in_sizes(self.variant, shapes)
         return variant if self._alike(variant) else None
@@ -183,3 +183,12 @@ def further(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subjec
         if variant.data != sizes.variant.data:
             calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
         yield replace(subject, run=run, calibration=calibration, inputs=executed)
+
+
+def accepted(subject: Subject) -> bool:
+    """Whether the float model accepts the inputs of a subject: each axis may have another size, but not all of them any."""
+    try:
+        FloatModel(subject)(subject.fresh_inputs())
+    except Exception:  # of many types, as of `Sizes.results`
+        return False
+    return True
