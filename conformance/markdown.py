@@ -15,14 +15,20 @@ ACTIVE = re.compile(
 
 def plain(text: str) -> str:
     """Return text on one line, with control and bidirectional characters replaced by their escapes."""
-    return "".join(map(_visible, text))
+    return text if text.isascii() and text.isprintable() else text.translate(VISIBLE)
 
 
-def _visible(character: str) -> str:
-    if character in "\n\t ":
-        return " "
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs")
-    return f"\\u{ord(character):04x}" if hidden else character
+class Visible(dict[int, str]):
+    """By code point, what a character is shown as: its escape if it is a control or bidirectional character. Computed when it
+    is first needed; the argument has exceptions."""
+
+    def __missing__(self, point: int) -> str:
+        hidden = unicodedata.category(chr(point)) in ("Cc", "Cf", "Zl", "Zp", "Cs")
+        self[point] = f"\\u{point:04x}" if hidden else chr(point)
+        return self[point]
+
+
+VISIBLE = Visible({ord(character): " " for character in "\n\t "})
 
 
 def escaped(text: str) -> str:

@@ -3,7 +3,11 @@
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
+"""The checkout, where there is one."""
 KNOWN = HERE / "known"
 """The ledger."""
+SCRIPTS = KNOWN / "scripts"
+"""The least script of each known finding, and what each printed when it was last run (`outputs.json`)."""
 GOLDEN = (HERE / "golden").resolve()
 """The stored goldens. In a checkout `conformance/golden` is a symbolic link to `golden/`."""

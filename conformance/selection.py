@@ -21,7 +21,9 @@ from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
-from conformance.results.ledger import Entry, Host, backends_of, entries_by_run, load, useless
+from conformance.results.known import Entry, Host, entries_by_run
+from conformance.results.ledger import backends_of, useless
+from conformance.results.ledger_file import load
 from conformance.results.shards import Shard
 
 FAILED, NEW, LATER = range(3)

@@ -16,7 +16,7 @@ from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry
 from conformance.results.profiles import CODES, LAWS
 from conformance.stopwatch import Stopwatch
 
@@ -144,5 +144,9 @@ def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
 
 def ledger(entries: Sequence[Entry]) -> str:
     """The section of the ledger's entries that match a run."""
-    listed = [f"{e.id} ({e.source}): {', '.join(sorted(e.check))}\n{e.reason}\nupstream: {e.upstream}" for e in entries]
+    listed = [
+        f"{entry.id} ({entry.source}): {', '.join(sorted(entry.check))}\n{entry.finding.title}\n{entry.finding.reason}\n"
+        f"upstream: {entry.finding.upstream}"
+        for entry in entries
+    ]
     return section("ledger", "\n\n".join(listed) or "not listed")

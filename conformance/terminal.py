@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from conformance.checks.tolerances import Tolerance
 from conformance.results.rows import Row, Writer, repro_command
+from conformance.results.status import sentences, statuses, tally
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 SHOWN = 20
@@ -41,17 +42,15 @@ def lines(
 ) -> Iterator[str]:
     """Yield the lines of the summary.
 
-    For every engine its claims and runs by verdict, the runs that were left out because they have to be selected by name, and
-    the elements compared; then tolerances that no run needs, and new deviations with the commands that reproduce them.
+    For every engine its claims by status, its runs by verdict, and the runs that were left out because they have to be
+    selected by name, and the elements compared; then tolerances that no run needs, and new deviations with the commands that
+    reproduce them.
     """
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         of_engine = [row for row in rows if row.engine == engine]
-        claims: dict[str, list[Verdict]] = {}
-        for row in of_engine:
-            claims.setdefault(row.claim, []).append(row.verdict)
         known = sum(row.known is not None for row in of_engine)
-        yield f"{engine}: {len(claims)} claims: {counted(map(Verdict.worst, claims.values()))}"
+        yield from sentences(engine, tally(statuses(of_engine).values()))
         yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"
     for engine, count in not_asked_for.items():
         yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"

@@ -6,7 +6,8 @@ from torch.ao.quantization import backend_config as torch_configs
 
 from conformance.configs.parity import drift
 from conformance.configs.registry import Backend
-from conformance.results.ledger import Entry, Expectation
+from conformance.results.known import Entry
+from conformance.results.ledger import Expectation
 from conformance.results.profiles import profile_names
 from conformance.results.rows import Row, repro_command
 from conformance.selection import Selection
@@ -23,7 +24,7 @@ def assert_expected(row: Row, expectation: Expectation) -> None:
         pytest.fail(f"{row.id}: {expectation.message or row.detail}. Reproduce: {repro_command(row.id)}", pytrace=False)
     if expectation.entries:
         # pytest.xfail() would have pytest render a traceback, which takes longer than everything else that it does for a run
-        raise pytest.xfail.Exception(f"{expectation.known}: {expectation.entries[0].reason}", pytrace=False)
+        raise pytest.xfail.Exception(f"{expectation.known}: {expectation.entries[0].finding.title}", pytrace=False)
 
 
 def test_run(verdict: tuple[Row, Expectation]) -> None:
@@ -45,5 +46,5 @@ def test_config_is_torchs(config_of: Backend) -> None:
 
 def test_ledger_entry(ledger_entry: Entry, selection: Selection) -> None:
     """Each glob of an entry matches a run, and the entry adds something to the others, unless it is for another host."""
-    if problem := selection.useless.get(ledger_entry.id):
-        pytest.fail(f"{ledger_entry.id} ({ledger_entry.source}) {problem}", pytrace=False)
+    if problem := selection.useless.get(ledger_entry.name):
+        pytest.fail(f"{ledger_entry.name} ({ledger_entry.source}) {problem}", pytrace=False)

@@ -1,14 +1,12 @@
 """Output for continuous integration: a job summary, annotations, and a badge."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from conformance.markdown import code, escaped, plain
 from conformance.results.rows import repro_command
-from conformance.results.verdicts import Verdict
 
-from .findings import count, first, new_runs, tallies
+from .findings import count, first, new_runs, shown, tallies
 from .load import Report, Result
 
 SUMMARY_BYTES = 1024 * 1024
@@ -43,22 +41,21 @@ def _reproducible(report: Report, new: list[Result]) -> Iterator[str]:
 
 
 def _known(report: Report) -> Iterator[str]:
-    """Yield the known deviations by entry."""
-    by_entry: dict[str, list[Result]] = {}
-    for result in report.results:
-        if not result.new and result.expectation.known:
-            by_entry.setdefault(result.expectation.known, []).append(result)
-    if not by_entry:
+    """Yield the known findings, the most important first, then the runs of each."""
+    listed = shown(report)
+    if not listed:
         return
-    yield f"## {count(sum(map(len, by_entry.values())), 'run')} that the ledger expects to deviate"
+    known = sum(not result.new and result.expectation.known is not None for result in report.results)
+    yield f"## {count(len(listed), 'known finding')}, {count(known, 'run')} that the ledger expects to deviate"
     yield ""
-    for name, results in sorted(by_entry.items(), key=lambda item: -len(item[1])):
-        yield f"- {code(name)}, {count(len(results), 'run')}: {escaped(results[0].expectation.entries[0].reason)}"
-    for name, results in sorted(by_entry.items()):
+    for one in listed:
+        title, runs = escaped(one.finding.title), count(len(one.results), "run")
+        yield f"- {escaped(one.what)}: {title} ({code(one.finding.id)}; {runs}, {escaped(one.reach)})"
+    for one in listed:
         yield ""
-        yield f"### {escaped(name)}"
+        yield f"### {escaped(one.finding.id)}"
         yield ""
-        for result in results:
+        for result in one.results:
             yield f"- {code(result.row.id)} ({escaped(report.labels[result.column.environment])})"
 
 
@@ -83,13 +80,13 @@ def _property(value: str) -> str:
 
 def badge(report: Report) -> dict[str, Any]:
     """Data of a shields.io endpoint badge (https://shields.io/badges/endpoint-badge)."""
-    verdicts: Counter[Verdict] = sum((Counter(tally.verdicts) for tally in report.tallies.values()), Counter())
-    kept = verdicts[Verdict.CONFORMS]
-    executed = sum(number for verdict, number in verdicts.items() if verdict.executed)
+    works = sum(counts.works for counts in report.tallies.values())
+    executed = sum(counts.executed for counts in report.tallies.values())
+    message = f"{works} of {executed} claims work in default use"
     if not executed:
         message, color = "nothing executed", "lightgrey"
     elif report.new:
-        message, color = f"{kept} of {executed} claims kept, {len(report.new)} runs new", "red"
+        message, color = f"{message}, {count(len(report.new), 'run')} new", "red"
     else:
-        message, color = f"{kept} of {executed} claims kept", "brightgreen" if kept == executed else "green"
+        color = "brightgreen" if works == executed else "green"
     return {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}

@@ -14,7 +14,7 @@ from conformance.results.findings.constraints import (
     SatisfyingQConfigWarned,
     ViolatingQConfigUsed,
 )
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry
 from conformance.results.rows import Row, repro_command
 
 
@@ -153,10 +153,9 @@ def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
 
 def shown_entries(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[ShownEntry]:
     """Yield the ledger entries that rows show. A row without findings (schema 1) is quoted with its whole detail."""
+    rows = [row for row in rows if row.profile == "constraints" and row.failed]
     for entry in entries:
-        shown = [
-            row for row in rows if row.profile == "constraints" and entry.matches(row.id) if entry.check <= row.failed
-        ]
+        shown = [row for row in rows if entry.check <= row.failed and entry.matches(row.id)]
         if not shown:
             continue
         row = _smallest(shown, entry)
@@ -169,7 +168,8 @@ def paragraph(shown: ShownEntry) -> Iterator[str]:
     """Yield the lines of the section about an entry."""
     yield f"### {code(shown.entry.id)}"
     yield ""
-    yield f"{shown.entry.reason} Upstream: {shown.entry.upstream}. {shown.runs} runs: {escaped(shown.claims)}."
+    known = shown.entry.finding
+    yield f"{known.reason} Upstream: {known.upstream}. {shown.runs} runs: {escaped(shown.claims)}."
     yield ""
     yield f"> {escaped(shown.detail)}"
     yield ""

@@ -1,38 +1,117 @@
-"""Known deviations grouped by cause, and new ones, as data and as markdown."""
+"""Known findings in order of importance, as data and as markdown."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from conformance.markdown import code, escaped, fenced
-from conformance.results.ledger import Entry
+from conformance.results.in_use import occurrences_by_pattern
+from conformance.results.known import Entry, KnownFinding
+from conformance.results.reproductions import script_of
 from conformance.results.rows import repro_command
-from conformance.results.verdicts import IN_ORDER
+from conformance.results.severity import Assessment, Component, Severity, assessments
+from conformance.results.status import STATUSES
 
 from .load import Column, Report, Result
 
-AREAS = {
-    "matched": "Promised, but it cannot occur or changes nothing",
-    "observed": "Prepare: observers and fusion",
-    "reference": "Conversion to the reference model",
-    "constraints": "Constraints of dtypes",
-    "lowered": "Lowering: it raises, or stays in float",
-    "numerics": "Kernels: other integers",
-    "accuracy": "Kernels: inaccurate",
-    "stable": "Results that depend on what must not matter",
-    "crashes": "Kernels that end the process",
+WEIGHTS = {
+    Severity.CRASHES: 8.0,
+    Severity.WRONG: 8.0,
+    Severity.UNSTABLE: 4.0,
+    Severity.FLOAT: 3.0,
+    Severity.REFUSES: 3.0,
+    Severity.REFERENCE: 2.0,
+    Severity.ACCEPTS: 1.0,
+    Severity.IDLE: 1.0,
 }
-"""Titles of areas, by the first check that fails."""
+"""Weights of severities. Silent errors weigh more than those that are noticed at once."""
+OPTIONS_ONLY = 0.25
+"""The weight of a finding that default use does not show."""
 SHOWN_NEW = 50
 """Maximum number of new deviations in the document."""
+SHOWN_FORMS = 6
+"""Maximum number of forms that are named where a finding shows."""
+DETAIL = 240
+"""Maximum number of characters of an example."""
 
 
 @dataclass(frozen=True)
-class EntryRuns:
-    """An entry of the ledger and the runs that show it."""
+class Shown:
+    """A known finding and the runs that show it, the worst first, each with how bad the finding is there."""
 
-    entry: Entry
-    results: tuple[Result, ...]
+    finding: KnownFinding
+    entries: tuple[Entry, ...]
+    runs: tuple[tuple[Assessment, Result], ...]
+    occurrences: int
+    """How many layers of networks in use are of a pattern that shows it."""
+
+    @cached_property
+    def results(self) -> tuple[Result, ...]:
+        return tuple(result for _, result in self.runs)
+
+    @property
+    def worst(self) -> Assessment:
+        return self.runs[0][0]
+
+    @property
+    def severity(self) -> Severity:
+        return self.worst.severity
+
+    @property
+    def component(self) -> Component:
+        """What is at fault: the component that the ledger states where rows leave open whether lowering or a kernel is."""
+        if self.finding.component is not None and self.worst.component in (Component.KERNEL, Component.LOWERING):
+            return Component(self.finding.component)
+        return self.worst.component
+
+    @property
+    def what(self) -> str:
+        """The severity in words, with the stage if one refuses."""
+        stage = f" ({self.worst.stage})" if self.severity is Severity.REFUSES and self.worst.stage else ""
+        return f"{self.severity.phrase}{stage}"
+
+    @property
+    def example(self) -> Result:
+        """The worst run."""
+        return self.results[0]
+
+    @cached_property
+    def default_use(self) -> frozenset[str]:
+        """The claims that show it in default use."""
+        return frozenset(result.row.claim for result in self.results if not result.form)
+
+    @cached_property
+    def default_severity(self) -> Severity | None:
+        """How bad it is in default use, None if that does not show it."""
+        return (
+            min((worst for worst, result in self.runs if not result.form), default=self.worst).severity
+            if self.default_use
+            else None
+        )
+
+    @cached_property
+    def claims(self) -> frozenset[str]:
+        """The claims that show it in any form."""
+        return frozenset(result.row.claim for result in self.results)
+
+    @property
+    def reach(self) -> str:
+        """Where it shows, in words: in default use, or under which options."""
+        default = f"in default use of {count(len(self.default_use), 'claim')}"
+        if self.default_severity is self.severity:
+            return default
+        named = [form for form, _ in self.worst_forms.most_common(SHOWN_FORMS)]
+        more = len(self.worst_forms) - len(named)
+        forms = f"with {'; '.join(named)}{f'; and {more} more forms' if more else ''}"
+        return f"{forms}; {default} it {self.default_severity.phrase}" if self.default_severity else forms
+
+    @cached_property
+    def worst_forms(self) -> Counter[str]:
+        """How many runs show it at its worst in each form other than default use."""
+        runs = ((worst, result.form) for worst, result in self.runs)
+        return Counter(form for worst, form in runs if form and worst.severity is self.severity)
 
     @property
     def columns(self) -> dict[Column, int]:
@@ -40,62 +119,74 @@ class EntryRuns:
         return dict(Counter(result.column for result in self.results))
 
     @property
-    def example(self) -> Result | None:
-        """The run with the shortest detail, one with a reproduction if there is any."""
-        return min(self.results, key=_brevity, default=None)
-
-
-def _brevity(result: Result) -> tuple[object, ...]:
-    row, details = result.row, result.details
-    return details is None or not details.reproduction, len(row.failed), len(row.detail), row.id
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Entries with the same reason."""
-
-    reason: str
-    entries: tuple[EntryRuns, ...]
+    def damage(self) -> str:
+        """How wrong its worst numbers are; empty if no number is."""
+        if self.severity is not Severity.WRONG:
+            return ""
+        steps = max((result.row.steps_max or 0 for result in self.results), default=0)
+        sqnr = min((result.row.sqnr_db for result in self.results if result.row.sqnr_db is not None), default=None)
+        parts = [f"by up to {count(steps, 'step')}"] if steps else []
+        return ", ".join([*parts, *([f"SQNR down to {sqnr:.1f} dB"] if sqnr is not None else [])])
 
     @property
-    def runs(self) -> int:
-        return sum(len(entry.results) for entry in self.entries)
+    def importance(self) -> float:
+        """Severity × reach × use: the weight of its severity in default use, or a part of that under options if it is more,
+        times the logarithm of the number of layers in use."""
+        default = self._weight(self.default_severity) if self.default_severity else 0.0
+        return max(default, OPTIONS_ONLY * self._weight(self.severity)) * math.log2(2 + self.occurrences)
 
-
-@dataclass(frozen=True)
-class Area:
-    """Causes with the same first failing check."""
-
-    check: str
-    title: str
-    causes: tuple[Cause, ...]
+    def _weight(self, severity: Severity) -> float:
+        """The weight of a severity; numbers that are off, but not below the SQNR floor, weigh half as much."""
+        inaccurate = any("accuracy" in result.row.failed for result in self.results)
+        return WEIGHTS[severity] * (0.5 if severity is Severity.WRONG and not inaccurate else 1.0)
 
     @property
-    def runs(self) -> int:
-        return sum(cause.runs for cause in self.causes)
+    def order(self) -> tuple[object, ...]:
+        """Sort key, the most important first."""
+        return -self.importance, self.worst.rank, -len(self.claims), self.finding.id
 
 
-def areas(report: Report) -> list[Area]:
-    """Every entry of the ledger by area and cause, sorted by number of runs, the greatest first."""
-    shown: dict[str, list[Result]] = {entry.id: [] for entry in report.entries}
-    for result in report.results:
-        for entry in result.expectation.entries:
-            if entry.check & result.row.failed:
-                shown[entry.id].append(result)
-    by_area: dict[str, dict[str, list[EntryRuns]]] = {check: {} for check in AREAS}
+def shown(report: Report) -> list[Shown]:
+    """The known findings that runs of a report show, the most important first."""
+    entries: dict[str, list[Entry]] = {}
     for entry in report.entries:
-        area = next(check for check in AREAS if check in entry.check)
-        by_area[area].setdefault(entry.reason, []).append(EntryRuns(entry, tuple(shown[entry.id])))
-    return [_area(check, by_reason) for check, by_reason in by_area.items() if by_reason]
+        entries.setdefault(entry.id, []).append(entry)
+    by_finding: dict[str, list[tuple[Assessment, Result]]] = {}
+    for result in report.results:
+        if not result.row.failed or not result.expectation.entries:
+            continue
+        found = [*assessments(result.row)]
+        for name in dict.fromkeys(entry.id for entry in result.expectation.entries):
+            checks = {check for entry in result.expectation.entries if entry.id == name for check in entry.check}
+            if worst := min((one for one in found if one.check in checks), default=None):
+                by_finding.setdefault(name, []).append((worst, result))
+    occurrences = occurrences_by_pattern()
+    listed = [_shown(entries[name], runs, occurrences) for name, runs in by_finding.items()]
+    return sorted(listed, key=lambda one: one.order)
 
 
-def _area(check: str, by_reason: Mapping[str, Sequence[EntryRuns]]) -> Area:
-    causes = [Cause(reason, tuple(entries)) for reason, entries in by_reason.items()]
-    return Area(check, AREAS[check], tuple(sorted(causes, key=lambda cause: -cause.runs)))
+def _shown(entries: Sequence[Entry], runs: list[tuple[Assessment, Result]], occurrences: Counter[str]) -> Shown:
+    runs.sort(key=_importance)
+    used = sum(occurrences[pattern] for pattern in {result.row.pattern for _, result in runs})
+    return Shown(entries[0].finding, tuple(entries), tuple(runs), used)
+
+
+def _importance(run: tuple[Assessment, Result]) -> tuple[object, ...]:
+    """Sort key: severity, then runs that show nothing else, the greatest error, the lowest SQNR, default use."""
+    worst, result = run
+    row, findings = result.row, {entry.id for entry in result.expectation.entries}
+    sqnr = row.sqnr_db if row.sqnr_db is not None else math.inf
+    return worst.rank, len(findings), -(row.steps_max or 0), sqnr, bool(result.form), row.id, result.column.order
+
+
+def unseen(report: Report, listed: Iterable[Shown]) -> list[KnownFinding]:
+    """The findings of the ledger that no run of a report shows."""
+    names = {one.finding.id for one in listed}
+    return [finding for finding in report.findings if finding.id not in names]
 
 
 def link(upstream: str) -> str:
-    """URL of an entry's upstream issue, or an empty text if it is unreported."""
+    """URL of a finding's upstream issue, or an empty text if it is unreported."""
     project, _, number = upstream.partition("#")
     return f"https://github.com/{project}/issues/{number}" if number else ""
 
@@ -105,41 +196,39 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def document(report: Report) -> Iterator[str]:
-    """Yield the document in markdown: claims by environment, new deviations, then every cause with an example and its
-    reproduction."""
+def document(report: Report, *, full: bool = False) -> Iterator[str]:
+    """Yield the document in markdown: claims by environment, new deviations, then every known finding, the most important
+    first. With `full`, each has the reproduction of its worst run."""
     yield "# Findings"
     yield ""
     yield from tallies(report)
     yield ""
     yield from _new(report)
-    all_areas = areas(report)
-    for area in all_areas:
-        if not area.runs:
-            continue
-        yield f"## {area.title}"
+    listed = shown(report)
+    if listed:
+        yield f"## Known: {count(len(listed), 'finding')}, the most important first"
         yield ""
-        for cause in area.causes:
-            if cause.runs:
-                yield from _cause(report, cause)
-    unseen = [
-        shown.entry.id for area in all_areas for cause in area.causes for shown in cause.entries if not shown.results
-    ]
-    if unseen:
+    for one in listed:
+        yield from _finding(report, one, full)
+    if others := unseen(report, listed):
         yield "## In the ledger, not in these rows"
         yield ""
-        yield ", ".join(map(code, unseen))
+        yield ", ".join(code(finding.id) for finding in others)
         yield ""
 
 
 def tallies(report: Report) -> Iterator[str]:
     """Yield the table of claims by backend, engine and environment."""
-    yield "| config | engine | environment | torch | claims | kept | deviating | crashing | unavailable | new runs |"
-    yield "| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: |"
+    columns = ["config", "engine", "environment", "torch", "claims", "work in default use", "in every form"]
+    others = [status for status in STATUSES if not status.works_by_default]
+    used = [status for status in others if any(counts.statuses[status] for counts in report.tallies.values())]
+    heads = [*columns, *(status.phrase for status in used), "new runs"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"| {' | '.join(['---'] * 4 + ['--:'] * (len(heads) - 4))} |"
     for column, counts in report.tallies.items():
-        by_verdict = (counts.verdicts[verdict] for verdict in IN_ORDER)
         texts = column.backend, column.engine, report.labels[column.environment], column.environment.torch
-        yield f"| {' | '.join([*map(escaped, texts), *map(str, (counts.claims, *by_verdict, counts.new))])} |"
+        figures = counts.claims, counts.works, counts.in_every_form, *(counts.statuses[status] for status in used)
+        yield f"| {' | '.join([*map(escaped, texts), *map(str, (*figures, report.new_by_column[column]))])} |"
 
 
 def _new(report: Report) -> Iterator[str]:
@@ -160,37 +249,39 @@ def new_runs(report: Report, results: Iterable[Result]) -> Iterator[str]:
         yield f"- {code(result.row.id)} ({escaped(label)}): {escaped(result.message)}"
 
 
-def _cause(report: Report, cause: Cause) -> Iterator[str]:
-    shown = [entry for entry in cause.entries if entry.results]
-    yield f"### {escaped(cause.reason)}"
+def _finding(report: Report, one: Shown, full: bool) -> Iterator[str]:
+    finding = one.finding
+    yield f"### {escaped(finding.title)}"
     yield ""
-    for entry_runs in shown:
-        entry = entry_runs.entry
-        upstream = f"[{escaped(entry.upstream)}]({link(entry.upstream)})" if link(entry.upstream) else "unreported"
-        when = "".join(f", where {name} is {code(value)}" for name, value in entry.when.items())
-        checks = ", ".join(sorted(entry.check))
-        yield f"- {code(entry.id)}: {checks}{when}; upstream: {upstream}. {_where(report, entry_runs)}."
+    yield escaped(finding.reason)
     yield ""
-    example = min((entry_runs.example for entry_runs in shown if entry_runs.example), key=_brevity)
-    yield f"> {escaped(example.row.detail)}"
+    damage = f", {one.damage}" if one.damage else ""
+    upstream = f"[{escaped(finding.upstream)}]({link(finding.upstream)})" if link(finding.upstream) else "unreported"
+    yield f"- {code(finding.id)}: {escaped(one.what)}{damage}; at fault: {one.component}; upstream: {upstream}"
+    used = f"; networks have {count(one.occurrences, 'layer')} of these patterns" if one.occurrences else ""
+    yield f"- Shows {escaped(one.reach)}; {_where(report, one)}{used}"
+    row = one.example.row
+    yield f"- Worst: {code(row.id)}: {escaped(_cut(row.detail))}"
     yield ""
-    if example.details is not None and example.details.reproduction:
-        yield f"<details><summary>Reproduction of {escaped(example.row.id)}</summary>"
+    if full:
+        details = one.example.details
+        if text := script_of(finding.id) or (details.reproduction if details is not None else ""):
+            yield from fenced(text.rstrip(), "python")
+        else:
+            yield from fenced(repro_command(row.id), "sh")
         yield ""
-        yield from fenced(example.details.reproduction.rstrip(), "python")
-        yield ""
-        yield "</details>"
-    else:
-        yield from fenced(repro_command(example.row.id), "sh")
-    yield ""
 
 
-def _where(report: Report, entry_runs: EntryRuns) -> str:
+def _cut(text: str) -> str:
+    return text if len(text) <= DETAIL else f"{text[:DETAIL].rstrip()} …"
+
+
+def _where(report: Report, one: Shown) -> str:
     parts = (
         f"{escaped(column.name)} on {escaped(report.labels[column.environment])}: {number}"
-        for column, number in entry_runs.columns.items()
+        for column, number in one.columns.items()
     )
-    return f"{count(len(entry_runs.results), 'run')} ({'; '.join(parts)})"
+    return f"{count(len(one.results), 'run')} ({'; '.join(parts)})"
 
 
 def first(lines: Sequence[str], max_bytes: int) -> tuple[list[str], int]:

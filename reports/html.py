@@ -7,30 +7,46 @@ script for each pattern, loaded when a run is opened: a script, because a page o
 import base64
 import gzip
 import json
+import math
+import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from conformance.errors import UsageError
-from conformance.markdown import plain
+from conformance.markdown import Visible
 from conformance.paths import GOLDEN
 from conformance.progress import progress
 from conformance.reports import constraints
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.profiles import CHECKS
+from conformance.results.reproductions import script_of
 from conformance.results.rows import Row, repro_command
+from conformance.results.severity import Severity
+from conformance.results.status import STATUSES
 from conformance.results.verdicts import IN_ORDER, Verdict
 
-from . import findings
+from . import findings, support
 from .load import Report, Result, family
 
+T = TypeVar("T")
+VISIBLE_LINES = Visible({ord("\n"): "\n", ord("\t"): " "})
+"""As `markdown.VISIBLE`, with line ends kept."""
+ESCAPE = re.compile(r"\\[bfrtu]")
+"""What JSON has for a control character."""
 HERE = Path(__file__).parent
+TEXTURES = {"except": "dots", "wrong": "stripes", "crashes": "stripes"}
+"""Patterns of parts of bars, which tell them apart without colour."""
+FIRST_FINDINGS = 5
+"""The number of findings on the first page."""
+BARS = 17
+"""The greatest number of bars of a histogram."""
 MARK = "conformance-report"
 """Name of the file that identifies a folder as a report, which may be replaced."""
 FAILURES = (*CHECKS, "crashes")
@@ -39,8 +55,9 @@ FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict",
 NEW, DIFFERS, DIAGNOSED = 1, 2, 4
 """Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
 PAGES = {
-    "index": "Map",
+    "index": "Overview",
     "findings": "Findings",
+    "support": "Support",
     "constraints": "Constraints",
     "environments": "Environments",
 }
@@ -93,10 +110,20 @@ def pages(report: Report) -> dict[str, str]:
     """The text of the pages by name."""
     jinja = templates()
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
-    jinja.globals |= {"pages": PAGES, "command": repro_command, "bar": bar}
+    jinja.globals |= {
+        "pages": PAGES,
+        "command": repro_command,
+        "bar": bar,
+        "histogram": histogram,
+        "count": findings.count,
+        "script": script_of,
+    }
+    listed = findings.shown(report)
+    made = support.table(report)
     contexts: dict[str, dict[str, Any]] = {
-        "index": {"textures": {"deviates": "stripes", "crashes": "dots"}},
-        "findings": {"areas": findings.areas(report)},
+        "index": {"textures": TEXTURES, "listed": listed[:FIRST_FINDINGS], "statuses": STATUSES},
+        "findings": {"listed": listed, "unseen": findings.unseen(report, listed), "severities": Severity},
+        "support": {"table": made, "numbers": made.cause_numbers(), "statuses": STATUSES},
         "constraints": _constraints(report),
         "environments": {"goldens": goldens()},
     }
@@ -119,21 +146,41 @@ def visible(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     if isinstance(value, str):
-        return value if value.isascii() and value.isprintable() else "\n".join(map(plain, value.split("\n")))
+        return value if value.isascii() and value.isprintable() else value.translate(VISIBLE_LINES)
     if isinstance(value, Mapping):
         return {visible(key): visible(item) for key, item in value.items()}
     return [visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def bar(counts: Mapping[str, int]) -> Sequence[tuple[str, float, float]]:
-    """The parts of a bar: the verdict of each, and its start and width in percent."""
+def bar(counts: Mapping[T, int]) -> Sequence[tuple[T, float, float]]:
+    """The parts of a bar: what each counts, and its start and width in percent."""
     total, start, parts = sum(counts.values()) or 1, 0.0, []
-    for verdict, count in counts.items():
+    for status, count in counts.items():
         if count:
             width = 100 * count / total
-            parts.append((verdict, round(start, 3), round(width, 3)))
+            parts.append((status, round(start, 3), round(width, 3)))
             start += width
     return parts
+
+
+def histogram(result: Result) -> Sequence[tuple[str, int, float]]:
+    """The errors of a run's codes as bars: the distance in steps, how many elements have it, and their share of the highest
+    bar in percent. Empty for a run without codes that are off."""
+    outputs = result.details.outputs if result.details else ()
+    pairs = [pair for output in outputs if output.unit == "steps" for pair in output.histogram]
+    if not pairs:
+        return []
+    offsets = [offset for offset, _ in pairs]
+    width = max(1, math.ceil((max(offsets) - min(offsets) + 1) / BARS))
+    counts: Counter[int] = Counter()
+    for offset, number in pairs:
+        counts[math.floor(offset / width)] += number
+    highest, bars = max(counts.values()), []
+    for number in range(min(counts), max(counts) + 1):
+        low, high = number * width, (number + 1) * width - 1
+        label = f"{low:+d}" if low == high else f"{low:+d} to {high:+d}"
+        bars.append((label, counts[number], round(100 * counts[number] / highest, 1)))
+    return bars
 
 
 def _constraints(report: Report) -> dict[str, Any]:
@@ -216,7 +263,7 @@ def _data(report: Report, folder: Path) -> None:
         for numbers, value in zip(runs.values(), values, strict=True):
             numbers.append(value)
         chunks.setdefault(pattern, []).append(_run(number, result))
-    reasons = {entry.id: entry.reason for entry in report.entries}
+    titles = {finding.id: finding.title for finding in report.findings}
     families = sorted({family(pattern) for pattern in patterns})
     index = {
         "columns": [
@@ -235,15 +282,22 @@ def _data(report: Report, folder: Path) -> None:
         "profiles": [*profiles],
         "verdicts": IN_ORDER,
         "failures": FAILURES,
-        "entries": [{"id": name, "reason": reasons[name]} for name in entries],
+        "entries": [{"id": name, "reason": titles[name]} for name in entries],
         "symbols": {verdict: verdict.symbol for verdict in IN_ORDER},
         "runs": runs,
     }
     _script(folder / "index.js", "index", index)
     for pattern, pattern_runs in chunks.items():
-        text = json.dumps(visible(pattern_runs), separators=(",", ":"))
-        packed = gzip.compress(text.encode(), 6, mtime=0)
+        packed = gzip.compress(_json(pattern_runs).encode(), 6, mtime=0)
         _script(folder / f"{pattern}.js", "chunk", pattern, base64.b64encode(packed).decode())
+
+
+def _json(value: Any) -> str:
+    """JSON of a value whose texts are made visible. Most have nothing to make visible, which their JSON as a whole tells."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if ESCAPE.search(text) is None and text.translate(VISIBLE_LINES) == text:
+        return text
+    return json.dumps(visible(value), separators=(",", ":"), ensure_ascii=False)
 
 
 def _script(path: Path, call: str, *arguments: Any) -> None:
@@ -261,8 +315,14 @@ def _run(number: int, result: Result) -> dict[str, Any]:
         "detail": row.detail,
         "message": result.expectation.message,
         "entries": [
-            {"id": entry.id, "reason": entry.reason, "upstream": entry.upstream, "link": findings.link(entry.upstream)}
-            for entry in result.expectation.entries
+            {
+                "id": known.id,
+                "title": known.title,
+                "reason": known.reason,
+                "upstream": known.upstream,
+                "link": findings.link(known.upstream),
+            }
+            for known in {entry.id: entry.finding for entry in result.expectation.entries}.values()
         ],
         "kernels": row.kernels,
         "numbers": {
@@ -275,6 +335,6 @@ def _run(number: int, result: Result) -> dict[str, Any]:
             "seconds": row.seconds,
         },
         "sections": details.sections if details else None,
-        "outputs": [asdict(output) for output in details.outputs] if details else [],
+        "outputs": [vars(output) for output in details.outputs] if details else [],
         "reproduction": details.reproduction if details else "",
     }

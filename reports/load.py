@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,12 @@ from conformance.paths import KNOWN
 from conformance.results.diagnostics import Details
 from conformance.results.environments import Environment
 from conformance.results.families import family_named
-from conformance.results.ledger import Entry, Expectation, entries_by_run, judge_recorded, load
-from conformance.results.profiles import CHECKS, profile_names
+from conformance.results.known import Entry, KnownFinding, entries_by_finding, entries_by_run
+from conformance.results.ledger import Expectation, judge_recorded
+from conformance.results.ledger_file import load
+from conformance.results.profiles import profile_names
 from conformance.results.rows import Row
-from conformance.results.verdicts import IN_ORDER, Verdict
+from conformance.results.status import ClaimStatus, Tally, form_of, is_default_use, statuses, tally
 
 from .parts import Part, parts_of
 
@@ -75,6 +77,11 @@ class Result:
         return not self.expectation.expected
 
     @property
+    def form(self) -> str:
+        """What distinguishes the run from default use; empty in default use."""
+        return "" if is_default_use(self.row) else form_of(self.row)
+
+    @property
     def message(self) -> str:
         """How the outcome differs from the ledger, or else the row's detail."""
         return self.expectation.message or self.row.detail
@@ -90,13 +97,22 @@ class Report:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The entries of all ledgers, without duplicates."""
-        return list({entry.id: entry for ledger in reversed(self.ledgers) for entry in reversed(ledger)}.values())[::-1]
+        """The entries of all ledgers. Of a finding that several of them have, those of the first."""
+        by_finding: dict[str, list[Entry]] = {}
+        for ledger in self.ledgers:
+            for name, entries in entries_by_finding(ledger).items():
+                by_finding.setdefault(name, entries)
+        return list({id(entry): entry for entries in by_finding.values() for entry in entries}.values())
+
+    @cached_property
+    def findings(self) -> list[KnownFinding]:
+        """The findings of all ledgers."""
+        return list({entry.id: entry.finding for entry in self.entries}.values())
 
     def ledger_of(self, part: Part) -> tuple[Entry, ...]:
         """The ledger that an invocation was compared with: the one with most of the entries that its rows name."""
         named = {row.known for row in part.file.rows}
-        return max(self.ledgers, key=lambda ledger: sum(entry.id in named for entry in ledger))
+        return max(self.ledgers, key=lambda ledger: len(named & entries_by_finding(ledger).keys()))
 
     @cached_property
     def results(self) -> list[Result]:
@@ -106,7 +122,7 @@ class Report:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
             runs = {row.id for part in parts for row in part.file.rows if row.profile not in NETWORKS}
             entries_of_run = entries_by_run(ledger, runs)
-            by_id = {entry.id: entry for entry in ledger}
+            by_id = entries_by_finding(ledger)
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:
@@ -133,43 +149,23 @@ class Report:
         return [result for result in self.results if result.new]
 
     @cached_property
-    def tallies(self) -> "dict[Column, Tally]":
-        """Counts of the claims of every column."""
-        by_column: dict[Column, dict[str, list[Result]]] = {column: {} for column in self.columns}
+    def statuses(self) -> dict[Column, dict[str, ClaimStatus]]:
+        """The status of every claim of every column. Rows of networks are of no claim."""
+        by_column: dict[Column, list[Row]] = {column: [] for column in self.columns}
         for result in self.results:
-            by_column[result.column].setdefault(result.row.claim, []).append(result)
-        return {column: tally(claims.values()) for column, claims in by_column.items()}
+            if result.row.profile not in NETWORKS:
+                by_column[result.column].append(result.row)
+        return {column: statuses(rows) for column, rows in by_column.items() if rows}
 
+    @cached_property
+    def tallies(self) -> dict[Column, Tally]:
+        """Counts of the claims of every column."""
+        return {column: tally(found.values()) for column, found in self.statuses.items()}
 
-@dataclass(frozen=True)
-class Tally:
-    """Counts of claims by verdict, of deviating claims by failed check (a claim may fail several), of runs, and of runs whose
-    outcome the ledger does not expect."""
-
-    verdicts: Mapping[Verdict, int]
-    checks: Mapping[str, int]
-    runs: int
-    new: int
-
-    @property
-    def claims(self) -> int:
-        return sum(self.verdicts.values())
-
-
-def tally(claims: Iterable[Sequence[Result]]) -> Tally:
-    """Count claims, each represented by its runs."""
-    claims = list(claims)
-    by_claim = [Verdict.worst(result.row.verdict for result in runs) for runs in claims]
-    verdicts = Counter(by_claim)
-    deviating = [runs for runs, verdict in zip(claims, by_claim, strict=True) if verdict is Verdict.DEVIATES]
-    failed = (frozenset().union(*(result.row.failed for result in runs)) for runs in deviating)
-    checks = Counter(check for names in failed for check in names)
-    return Tally(
-        {verdict: verdicts[verdict] for verdict in IN_ORDER},
-        {check: checks[check] for check in CHECKS if checks[check]},
-        sum(map(len, claims)),
-        sum(result.new for runs in claims for result in runs),
-    )
+    @cached_property
+    def new_by_column(self) -> Counter[Column]:
+        """The number of runs whose outcome the ledger does not expect."""
+        return Counter(result.column for result in self.new)
 
 
 def family(pattern: str) -> str:

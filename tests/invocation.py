@@ -36,12 +36,15 @@ HOSTILE = (
 """A text that tries to inject a script, a terminal command, a workflow command, markdown, and a template expression."""
 
 LEDGER = """
-[[deviation]]
+[[finding]]
 id = "linear-is-off"
-match = "fbgemm/nn.Linear/*@fbgemm"
-check = "numerics"
+title = "Linear is off"
 reason = "The kernel is off."
 upstream = "pytorch/pytorch#1"
+
+[[finding.shows]]
+match = "fbgemm/nn.Linear/*@fbgemm"
+check = "numerics"
 """
 """An entry for a linear layer that fails `numerics`."""
 

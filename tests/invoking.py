@@ -24,8 +24,8 @@ NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
 def entry(name: str, match: str, *checks: str) -> str:
     """The text of a ledger entry."""
     return (
-        f'[[deviation]]\nid = "{name}"\nmatch = "{match}"\ncheck = {json.dumps(checks)}\n'
-        f'reason = "the reason of {name}"\nupstream = "unreported"\n'
+        f'[[finding]]\nid = "{name}"\ntitle = "the title of {name}"\nreason = "the reason of {name}"\n'
+        f'upstream = "unreported"\n[[finding.shows]]\nmatch = "{match}"\ncheck = {json.dumps(checks)}\n'
     )
 
 

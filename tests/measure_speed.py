@@ -35,7 +35,7 @@ from conformance.execution.batch import warm_up
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
 from conformance.paths import KNOWN
-from conformance.results.ledger import load
+from conformance.results.ledger_file import load
 from conformance.shortcuts import without
 
 ROOT = Path(__file__).parent.parent

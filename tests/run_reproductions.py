@@ -24,7 +24,8 @@ from conformance.cases.runs import runs
 from conformance.errors import UsageError
 from conformance.progress import progress
 from conformance.repro.script import script
-from conformance.results.ledger import Entry, load
+from conformance.results.known import Entry
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row, read
 
 TIMEOUT = 120.0

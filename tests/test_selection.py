@@ -13,7 +13,7 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import runs, usual
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
-from conformance.results.ledger import Host
+from conformance.results.known import Host
 from conformance.selection import Selection
 
 
@@ -128,12 +128,14 @@ def test_each_selected_engine_is_probed_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 LEDGER = """
-[[deviation]]
+[[finding]]
 id = "{0}"
-match = "{0}/nn.Lineer/*"
-check = "numerics"
+title = "A typo"
 reason = "a typo"
 upstream = "unreported"
+[[finding.shows]]
+match = "{0}/nn.Lineer/*"
+check = "numerics"
 """
 
 

@@ -20,7 +20,7 @@ from conformance.host.isolation import Raised
 from conformance.models import fx
 from conformance.paths import KNOWN
 from conformance.properties import search  # noqa: F401  (registers and loads the profiles of hypothesis)
-from conformance.results.ledger import load
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.shortcuts import NAMES, TABLE, enabled, switch_off, without
 

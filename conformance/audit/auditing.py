@@ -26,7 +26,8 @@ from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
 from conformance.results.audits import Audit, Layer
-from conformance.results.ledger import Host, load
+from conformance.results.known import Host
+from conformance.results.ledger_file import load
 
 from .agreement import decibels
 from .causes import explained

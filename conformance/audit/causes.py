@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conformance.results.audits import Audit, Fault, Layer, Refusal
-from conformance.results.ledger import Entry, Host, explaining
+from conformance.results.known import Entry, Host
+from conformance.results.ledger import explaining
 
 
 def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:

@@ -138,7 +138,7 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
     default = OPERATORS[operator][0]
     if (variant.init, variant.call) != (default.init, default.call):
         yield "options"
-    stated = _stated(operator, variant)
+    stated = stated_options(operator, variant)
     if stated.keys() & OPERANDS:
         yield "keyword"
     stated = {name: value for name, value in stated.items() if name not in OPERANDS}
@@ -150,7 +150,7 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
         yield "scalar"
 
 
-def _stated(operator: str, variant: Variant) -> dict[str, str]:
+def stated_options(operator: str, variant: Variant) -> dict[str, str]:
     """The options that a call or the constructor of a module states, as source text by name."""
     source = variant.init or variant.call
     if operator in FUSED:
@@ -247,7 +247,7 @@ def _instance_norm(variant: Variant, shape: Shape) -> Iterator[str]:
         yield "long_sums"
 
 
-def _arguments(operator: str, variant: Variant) -> dict[str, Any]:
+def arguments_of(operator: str, variant: Variant) -> dict[str, Any]:
     """Values of a layer's arguments by name."""
     source = variant.init or variant.call
     if operator in FUSED:
@@ -267,7 +267,7 @@ def _no_bias(variant: Variant, arguments: dict[str, Any]) -> bool:
 
 
 def _linear(operator: str, variant: Variant) -> Iterator[str]:
-    arguments = _arguments(operator, variant)
+    arguments = arguments_of(operator, variant)
     if _no_bias(variant, arguments):
         yield "no_bias"
     yield from _style(variant)
@@ -305,7 +305,7 @@ def _style(variant: Variant) -> Iterator[str]:
 
 def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     """Geometry of a convolution."""
-    arguments, plain = _arguments(operator, variant), plain_of(operator)
+    arguments, plain = arguments_of(operator, variant), plain_of(operator)
     rank, transposed = int(plain[-2]), "ranspose" in plain
 
     def lengths(value: Any) -> Shape:

@@ -9,7 +9,7 @@ from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
 if TYPE_CHECKING:
-    from conformance.results.ledger import Entry
+    from conformance.results.known import Entry
 
     Commands = argparse._SubParsersAction[Any]
 
@@ -70,7 +70,7 @@ def add_rows(parser: argparse.ArgumentParser, text: str = "rows files, merged or
 def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
     """The entries of ledgers, the suite's own by default."""
     from conformance.paths import KNOWN
-    from conformance.results.ledger import load
+    from conformance.results.ledger_file import load
 
     paths = [Path(folder) for folder in folders] if folders else [KNOWN]
     return [entry for path in paths for entry in load(path)]

@@ -14,7 +14,7 @@ from .arguments import add_backend_config, add_command, add_ledger, entries_of
 
 if TYPE_CHECKING:
     from conformance.results.audits import Audit
-    from conformance.results.ledger import Entry
+    from conformance.results.known import Entry
 
     from .arguments import Commands
 
@@ -103,8 +103,8 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
     from conformance.results.audits import to_json
     from conformance.results.jsonl import opened, replacing
 
-    reasons = {entry.id: entry.reason for entry in entries}
-    upstream = {entry.id: entry.upstream for entry in entries}
+    reasons = {entry.id: entry.finding.reason for entry in entries}
+    upstream = {entry.id: entry.finding.upstream for entry in entries}
     if arguments.json:
         path = Path(arguments.json)
         with opened(path, "--json"):

@@ -159,7 +159,7 @@ def _audits(path: Path) -> "list[Audit]":
 def table_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.networks import document
 
-    reasons = {entry.id: entry.reason for entry in entries_of(None)}
+    reasons = {entry.id: entry.finding.reason for entry in entries_of(None)}
     for line in document(_audits(Path(arguments.audits)), reasons):
         print(line)
     return 0

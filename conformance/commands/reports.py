@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.errors import UsageError
+
 from .arguments import add_actions, add_command, add_ledger, add_rows, entries_of
 
 if TYPE_CHECKING:
@@ -26,8 +28,22 @@ def add(commands: "Commands") -> None:
     text = "render rows files as a folder of HTML pages that open from disk"
     report = add_command(commands, "report", report_command, text, [rows])
     report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder to write")
-    text = "print the deviations as markdown, grouped by cause, for an upstream report or a release note"
-    add_command(commands, "findings", findings_command, text, [rows])
+    text = "print the known findings as markdown, the most important first"
+    listed = add_command(commands, "findings", findings_command, text, [rows])
+    listed.add_argument("--full", action="store_true", help="with the reproduction of the worst run of each")
+    text = "print which engines do an operator right, and what is wrong with the others"
+    support = add_command(commands, "support", support_command, text)
+    support.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
+    support.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the table of this revision)")
+    support.add_argument("--format", choices=("text", "markdown", "json", "csv"), default="text", help="default: text")
+    support.add_argument(
+        "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
+    )
+    add_ledger(support)
+    text = "print a report of a known finding for upstream, with its reproduction run here; nothing is sent"
+    draft = add_command(commands, "draft", draft_command, text)
+    draft.add_argument("finding", metavar="FINDING", help="the id of a known finding")
+    add_ledger(draft)
     actions = add_actions(commands, "ci", "print rows files for continuous integration")
     for name, command, text in (
         ("summary", ci_summary_command, "print a job summary in markdown, cut to the size that GitHub accepts"),
@@ -86,7 +102,42 @@ def report_command(arguments: argparse.Namespace) -> int:
 def findings_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.findings import document
 
-    return _print_lines(document(_report(arguments)))
+    return _print_lines(document(_report(arguments), full=arguments.full))
+
+
+def support_command(arguments: argparse.Namespace) -> int:
+    from conformance.paths import ROOT
+    from conformance.reports import support
+    from conformance.reports.draft import UPSTREAM, written
+
+    entries = entries_of(arguments.ledger)
+    made = support.table(_report(arguments)) if arguments.rows else support.recorded(entries)
+    if arguments.write:
+        drafts = {UPSTREAM / name: text for name, text in written(made).items()}
+        return _print_lines(str(path) for path in support.write(made, ROOT, drafts))
+    if arguments.format != "text":
+        print(support.FORMATS[arguments.format](made), end="")
+        return 0
+    if arguments.operator:
+        return _print_lines(support.answer(made, arguments.operator))
+    return _print_lines(support.families_markdown(made))
+
+
+def draft_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.draft import draft
+    from conformance.reports.support import recorded
+    from conformance.repro.execution import execute
+    from conformance.results.reproductions import script_of
+    from conformance.suggestions import unknown
+
+    made = recorded(entries_of(arguments.ledger))
+    if arguments.finding not in made.findings:
+        raise unknown("finding", arguments.finding, sorted(made.findings))
+    text = script_of(arguments.finding)
+    if text is None:
+        raise UsageError(f"{arguments.finding}: no least script: tox -e reproductions -- --least --write ROWS…")
+    print(draft(made, made.findings[arguments.finding], execute(text)), end="")
+    return 0
 
 
 def ci_summary_command(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from .arguments import add_backend_config, add_command
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
-    from conformance.results.ledger import Entry
+    from conformance.results.known import Entry
 
     from .arguments import Commands
 

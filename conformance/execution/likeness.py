@@ -6,7 +6,8 @@ from conformance.cases.features import features_of, similar_ids
 from conformance.cases.runs import Run
 from conformance.checks.lowering import EARLIER
 from conformance.results.findings.stages import Raises
-from conformance.results.ledger import Entry, Expectation, Host, entries_by_run, judge, own_entries
+from conformance.results.known import Entry, Host, entries_by_run
+from conformance.results.ledger import Expectation, judge, own_entries
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 

@@ -20,7 +20,7 @@ from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry
 from conformance.results.rows import Row
 from conformance.shortcuts import enabled
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from conformance.host.isolation import Raised
     from conformance.results import diagnostics, rows
     from conformance.results.diagnostics import Details
-    from conformance.results.ledger import Entry, Expectation
+    from conformance.results.known import Entry
+    from conformance.results.ledger import Expectation
     from conformance.results.rows import Row
     from conformance.selection import Selection
 
@@ -93,7 +94,7 @@ class Running:
     def judge(self, run: "Run") -> "Judged | Raised":
         """Return the judged run. The first run of a unit has the whole unit judged, in one child."""
         from conformance.execution.batch import judge_runs
-        from conformance.results.ledger import entries_by_run
+        from conformance.results.known import entries_by_run
 
         if run.id not in self.judged:
             batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
@@ -208,6 +209,7 @@ def details_line(
 @pytest.fixture
 def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation]":
     """The row of a run and what the ledger expects of it. The row goes into the rows file."""
+    from conformance.cases.forms import form
     from conformance.host.isolation import Raised
 
     running = request.config.stash[Running.KEY]
@@ -217,7 +219,7 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     expectation = running.compared(run, judged.row)
     # readers of the row take its word for what covers it by its features
     named = expectation.expected or not PROFILES[judged.row.profile].by_features
-    row = replace(judged.row, known=expectation.known if named else None)
+    row = replace(judged.row, known=expectation.known if named else None, form=form(run) if judged.row.failed else "")
     # JUnit XML shows an expected deviation as skipped: the properties tell what it is
     properties = {"verdict": str(row.verdict), "failed": ", ".join(sorted(row.failed)), "ledger": row.known or ""}
     request.node.user_properties += [(name, value) for name, value in properties.items() if value]

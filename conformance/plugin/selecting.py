@@ -164,7 +164,7 @@ class Selecting:
                 metafunc.parametrize("config_of", [pytest.param(backend, id=backend.name) for backend in backends])
             elif "ledger_entry" in metafunc.fixturenames:
                 entries = self.selection.ledger_to_check
-                metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.id) for entry in entries])
+                metafunc.parametrize("ledger_entry", [pytest.param(entry, id=entry.name) for entry in entries])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stages import INPUTS, Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
@@ -84,7 +84,7 @@ def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
     if not row.findings:
         lines += (row.detail or "conforms").splitlines()
     if entry is not None:
-        lines += ["", entry.reason, f"Upstream: {entry.upstream}"]
+        lines += ["", entry.finding.title, entry.finding.reason, f"Upstream: {entry.finding.upstream}"]
     text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
     return f'"""{text}\n"""\n'
 

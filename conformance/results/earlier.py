@@ -8,7 +8,8 @@ from statistics import fmean
 from conformance.errors import UsageError
 
 from .environments import environment
-from .ledger import Entry, entries_by_run, judge
+from .known import Entry, entries_by_run
+from .ledger import judge
 from .rows import Row, RowsFile, digest_of, read_all
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.errors import UsageError
 
-from .ledger import Host
+from .known import Host
 from .shards import Shard
 
 OPTIONAL = {

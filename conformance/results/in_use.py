@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ def read(path: Path = PATH) -> list[LayerInUse]:
     """The layers of a table."""
     with path.open(encoding="utf-8") as file:
         return [_decoded(json.loads(line)) for line in file]
+
+
+@cache
+def occurrences_by_pattern() -> Counter[str]:
+    """How many layers of the networks of the corpus are of each pattern."""
+    occurrences: Counter[str] = Counter()
+    for layer in read():
+        occurrences[layer.pattern] += layer.occurrences
+    return occurrences
 
 
 def _decoded(values: dict[str, Any]) -> LayerInUse:

@@ -28,7 +28,8 @@ class Row:
 
     `steps_max` and the counts are about the elements that the check `numerics` compared: `mismatched` differ by more than the
     tolerance, `ties` are rounded to the other of two codes at equal distance, `tolerated` differ within the tolerance; the
-    rest of `total` are equal. `detail` is the text of `findings`, or the reason why the run is unavailable.
+    rest of `total` are equal. `detail` is the text of `findings`, or the reason why the run is unavailable. `form` says how a
+    run that deviates differs from default use, in the operator's terms, such as `padding='same'`.
     """
 
     id: str
@@ -51,9 +52,10 @@ class Row:
     total: Count | None = None
     sqnr_db: Finite | None = None
     known: str | None = None
+    form: str = ""
     seconds: Seconds = 0.0
 
-    @property
+    @cached_property
     def failed(self) -> frozenset[str]:
         """Names of the checks that failed; a crash counts as a failed check named `crashes`."""
         failed = {name for name, outcome in self.checks.items() if outcome == "fail"}
@@ -167,6 +169,8 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
 def _decoded(kind: str, values: dict[str, Any], schema: int) -> Row:
     if schema == 1:
         values.setdefault("findings", [])
+    if schema < 3:
+        values.setdefault("form", "")
     row = Row.from_json(values)
     if wrong := contradiction(row, findings=schema > 1):
         raise TypeError(wrong)
@@ -176,7 +180,7 @@ def _decoded(kind: str, values: dict[str, Any], schema: int) -> Row:
 FORMAT: Format[Row] = Format(
     name="a rows file",
     kinds=("row",),
-    schemas=(1, 2),
+    schemas=(1, 2, 3),
     decode=_decoded,
     encode=lambda row: ("row", row.to_json()),
     key=lambda row: row.id,
@@ -184,7 +188,7 @@ FORMAT: Format[Row] = Format(
     unit="rows",
     again="run it again",
 )
-"""Rows files. Rows of schema 1 have no findings."""
+"""Rows files. Rows of schema 1 have no findings, those before schema 3 no form."""
 
 
 def schema() -> dict[str, Any]:

@@ -266,7 +266,7 @@ const conformance = (() => {
 
   function* parts(run, details, back) {
     const paragraph = (entry) =>
-      make("p", {}, make("strong", { textContent: entry.reason }), " ", make("code", { textContent: entry.id }), " · ",
+      make("p", {}, make("strong", { textContent: entry.title }), ` ${entry.reason} `, make("code", { textContent: entry.id }), " · ",
         entry.link ? make("a", { href: entry.link, rel: "noreferrer", textContent: entry.upstream }) : "unreported upstream");
     if (back) {
       const button = make("button", { type: "button", textContent: "← All runs of the cell" });

@@ -12,7 +12,8 @@ from conformance.audit.auditing import Settings
 from conformance.audit.causes import explained
 from conformance.audit.network import network
 from conformance.host.cpu import isa
-from conformance.results.ledger import Host, load
+from conformance.results.known import Host
+from conformance.results.ledger_file import load
 from tests.audit.causes import CAUSES, Cause
 
 HOST = Host(torch.__version__, platform.machine(), isa(None))

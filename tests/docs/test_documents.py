@@ -15,9 +15,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(path: Path) -> set[str]:
-    """Anchors of a document's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """Anchors of a document's headings, as GitHub makes them, and those that it states."""
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    stated = set(re.findall(r'<a id="([\w-]+)">', text))
+    return stated | {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def environments() -> set[str]:

@@ -8,11 +8,13 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run, describe, runs
 from conformance.execution.likeness import Likeness
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
-ENTRY = Entry("listed", ("*/nn.ConvTranspose1d/*/*/default/exact@*",), frozenset({"numerics"}), "", "", {}, "")
+ENTRY = Entry(
+    KnownFinding("listed", "", "", ""), ("*/nn.ConvTranspose1d/*/*/default/exact@*",), frozenset({"numerics"}), ""
+)
 CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
 QPARAMS = OutputQparams("numerics", 0, 0.5, 3, "quint8", 0.25, 3, "quint8")
 
@@ -43,6 +45,6 @@ def test_an_entry_does_not_cover_a_run_with_a_feature_that_it_excludes(pairs: di
 
 
 def test_an_entry_covers_findings_of_its_kinds_alone(pairs: dict[str, Run]) -> None:
-    run, likeness = pairs["channels_33x17"], Likeness([replace(ENTRY, finding=("output-qparams",))])
+    run, likeness = pairs["channels_33x17"], Likeness([replace(ENTRY, kind=("output-qparams",))])
     assert "numerics" not in likeness.known(run, row_of(run))
     assert "numerics" in likeness.known(run, replace(row_of(run), findings=(QPARAMS,)))

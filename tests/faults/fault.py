@@ -18,7 +18,8 @@ from conformance.execution.batch import judge_runs
 from conformance.execution.likeness import Likeness
 from conformance.goldens.store import Store
 from conformance.host.isolation import Raised
-from conformance.results.ledger import Entry, judge
+from conformance.results.known import Entry
+from conformance.results.ledger import judge
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 from conformance.selection import Selection

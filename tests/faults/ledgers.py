@@ -10,7 +10,7 @@ from conformance.errors import UsageError
 from conformance.execution.batch import judge_runs
 from conformance.host.isolation import Raised
 from conformance.paths import KNOWN
-from conformance.results import ledger
+from conformance.results import ledger, ledger_file
 from conformance.results.rows import Row
 
 from . import fault
@@ -40,14 +40,14 @@ def judged() -> tuple[Row, ...]:
 
 def ledger_alarms(folder: Path) -> Alarms:
     try:
-        entries = ledger.load(folder)
+        entries = ledger_file.load(folder)
     except UsageError:
         return Alarms({"ledger"})
     alarms = Alarms().union(*(unexpected(row, entries) for row in judged()))
     honest = [replace(entry, source="") for entry in fault.ledger()]
     new = [entry for entry in entries if replace(entry, source="") not in honest]
     useless = ledger.useless(entries, every_id(), fault.SELECTION.host)
-    return alarms | ({"ledger"} if any(entry.id in useless for entry in new) else set())
+    return alarms | ({"ledger"} if any(entry.name in useless for entry in new) else set())
 
 
 @cache
@@ -78,20 +78,26 @@ def lost(folder: Path) -> Alarms:
 
 def entry(name: str) -> str:
     """A regular expression for the beginning of an entry, with the match as group 1."""
-    return rf'(\[\[deviation\]\]\nid = "{name}"\n)'
+    return rf'(\[\[finding\]\]\nid = "{name}"\n)'
 
 
-ALPHA = r'(id = "add-alpha"\nmatch = )"([^"]*)"\nexcept = "[^"]*"(\ncheck = )\[[^\]]*\]'
-WHEN = r'(id = "add-alpha"\n)(match = "[^"]*"\nexcept = "[^"]*"\ncheck = [^\n]*\n)'
+ALPHA = r'(id = "add-alpha"\n.*?match = )"([^"]*)"\n *except = "[^"]*"(\n *check = )\[[^\]]*\]'
+WHEN = r'(id = "add-alpha"\n.*?)(match = "[^"]*"\n *except = "[^"]*"\n *check = [^\n]*\n)'
 NEW = r"\1\2when = {{ {} }}" "\n"
 MORE = (
-    '[[deviation]]\nid = "more"\nmatch = "{}"\ncheck = "{}"\nreason = "It does."\nupstream = "unreported"\n\n'
-    "[[deviation]]\n"
+    '[[finding]]\nid = "more"\ntitle = "It does"\nreason = "It does."\nupstream = "unreported"\n'
+    '[[finding.shows]]\nmatch = "{}"\ncheck = "{}"\n\n[[finding]]\n'
 )
-FIRST = r"\[\[deviation\]\]\n"
+FIRST = r"\[\[finding\]\]\n"
 
 FAULTS = [
-    listed("an entry is removed", "accuracy numerics", "common", r'\[\[deviation\]\]\nid = "add-alpha".*?(?=\[\[)', ""),
+    listed(
+        "an entry is removed",
+        "accuracy numerics",
+        "common",
+        r'\[\[finding\]\]\nid = "add-alpha".*?(?=\[\[finding\]\])',
+        "",
+    ),
     Fault(
         "ledger",
         "a file is removed",
@@ -164,7 +170,7 @@ FAULTS = [
         "an exception is missing",
         "reference",
         "common",
-        r'(id = "conv-padding-reference"\nmatch = [^\n]*\n)except = [^\n]*\n',
+        r'(id = "conv-padding-reference"\n.*?match = [^\n]*\n) *except = [^\n]*\n',
         r"\1",
     ),
     listed(
@@ -175,13 +181,13 @@ FAULTS = [
     listed("a condition is unknown", "ledger", "common", WHEN, NEW.format('os = "linux"')),
     listed("a condition has another type", "ledger", "common", WHEN, NEW.format("torch = 2")),
     listed("a condition is not a range", "ledger", "common", WHEN, NEW.format('torch = "~=2.10"')),
-    listed("an id is duplicated", "ledger", "common", entry("add-alpha"), r'[[deviation]]\nid = "cat-in-float"\n'),
+    listed("an id is duplicated", "ledger", "common", entry("add-alpha"), r'[[finding]]\nid = "cat-in-float"\n'),
     listed(
         "an id belongs to another file",
         "ledger",
         "common",
         entry("add-alpha"),
-        r'[[deviation]]\nid = "conv-add-scalar"\n',
+        r'[[finding]]\nid = "conv-add-scalar"\n',
     ),
     listed(
         "an entry is duplicated under another id",
@@ -217,6 +223,6 @@ FAULTS = [
         r'\1upstream = "soon"\n',
     ),
     listed("a field is unknown", "ledger", "common", entry("add-alpha"), r'\1exept = "fbgemm/*"\n'),
-    listed("the table has another name", "ledger", "common", entry("add-alpha"), r'[[deviations]]\nid = "add-alpha"\n'),
+    listed("the table has another name", "ledger", "common", entry("add-alpha"), r'[[findings]]\nid = "add-alpha"\n'),
     listed("the file is not TOML", "ledger", "common", entry("add-alpha"), r"\1deviates: yes\n"),
 ]

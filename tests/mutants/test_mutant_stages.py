@@ -12,7 +12,7 @@ from conformance.checks.judge import Judge
 from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.fuzz.samples import Sample
-from conformance.results.ledger import Entry
+from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.selection import Selection
@@ -176,7 +176,7 @@ def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch
 
 
 def test_without_a_mutant_every_run_agrees_with_the_ledger(selection: Selection) -> None:
-    entry = Entry("listed", ("*",), frozenset({"numerics"}), "", "", {}, "")
+    entry = Entry(KnownFinding("listed", "", "", ""), ("*",), frozenset({"numerics"}), "")
     witnesses = [replace(witness, entries=(entry,)) for witness in ordinary(selection)]
     with pytest.raises(UsageError, match=r"2 witnesses contradict the ledger without a mutant, the first: .*numerics"):
         stage_of(witnesses, selection).observe([WIDE])

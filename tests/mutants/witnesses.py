@@ -11,7 +11,7 @@ from conformance.fuzz.samples import Family, Sample, run_of
 from conformance.host.isolation import Done
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
-from conformance.results.ledger import Entry, entries_by_run
+from conformance.results.known import Entry, entries_by_run
 from conformance.results.profiles import CODES, LAWS
 from conformance.results.rows import Row
 from conformance.selection import Selection

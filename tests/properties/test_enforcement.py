@@ -31,7 +31,7 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
     Violation,
 )
-from conformance.results.ledger import load
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.shortcuts import without
 from conformance.stopwatch import Stopwatch

@@ -17,13 +17,25 @@ from conformance.reports.load import Report
 from conformance.results import diagnostics, rows
 
 
-def test_findings_group_entries_by_cause_and_show_the_reproduction(ledger: Path, tmp_path: Path) -> None:
+def test_findings_say_what_is_wrong_how_badly_and_where(ledger: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [CONFORMS, WRONG, DIES], details=[details_of(WRONG)])
     text = "\n".join(findings.document(Report([path], [ledger])))
     assert "## New: 1 run that the ledger does not expect" in text
-    assert "### The kernel is off." in text
-    assert "[pytorch/pytorch&#35;1](https://github.com/pytorch/pytorch/issues/1)" in text
+    assert "## Known: 1 finding, the most important first" in text
+    assert "### Linear is off\n\nThe kernel is off.\n\n- `linear-is-off`: refuses (execute); at fault: kernel; " in text
+    assert "upstream: [pytorch/pytorch&#35;1](https://github.com/pytorch/pytorch/issues/1)" in text
+    assert "- Shows in default use of 1 claim; 1 run (fbgemm on x86_64 avx2: 1)" in text
+    assert "print('DEVIATES')" not in text
+
+
+def test_findings_in_full_have_the_reproduction_of_the_worst_run(ledger: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [WRONG], details=[details_of(WRONG)])
+    text = "\n".join(findings.document(Report([path], [ledger]), full=True))
     assert "```python\nprint('DEVIATES')\n```" in text
+    bare = write(tmp_path / "bare.jsonl", [WRONG])
+    assert f"python -m conformance repro '{WRONG.id}'" in "\n".join(
+        findings.document(Report([bare], [ledger]), full=True)
+    )
 
 
 def test_a_summary_begins_with_new_runs_and_is_cut_with_a_note(ledger: Path, tmp_path: Path) -> None:
@@ -49,13 +61,15 @@ def test_annotations_name_new_runs_and_count_the_others(ledger: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("file_rows", "message", "color"),
     [
-        ([CONFORMS], "1 of 1 claims kept", "brightgreen"),
-        ([CONFORMS, WRONG], "1 of 2 claims kept", "green"),
-        ([CONFORMS, DIES], "1 of 2 claims kept, 1 runs new", "red"),
+        ([CONFORMS], "1 of 1 claims work in default use", "brightgreen"),
+        ([CONFORMS, WRONG], "1 of 2 claims work in default use", "green"),
+        ([CONFORMS, DIES], "1 of 2 claims work in default use, 1 run new", "red"),
         ([row(verdict="unavailable")], "nothing executed", "lightgrey"),
     ],
 )
-def test_a_badge_counts_kept_claims(file_rows: Any, message: str, color: str, ledger: Path, tmp_path: Path) -> None:
+def test_a_badge_counts_the_claims_that_work(
+    file_rows: Any, message: str, color: str, ledger: Path, tmp_path: Path
+) -> None:
     badge = ci.badge(Report([write(tmp_path / "rows.jsonl", file_rows)], [ledger]))
     assert badge == {"schemaVersion": 1, "label": "conformance", "message": message, "color": color}
 

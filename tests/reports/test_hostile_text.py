@@ -62,9 +62,10 @@ def test_hostile_text_makes_no_markup_in_markdown(hostile: Path, ledger: Path) -
         assert not re.search(r"<(?!/?(code|details|summary)>)", outside)
         assert "](https://example" not in outside
         assert "@someone" not in outside
+        heads = next(line.count("|") for line in outside.splitlines() if line.startswith("| config"))
         for line in outside.splitlines():
             if line.startswith("| fbgemm"):
-                assert len(re.findall(r"(?<!\\)\|", line)) == 11
+                assert len(re.findall(r"(?<!\\)\|", line)) == heads
 
 
 def test_hostile_text_is_text_in_html(hostile: Path, ledger: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from conformance.results.findings.structure import (
     WeightDtype,
 )
 from conformance.results.findings.values import LowSqnr, NotFinite, OutputShape
-from conformance.results.ledger import load
+from conformance.results.ledger_file import load
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -88,7 +88,8 @@ def test_a_script_of_several_findings_checks_each_and_binds_every_name() -> None
 def test_a_script_says_where_it_comes_from_and_what_is_known(tmp_path: Path) -> None:
     run = find(LINEAR)
     (tmp_path / "known.toml").write_text(
-        f'[[deviation]]\nid = "here"\nmatch = "*"\ncheck = "numerics"\nreason = "{REASON}"\nupstream = "{UPSTREAM}"\n'
+        f'[[finding]]\nid = "here"\ntitle = "It is off"\nreason = "{REASON}"\nupstream = "{UPSTREAM}"\n'
+        '[[finding.shows]]\nmatch = "*"\ncheck = "numerics"\n'
     )
     (entry,) = load(tmp_path)
     text = script(run, row_of(run, OutputShape("numerics", 0, (1, 2), (2, 1))), entry)

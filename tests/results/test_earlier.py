@@ -7,7 +7,7 @@ from invocation import CONFORMS, DIES, LEDGER, WRONG, row, write
 
 from conformance.errors import UsageError
 from conformance.results.earlier import read_earlier
-from conformance.results.ledger import load
+from conformance.results.ledger_file import load
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row, digest_of
 

@@ -5,17 +5,22 @@ from pathlib import Path
 import pytest
 
 from conformance.errors import UsageError
-from conformance.results.ledger import Host, explaining, load, useless
+from conformance.results.known import Host
+from conformance.results.ledger import explaining, useless
+from conformance.results.ledger_file import load
 
 HOST = Host("2.13.0", "x86_64", "avx512_vnni")
 ENTRY = """
-[[deviation]]
+[[finding]]
 id = "clamp"
-check = "numerics"
+title = "Clamp mixes up elements"
 reason = "It clamps in memory order."
 upstream = "unreported"
 
-[[deviation.layer]]
+[[finding.shows]]
+check = "numerics"
+
+[[finding.shows.layer]]
 engine = ["qnnpack"]
 check = "numerics"
 operator = ["nn.ReLU6", "F.hardtanh"]
@@ -58,7 +63,7 @@ def test_a_layer_without_a_feature_is_not_explained_by_it(tmp_path: Path) -> Non
 
 
 def test_an_entry_holds_where_its_conditions_do(tmp_path: Path) -> None:
-    text = ENTRY.replace('upstream = "unreported"', 'upstream = "unreported"\nwhen = { arch = "aarch64" }')
+    text = ENTRY.replace("[[finding.shows]]", '[[finding.shows]]\nwhen = { arch = "aarch64" }')
     assert explaining(load(ledger(tmp_path, text)), HOST, "qnnpack", "numerics", FEATURES) is None
 
 
@@ -73,11 +78,11 @@ def test_an_entry_about_layers_alone_is_not_useless_for_runs(tmp_path: Path) -> 
         ('check = "numerics"\noperator', 'check = "numeric"\noperator', "layer 1: unknown check 'numeric'"),
         ('ratio = ">=256"', "ratio = 256", "layer 1: ratio is neither a string nor a list of strings"),
         (
-            ENTRY[ENTRY.index("[[deviation.layer]]") :],
+            ENTRY[ENTRY.index("[[finding.shows.layer]]") :],
             "",
-            "match is missing: write globs over run ids, or a [[deviation.layer]]",
+            "match is missing: write globs over run ids, or a [[finding.shows.layer]]",
         ),
-        ("[[deviation.layer]]", "[deviation]\nlayer = 3\n[x]", "known.toml"),
+        ("[[finding.shows.layer]]", "layer = [3]\n[x]", "known.toml"),
     ],
 )
 def test_a_wrong_entry_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

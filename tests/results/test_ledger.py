@@ -2,36 +2,17 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from conformance.errors import UsageError
-from conformance.results.ledger import Entry, Host, backends_of, judge, load, useless
+from conformance.results.known import Entry, Host, KnownFinding
+from conformance.results.ledger import judge, useless
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
 HOST = Host(torch="2.13.0+cpu", arch="x86_64", isa="avx512_vnni")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
-
-ENTRY = {
-    "id": '"linear-off-by-one"',
-    "match": '"fbgemm/nn.Linear/*@x86"',
-    "check": '"numerics"',
-    "reason": '"it truncates"',
-    "upstream": '"pytorch/pytorch#12345"',
-}
-
-
-def document(**changes: str | None) -> str:
-    """One entry as TOML; a change of None leaves the field out."""
-    values = {**ENTRY, **changes}
-    return "[[deviation]]\n" + "".join(f"{name} = {value}\n" for name, value in values.items() if value is not None)
-
-
-def loaded(folder: Path, *documents: str) -> tuple[Entry, ...]:
-    (folder / "known.toml").write_text("\n".join(documents), encoding="utf-8")
-    return load(folder)
 
 
 def entry(
@@ -42,12 +23,10 @@ def entry(
     when: dict[str, str] | None = None,
 ) -> Entry:
     return Entry(
-        id=name,
+        KnownFinding(name, "Linear is one step off", "it truncates", "unreported"),
         match=match or ("fbgemm/nn.Linear/*",),
         exclude=exclude,
         check=frozenset([check] if isinstance(check, str) else check),
-        reason="it truncates",
-        upstream="unreported",
         when=when or {},
         source="known.toml#1",
     )
@@ -67,83 +46,6 @@ def row(*failed: str, verdict: str | None = None) -> Row:
         checks={"observed": "pass", "accuracy": "skip", **dict.fromkeys(failed, "fail")},
         detail="numerics: 3 of 32 codes differ",
     )
-
-
-def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
-    assert known == Entry(
-        id="linear-off-by-one",
-        match=("fbgemm/nn.Linear/*@x86",),
-        exclude=(),
-        check=frozenset({"numerics"}),
-        reason="it truncates",
-        upstream="pytorch/pytorch#12345",
-        when={"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
-        source="known.toml#1",
-    )
-
-
-def test_an_entry_can_have_several_globs_and_checks(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
-    assert known.match == ("a/*", "b/*")
-    assert known.check == {"numerics", "crashes"}
-    assert backends_of(known) == {"a", "b"}
-
-
-def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        (tmp_path / f"{name}.toml").write_text(document(id=f'"{name}"'), encoding="utf-8")
-    assert [(entry.id, entry.source) for entry in load(tmp_path)] == [("a", "a.toml#1"), ("b", "b.toml#1")]
-
-
-MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
-    **{f"{name} is missing": ({name: None}, f"{name} is missing") for name in ENTRY},
-    **{f"{name} is empty": ({name: '""'}, f"{name} is missing") for name in ENTRY},
-    "id of another type": ({"id": "7"}, "id is a int"),
-    "match of another type": ({"match": "true"}, "match is a bool"),
-    "no glob": ({"match": "[]"}, "match is missing"),
-    "check of another type": ({"check": "1.5"}, "check is a float"),
-    "no check": ({"check": "[]"}, "check is missing"),
-    "except of another type": ({"except": "7"}, "except is a int"),
-    "reason of another type": ({"reason": "[]"}, "reason is a list"),
-    "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
-    "when of another type": ({"when": '"always"'}, "when is a str"),
-    "unknown field": ({"verdict": '"deviates"'}, "unknown field 'verdict'"),
-    "unknown check": ({"check": '"speed"'}, "unknown check 'speed'"),
-    "unknown check among others": ({"check": '["numerics", "speed"]'}, "unknown check 'speed'"),
-    "unknown condition": ({"when": '{ os = "linux" }'}, "unknown condition 'os'"),
-    "upstream that is no reference": ({"upstream": '"somewhere"'}, "upstream 'somewhere'"),
-    "upstream with more around it": ({"upstream": '"see pytorch/pytorch#1"'}, "upstream 'see pytorch/pytorch#1'"),
-}
-
-
-@pytest.mark.parametrize("fault", MALFORMED)
-def test_a_malformed_entry_is_one_error_that_names_the_entry_and_the_field(fault: str, tmp_path: Path) -> None:
-    changes, message = MALFORMED[fault]
-    with pytest.raises(UsageError) as raised:
-        loaded(tmp_path, document(id='"fine"'), document(**changes))
-    assert str(raised.value).startswith(f"known.toml#2: {message}")
-    assert "\n" not in str(raised.value)
-
-
-def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known\.toml#2: id 'linear-off-by-one' is taken by known\.toml#1"):
-        loaded(tmp_path, document(), document())
-
-
-def test_a_table_of_another_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known\.toml: unknown table 'deviations'"):
-        loaded(tmp_path, document().replace("deviation", "deviations"))
-
-
-def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"known\.toml: not readable as TOML"):
-        loaded(tmp_path, "deviation: yes")
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"ledger .*nowhere: no such folder"):
-        load(tmp_path / "nowhere")
 
 
 def test_a_conforming_run_without_an_entry_is_expected() -> None:
@@ -277,13 +179,6 @@ def test_a_whole_ledger_is_compared_with_all_runs_in_seconds() -> None:
     start = time.process_time()
     assert useless(entries, ids, HOST) == {}
     assert time.process_time() - start < 2
-
-
-def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
-    assert known.exclude == ("*/batch0/*",)
-    assert known.matches(RUN)
-    assert not known.matches(RUN.replace("/default/", "/batch0/"))
 
 
 def test_an_entry_whose_exceptions_cover_all_matches_is_useless() -> None:

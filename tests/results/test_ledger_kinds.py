@@ -9,13 +9,15 @@ from conformance.errors import UsageError
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
-from conformance.results.ledger import Entry, Host, judge, load
+from conformance.results.known import Entry, Host, KnownFinding
+from conformance.results.ledger import judge
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
 HOST = Host("2.13.0", "x86_64", "avx2")
 ID = "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@x86"
-ENTRY = Entry("an-entry", ("*",), frozenset({"numerics"}), "", "", {}, "")
+ENTRY = Entry(KnownFinding("an-entry", "", "", ""), ("*",), frozenset({"numerics"}), "")
 
 
 def differing(*findings: Finding) -> Row:
@@ -57,32 +59,25 @@ EXECUTED = (
     ],
 )
 def test_an_entry_covers_findings_of_the_kinds_that_it_states(findings: tuple[Finding, ...], expected: bool) -> None:
-    stated = replace(ENTRY, finding=("output-qparams",))
+    stated = replace(ENTRY, kind=("output-qparams",))
     assert judge(differing(*findings), [stated], HOST).expected is expected
     assert judge(differing(*findings), [ENTRY], HOST).expected
 
 
 def test_findings_of_another_kind_are_named_as_unlisted() -> None:
-    stated = replace(ENTRY, finding=("output-qparams",))
+    stated = replace(ENTRY, kind=("output-qparams",))
     assert "not in the ledger: numerics" in judge(differing(CODES), [stated], HOST).message
 
 
 def test_another_entry_may_cover_the_other_kind() -> None:
-    stated = replace(ENTRY, finding=("output-qparams",))
-    both = [stated, replace(ENTRY, id="other", finding=("codes-differ", "output-qparams"))]
+    stated = replace(ENTRY, kind=("output-qparams",))
+    both = [stated, replace(ENTRY, number=2, kind=("codes-differ", "output-qparams"))]
     assert judge(differing(QPARAMS, CODES), both, HOST).expected
 
 
 def test_an_unknown_kind_of_finding_is_refused(tmp_path: Path) -> None:
-    values = {
-        "id": "one",
-        "match": "*",
-        "check": "numerics",
-        "finding": "code-differ",
-        "reason": "so",
-        "upstream": "unreported",
-    }
-    lines = "\n".join(f'{name} = "{value}"' for name, value in values.items())
-    (tmp_path / "known.toml").write_text(f"[[deviation]]\n{lines}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"known.toml#1: unknown kind of finding 'code-differ'"):
+    place = 'match = "*"\ncheck = "numerics"\nkind = "code-differ"\n'
+    finding = '[[finding]]\nid = "one"\ntitle = "It is off"\nreason = "so"\nupstream = "unreported"\n'
+    (tmp_path / "known.toml").write_text(f"{finding}[[finding.shows]]\n{place}", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"known.toml#1, shows 1: unknown kind of finding 'code-differ'"):
         load(tmp_path)

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.results.ledger import Entry, Host, judge_recorded
+from conformance.results.known import Entry, Host, KnownFinding
+from conformance.results.ledger import judge_recorded
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
 HOST = Host("2.13.0", "x86_64", "avx2")
-ENTRY = Entry("an-entry", ("*/exact@*",), frozenset({"numerics"}), "", "", {}, "")
-OWN = replace(ENTRY, id="its-own", match=("*/nn.Conv2d/*/pairs@*",))
-LEDGER = {entry.id: entry for entry in (ENTRY, OWN)}
+ENTRY = Entry(KnownFinding("an-entry", "", "", ""), ("*/exact@*",), frozenset({"numerics"}), "")
+OWN = replace(ENTRY, finding=KnownFinding("its-own", "", "", ""), match=("*/nn.Conv2d/*/pairs@*",))
+LEDGER = {entry.id: [entry] for entry in (ENTRY, OWN)}
 
 
 def row(profile: str, *, fails: bool, known: str | None) -> Row:

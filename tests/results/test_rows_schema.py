@@ -38,7 +38,7 @@ def test_every_line_of_a_file_keeps_to_the_schema(path: Path, validator: jsonsch
 def test_the_header_of_an_invocation_keeps_to_the_schema(validator: jsonschema.Draft202012Validator) -> None:
     selection = Selection(globs=["fbgemm/nn.ReLU/*"], isa_limit="avx2")
     selection.__dict__["unavailable"] = {"fbgemm": None, "qnnpack": "not built"}
-    header = {"kind": "header", "schema": 2, **selection.header()}
+    header = {"kind": "header", "schema": 3, **selection.header()}
     validator.validate(header)
     validator.validate({**header, "shard": "1/4", "since": "0" * 64, "only_since": True})
     for name in ("shard", "since", "only_since"):
@@ -66,6 +66,7 @@ WRONG: dict[str, Any] = {
     "total": [],
     "sqnr_db": "41.5",
     "known": False,
+    "form": 7,
     "seconds": -0.5,
 }
 

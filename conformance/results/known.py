@@ -1,0 +1,152 @@
+"""Known findings: what is wrong, and where it shows."""
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from .causes import RELATIONS, LayerCause
+from .findings.stages import INPUTS
+from .globs import Ids, glob_of
+from .profiles import CHECKS, PROFILES
+from .rows import Row
+
+CONDITIONS = ("torch", "arch", "isa")
+"""Properties of a host that an entry may depend on."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Properties of a host that conditions of entries refer to."""
+
+    torch: str
+    arch: str
+    isa: str
+
+
+@dataclass(frozen=True)
+class KnownFinding:
+    """One cause of deviations.
+
+    `title` says what is wrong, for a reader without context, `reason` what the engine does instead. `upstream` names the
+    issue, or is `unreported`. `component` is at fault where rows leave open whether lowering or a kernel is. `formerly` are
+    other ids that earlier reports and histories have for it.
+    """
+
+    id: str
+    title: str
+    reason: str
+    upstream: str
+    component: str | None = None
+    formerly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a known finding shows.
+
+    `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
+    that a run has fail in every run that matches, with findings of no other kind than `kind` if it states any. Runs with a
+    feature of `unless` are not covered because of others like them. `when` are conditions on the host. `source` is the
+    entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
+    the finding, maybe alone.
+    """
+
+    finding: KnownFinding
+    match: tuple[str, ...]
+    check: frozenset[str]
+    source: str
+    number: int = 1
+    when: Mapping[str, str] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    layers: tuple[LayerCause, ...] = ()
+    kind: tuple[str, ...] = ()
+    unless: frozenset[str] = frozenset()
+
+    @property
+    def id(self) -> str:
+        """The id of the finding."""
+        return self.finding.id
+
+    @property
+    def name(self) -> str:
+        """The id of the finding, with the number of the entry unless it is the first."""
+        return self.id if self.number == 1 else f"{self.id}#{self.number}"
+
+    def named(self, known: str | None) -> bool:
+        """Whether a row that names a known finding names this one, by the id that it has or had."""
+        return known == self.id or known in self.finding.formerly
+
+    def excused(self, row: Row) -> frozenset[str]:
+        """The checks that a row may fail: without those that have a finding of another kind than the entry states."""
+        stated = {*self.kind, *(of.kind for of in INPUTS)}
+        return self.check - {one.check for one in row.findings if self.kind and one.kind not in stated}
+
+    def matches(self, run_id: str) -> bool:
+        """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the
+        profile of a property, which a glob has to name."""
+        return any(glob_of(text).reaches(run_id) for text in self.match) and self.admits(run_id)
+
+    def admits(self, run_id: str) -> bool:
+        """Whether the entry covers a run that one of its globs reaches: the run has one of the checks and is no exception."""
+        excepted = any(glob_of(text).matches(run_id) for text in self.exclude)
+        return not excepted and not self.check.isdisjoint(checks_of(run_id))
+
+    def applies(self, host: Host) -> bool:
+        """Whether this host fulfils the entry's conditions."""
+        return all(
+            _version_in(getattr(host, name), condition)
+            if name == "torch"
+            else fnmatch.fnmatchcase(getattr(host, name), condition)
+            for name, condition in self.when.items()
+        )
+
+
+def checks_of(run_id: str) -> frozenset[str]:
+    """The checks that the profile of a run has, and that it does not crash."""
+    return _checks_of_profile(run_id.rpartition("@")[0].rpartition("/")[2])
+
+
+@cache
+def _checks_of_profile(name: str) -> frozenset[str]:
+    return frozenset({"crashes", *(PROFILES[name].checks if name in PROFILES else CHECKS)})
+
+
+def _version_in(version: str, condition: str) -> bool:
+    """Whether a torch version fulfils all parts of a condition like `>=2.10,<2.14`; a part without an operator is a glob."""
+    numbers = _numbers(version)
+    for part in condition.split(","):
+        relation = re.match(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*$", part)
+        if relation is None:
+            if not fnmatch.fnmatchcase(version, part.strip()):
+                return False
+            continue
+        bound = _numbers(relation[2])
+        if not RELATIONS[relation[1]](numbers[: len(bound)], bound):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0]))
+
+
+def entries_by_run(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[Entry]]:
+    """The entries that cover each run, by run id. Faster than `Entry.matches` for many runs."""
+    indexed, by_run = Ids(ids), defaultdict(list)
+    for entry in entries:
+        for run_id in dict.fromkeys(run_id for glob in entry.match for run_id in indexed.reached(glob_of(glob))):
+            if entry.admits(run_id):
+                by_run[run_id].append(entry)
+    return dict(by_run)
+
+
+def entries_by_finding(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The entries of each finding, by every id that rows have or had for it."""
+    by_id = defaultdict(list)
+    for entry in entries:
+        for name in (entry.id, *entry.finding.formerly):
+            by_id[name].append(entry)
+    return dict(by_id)

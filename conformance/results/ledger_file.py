@@ -1,0 +1,172 @@
+"""The files of a ledger: `*.toml`, with a table for each finding and one for each place where it shows."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from conformance.errors import UsageError
+from conformance.paths import KNOWN
+
+from .causes import LayerCause
+from .findings import KINDS
+from .known import CONDITIONS, Entry, KnownFinding
+from .profiles import CHECKS
+from .severity import Component
+
+OF_A_FINDING = {
+    "id": str,
+    "title": str,
+    "reason": str,
+    "upstream": str,
+    "component": str,
+    "formerly": (str, list),
+    "shows": list,
+}
+OF_A_PLACE = {
+    "match": (str, list),
+    "except": (str, list),
+    "check": (str, list),
+    "kind": (str, list),
+    "unless": (str, list),
+    "when": dict,
+    "layer": list,
+}
+REQUIRED = ("id", "title", "reason", "upstream", "shows")
+LAYER_REQUIRED = ("engine", "check")
+VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
+
+
+def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
+    """Read the entries of every finding in `*.toml` of a folder. Raises UsageError naming the file, the finding and the wrong
+    field."""
+    if not folder.is_dir():
+        raise UsageError(f"ledger {folder}: no such folder")
+    entries: list[Entry] = []
+    sources: dict[str, str] = {}
+    for path in sorted(folder.glob("*.toml")):
+        for number, values in enumerate(_tables(path), 1):
+            source = f"{path.name}#{number}"
+            of_finding = list(_entries(source, values))
+            for name in (of_finding[0].id, *of_finding[0].finding.formerly):
+                if name in sources:
+                    raise UsageError(f"{source}: id {name!r} is taken by {sources[name]}")
+                sources[name] = source
+            entries += of_finding
+    return tuple(entries)
+
+
+def _tables(path: Path) -> list[Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not readable as TOML: {error}") from error
+    if unknown := sorted(document.keys() - {"finding"}):
+        raise UsageError(f"{path}: unknown table {unknown[0]!r}: write [[finding]] with [[finding.shows]]")
+    listed = document.get("finding", [])
+    if not isinstance(listed, list) or not all(isinstance(values, dict) for values in listed):
+        raise UsageError(f"{path}: finding is not a list of tables: findings begin with [[finding]]")
+    return listed
+
+
+def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield the entries of a finding."""
+    _require_fields(source, values, OF_A_FINDING)
+    for name in REQUIRED:
+        if not values.get(name):
+            raise UsageError(f"{source}: {name} is missing")
+    upstream, component = values["upstream"], values.get("component")
+    if upstream != "unreported" and not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", upstream):
+        raise UsageError(f"{source}: upstream {upstream!r}: write owner/repo#number, or unreported")
+    if component is not None and component not in [*Component]:
+        raise UsageError(f"{source}: unknown component {component!r}: components are {', '.join(Component)}")
+    formerly = tuple(_list(values.get("formerly", [])))
+    finding = KnownFinding(values["id"], values["title"], values["reason"], upstream, component, formerly)
+    for number, place in enumerate(values["shows"], 1):
+        where = f"{source}, shows {number}"
+        if not isinstance(place, dict):
+            raise UsageError(f"{where}: is a {type(place).__name__}: places begin with [[finding.shows]]")
+        yield _entry(where, finding, number, place)
+
+
+def _require_fields(source: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Raise UsageError for a field that is unknown or has a value of another type."""
+    for name, value in values.items():
+        if name not in fields:
+            raise UsageError(f"{source}: unknown field {name!r}: fields are {', '.join(fields)}")
+        if not isinstance(value, fields[name]):
+            raise UsageError(f"{source}: {name} is a {type(value).__name__}")
+        texts = value if isinstance(value, list) and str in _types(fields[name]) else ()
+        if not all(isinstance(part, str) for part in texts):
+            raise UsageError(f"{source}: {name} holds something that is no string")
+
+
+def _types(of: Any) -> tuple[type, ...]:
+    return of if isinstance(of, tuple) else (of,)
+
+
+def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str, Any]) -> Entry:
+    _require_fields(source, values, OF_A_PLACE)
+    if not values.get("check"):
+        raise UsageError(f"{source}: check is missing")
+    if not values.get("match") and not values.get("layer"):
+        raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[finding.shows.layer]]")
+    check, kind = _list(values["check"]), _list(values.get("kind", []))
+    _require_checks(source, check)
+    if unknown := sorted({*kind} - KINDS.keys()):
+        raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
+    when = values.get("when", {})
+    _require_conditions(source, when)
+    return Entry(
+        finding,
+        match=tuple(_list(values.get("match", []))),
+        check=frozenset(check),
+        source=source,
+        number=number,
+        when=dict(when),
+        exclude=tuple(_list(values.get("except", []))),
+        layers=tuple(_layer(f"{source}, layer {place}", one) for place, one in enumerate(values.get("layer", []), 1)),
+        kind=tuple(kind),
+        unless=frozenset(_list(values.get("unless", []))),
+    )
+
+
+def _require_conditions(source: str, when: Mapping[str, Any]) -> None:
+    for name, condition in when.items():
+        if name not in CONDITIONS:
+            raise UsageError(f"{source}: unknown condition {name!r}: conditions are {', '.join(CONDITIONS)}")
+        if not isinstance(condition, str):
+            raise UsageError(f"{source}: when.{name} is a {type(condition).__name__}, not a string")
+        if name == "torch" and not all(VERSION.fullmatch(part.strip()) for part in condition.split(",")):
+            raise UsageError(
+                f"{source}: when.torch {condition!r}: write bounds such as '>=2.10,<2.14', or a glob such as '2.13.*'"
+            )
+
+
+def _require_checks(source: str, names: Iterable[str]) -> None:
+    """Raise UsageError for a name that no check has."""
+    for name in names:
+        if name not in (*CHECKS, "crashes"):
+            raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
+
+
+def _layer(source: str, values: Any) -> LayerCause:
+    if not isinstance(values, dict):
+        raise UsageError(f"{source}: is a {type(values).__name__}: layers begin with [[finding.shows.layer]]")
+    for name in LAYER_REQUIRED:
+        if not values.get(name):
+            raise UsageError(f"{source}: {name} is missing")
+    conditions: dict[str, tuple[str, ...]] = {}
+    for name, value in values.items():
+        parts = _list(value) if isinstance(value, str | list) else []
+        if not parts or not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{source}: {name} is neither a string nor a list of strings")
+        conditions[name] = tuple(parts)
+    check = conditions.pop("check")
+    _require_checks(source, check)
+    return LayerCause(conditions.pop("engine"), check, conditions)
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value

@@ -1,0 +1,138 @@
+"""The support table: from rows to cells, its renderings, and the committed table."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from invocation import CONFORMS, DIES, HOSTILE, LEDGER, row, write
+
+from conformance.__main__ import main
+from conformance.errors import UsageError
+from conformance.paths import ROOT
+from conformance.reports import support
+from conformance.reports.load import Report
+from conformance.results.ledger_file import load
+from conformance.results.severity import Severity
+from conformance.results.status import Support
+
+OFF = row("nn.Linear", variant="alpha_2", fails=["numerics"], known="linear-is-off", form="alpha=2")
+SLOW = [row("nn.Linear", variant=f"v{number}", fails=["numerics"], form=f"size={number}") for number in range(7)]
+X86 = replace(CONFORMS, engine="x86", id=CONFORMS.id.replace("@fbgemm", "@x86"))
+
+
+@pytest.fixture
+def made(ledger: Path, tmp_path: Path) -> support.Table:
+    rows = [CONFORMS, row("nn.Linear"), OFF, *SLOW, DIES, X86, row("nn.ELU", verdict="unavailable")]
+    return support.table(Report([write(tmp_path / "rows.jsonl", rows)], [ledger]))
+
+
+def cell(made: support.Table, pattern: str, engine: str = "fbgemm") -> support.Cell:
+    (found,) = [cell for place, cell in made.cells[pattern, "static-quint8"].items() if place.engine == engine]
+    return found
+
+
+def test_a_cell_has_the_status_and_the_findings_with_their_forms(made: support.Table) -> None:
+    assert cell(made, "nn.ReLU").status is Support.WORKS
+    assert cell(made, "nn.GRU").status is Severity.CRASHES
+    assert cell(made, "nn.ELU").status is Support.UNAVAILABLE
+    linear = cell(made, "nn.Linear")
+    assert linear.status is Support.EXCEPT
+    (cause,) = linear.causes
+    assert (cause.finding, cause.severity) == ("linear-is-off", Severity.REFUSES)
+    assert cause.where == "with size=0; size=1; size=2; size=3; and 4 more"
+
+
+def test_a_finding_in_default_use_needs_no_form(ledger: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [row("nn.Linear", fails=["numerics"]), OFF])
+    (cause,) = cell(support.table(Report([path], [ledger])), "nn.Linear").causes
+    assert cause.where == "in default use"
+
+
+def test_what_a_config_does_not_promise_has_no_cell(made: support.Table) -> None:
+    assert [place.engine for place in made.cells["nn.Linear", "static-quint8"]] == ["fbgemm"]
+    assert [place.engine for place in made.cells["nn.ReLU", "static-quint8"]] == ["fbgemm", "x86"]
+
+
+def test_the_table_is_the_same_after_json(made: support.Table) -> None:
+    again = support.from_json(json.loads(support.json_text(made)), made.findings)
+    assert again == made
+    assert support.json_text(again) == support.json_text(made)
+
+
+def test_a_table_whose_finding_the_ledger_lacks_is_refused(made: support.Table) -> None:
+    with pytest.raises(UsageError, match="the ledger has no finding 'linear-is-off': write the table again"):
+        support.from_json(json.loads(support.json_text(made)), {})
+
+
+def test_csv_has_a_line_for_each_claim_and_place(made: support.Table) -> None:
+    lines = [*csv.DictReader(io.StringIO(support.as_csv(made)))]
+    assert len(lines) == sum(map(len, made.cells.values()))
+    (linear,) = [line for line in lines if line["pattern"] == "nn.Linear"]
+    assert (linear["status"], linear["findings"], linear["family"]) == ("except", "linear-is-off", "linear")
+
+
+def test_markdown_has_a_footnote_for_each_finding(made: support.Table) -> None:
+    text = support.FORMATS["markdown"](made)
+    assert "| `nn.Linear` | static-quint8 | ◐ except [1](#linear-is-off) |  |" in text
+    assert '1. <a id="linear-is-off"></a>Linear is off (`linear-is-off`, ' in text
+
+
+def test_families_count_claims_that_work_in_default_use(made: support.Table) -> None:
+    lines = [*support.families_markdown(made)]
+    assert "| linear | 1 of 1 |  |" in lines
+    assert "| recurrent | 0 of 1 |  |" in lines
+    assert lines[-2:] == ["| **all** | 2 of 3 | 1 of 1 |", "| **all, in every form** | 1 of 3 | 1 of 1 |"]
+
+
+def test_one_operator_is_answered_with_reasons(made: support.Table) -> None:
+    assert [*support.answer(made, "nn.Linear")] == [
+        "nn.Linear  static-quint8",
+        "    ◐ fbgemm, x86_64 avx2, torch 2.13.0: works, except for some options",
+        "        refuses with size=0; size=1; size=2; size=3; and 4 more: Linear is off (linear-is-off)",
+    ]
+    with pytest.raises(UsageError, match=r"nn\.Lineer: no pattern of these configs has it; did you mean nn\.Linear\?"):
+        [*support.answer(made, "nn.Lineer")]
+
+
+def test_hostile_names_make_no_markup(tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_text(LEDGER)
+    path = write(tmp_path / "rows.jsonl", [row(HOSTILE.replace("/", "╱"), fails=["numerics"])])
+    text = support.FORMATS["markdown"](support.table(Report([path], [tmp_path])))
+    assert "<script>" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_the_readme_keeps_what_is_around_its_table(made: support.Table) -> None:
+    text = support.readme(f"before\n{support.BEGIN}\nold\n{support.END}\nafter\n", made)
+    assert text.startswith(f"before\n{support.BEGIN}\n| family |")
+    assert text.endswith(f"{support.END}\nafter\n")
+    assert "old" not in text
+    with pytest.raises(UsageError, match="write <!-- support -->"):
+        support.readme("no place", made)
+
+
+def test_the_committed_table_and_its_renderings_are_those_of_the_ledger() -> None:
+    made = support.recorded(load())
+    again = "python -m conformance support --write"
+    assert (ROOT / "docs" / "support.md").read_text(encoding="utf-8") == support.FORMATS["markdown"](made), again
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert support.readme(readme, made) == readme, again
+
+
+def test_the_command_answers_from_rows_and_from_the_committed_table(
+    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write(tmp_path / "rows.jsonl", [row("nn.Linear"), OFF]))
+    arguments = ["--rows", path, "--ledger", str(ledger)]
+    assert main(["support", "nn.Linear", *arguments]) == 0
+    assert "works, except for some options" in capsys.readouterr().out
+    assert main(["support", "--format", "csv", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("pattern,dtypes,family")
+    assert main(["support", "nn.ConvTranspose2d"]) == 0
+    assert "nn.ConvTranspose2d  static-quint8" in capsys.readouterr().out
+    assert main(["support", "nn.Nothing"]) == 2
+    assert "no pattern of these configs has it" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""The files of a ledger: every field is read, and a wrong one is one error that names the finding and the field."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.errors import UsageError
+from conformance.results.known import Entry, KnownFinding, entries_by_finding
+from conformance.results.ledger import backends_of
+from conformance.results.ledger_file import load
+
+RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
+FINDING = {
+    "id": '"linear-off-by-one"',
+    "title": '"Linear is one step off"',
+    "reason": '"it truncates"',
+    "upstream": '"pytorch/pytorch#12345"',
+}
+SHOWS = {"match": '"fbgemm/nn.Linear/*@x86"', "check": '"numerics"'}
+OF_A_FINDING = (*FINDING, "component", "formerly", "verdict", "shows")
+KNOWN = KnownFinding("linear-off-by-one", "Linear is one step off", "it truncates", "pytorch/pytorch#12345")
+
+
+def document(**changes: str | None) -> str:
+    """A finding with one entry as TOML; a change of None leaves the field out."""
+    values = {name: value for name, value in {**FINDING, **SHOWS, **changes}.items() if value is not None}
+    lines = {name: f"{name} = {value}\n" for name, value in values.items()}
+    finding = "".join(line for name, line in lines.items() if name in OF_A_FINDING)
+    shows = "".join(line for name, line in lines.items() if name not in OF_A_FINDING)
+    return f"[[finding]]\n{finding}" + (f"\n[[finding.shows]]\n{shows}" if "shows" not in values else "")
+
+
+def loaded(folder: Path, *documents: str) -> tuple[Entry, ...]:
+    (folder / "known.toml").write_text("\n".join(documents), encoding="utf-8")
+    return load(folder)
+
+
+def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
+    assert known == Entry(
+        KNOWN,
+        match=("fbgemm/nn.Linear/*@x86",),
+        exclude=(),
+        check=frozenset({"numerics"}),
+        when={"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
+        source="known.toml#1, shows 1",
+    )
+
+
+def test_a_finding_may_show_in_several_places_and_have_had_other_ids(tmp_path: Path) -> None:
+    shows = '[{ match = "a/*", check = "numerics" }, { match = "b/*", check = "stable" }]'
+    changes = {"formerly": '["old", "older"]', "component": '"lowering"', "match": None, "check": None, "shows": shows}
+    first, second = loaded(tmp_path, document(**changes))
+    assert first.finding == replace(KNOWN, formerly=("old", "older"), component="lowering") == second.finding
+    assert (first.name, second.name) == ("linear-off-by-one", "linear-off-by-one#2")
+    assert second.source == "known.toml#1, shows 2"
+    assert [second.named(name) for name in ("linear-off-by-one", "older", "other", None)] == [True, True, False, False]
+    assert entries_by_finding([first, second])["old"] == [first, second]
+
+
+def test_an_entry_can_have_several_globs_and_checks(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
+    assert known.match == ("a/*", "b/*")
+    assert known.check == {"numerics", "crashes"}
+    assert backends_of(known) == {"a", "b"}
+
+
+def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.toml").write_text(document(id=f'"{name}"'), encoding="utf-8")
+    assert [(entry.id, entry.source) for entry in load(tmp_path)] == [
+        ("a", "a.toml#1, shows 1"),
+        ("b", "b.toml#1, shows 1"),
+    ]
+
+
+MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
+    **{f"{name} is missing": ({name: None}, f"{name} is missing") for name in (*FINDING, *SHOWS)},
+    **{f"{name} is empty": ({name: '""'}, f"{name} is missing") for name in (*FINDING, *SHOWS)},
+    "shows is missing": ({"shows": "[]"}, "shows is missing"),
+    "shows of another type": ({"shows": '"everywhere"'}, "shows is a str"),
+    "a place of another type": ({"shows": '["everywhere"]'}, "is a str: places begin with [[finding.shows]]"),
+    "formerly of another type": ({"formerly": "7"}, "formerly is a int"),
+    "formerly with a number": ({"formerly": "[7]"}, "formerly holds something that is no string"),
+    "unknown component": ({"component": '"compiler"'}, "unknown component 'compiler'"),
+    "id of another type": ({"id": "7"}, "id is a int"),
+    "match of another type": ({"match": "true"}, "match is a bool"),
+    "no glob": ({"match": "[]"}, "match is missing"),
+    "check of another type": ({"check": "1.5"}, "check is a float"),
+    "no check": ({"check": "[]"}, "check is missing"),
+    "except of another type": ({"except": "7"}, "except is a int"),
+    "reason of another type": ({"reason": "[]"}, "reason is a list"),
+    "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
+    "when of another type": ({"when": '"always"'}, "when is a str"),
+    "unknown field": ({"verdict": '"deviates"'}, "unknown field 'verdict'"),
+    "unknown check": ({"check": '"speed"'}, "unknown check 'speed'"),
+    "unknown check among others": ({"check": '["numerics", "speed"]'}, "unknown check 'speed'"),
+    "unknown condition": ({"when": '{ os = "linux" }'}, "unknown condition 'os'"),
+    "upstream that is no reference": ({"upstream": '"somewhere"'}, "upstream 'somewhere'"),
+    "upstream with more around it": ({"upstream": '"see pytorch/pytorch#1"'}, "upstream 'see pytorch/pytorch#1'"),
+}
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_malformed_entry_is_one_error_that_names_the_entry_and_the_field(fault: str, tmp_path: Path) -> None:
+    changes, message = MALFORMED[fault]
+    with pytest.raises(UsageError) as raised:
+        loaded(tmp_path, document(id='"fine"'), document(**changes))
+    place, _, text = str(raised.value).partition(": ")
+    assert place.startswith("known.toml#2")
+    assert text.startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml#2: id 'linear-off-by-one' is taken by known\.toml#1"):
+        loaded(tmp_path, document(), document())
+
+
+def test_a_table_of_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml: unknown table 'deviation': write \[\[finding\]\]"):
+        loaded(tmp_path, document().replace("[[finding", "[[deviation"))
+
+
+def test_a_former_id_cannot_be_that_of_another_finding(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml#2: id 'linear-off-by-one' is taken by known\.toml#1"):
+        loaded(tmp_path, document(), document(id='"other"', formerly='"linear-off-by-one"'))
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"known\.toml: not readable as TOML"):
+        loaded(tmp_path, "finding: yes")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ledger .*nowhere: no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
+    assert known.exclude == ("*/batch0/*",)
+    assert known.matches(RUN)
+    assert not known.matches(RUN.replace("/default/", "/batch0/"))
