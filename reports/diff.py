@@ -13,11 +13,13 @@ from conformance.markdown import code, escaped, plain
 from conformance.results.diagnostics import Details, Offsets
 from conformance.results.environments import Environment
 from conformance.results.rows import Row
+from conformance.results.severity import Severity
 from conformance.results.shards import selects_by_rows
+from conformance.results.status import Support, statuses
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .findings import count
-from .load import labels
+from .load import NETWORKS, labels
 from .parts import Part, parts_of
 
 PAIRINGS = (
@@ -30,6 +32,7 @@ PAIRINGS = (
 )
 """Sets of fields by which environments of the two files are paired. The first set that pairs most of them is used."""
 KINDS = {
+    "status": "Claims with another status",
     "gone claim": "Claims that went",
     "new claim": "Claims that came",
     "verdict": "Verdicts that flipped",
@@ -169,9 +172,25 @@ def _compared(old_parts: Sequence[Part], new_parts: Sequence[Part], where: str) 
             kind, sides = (f"gone {unit}", (verdict_counts, "")) if gone else (f"new {unit}", ("", verdict_counts))
             changes.append(Change(kind, name, where, gone, *sides))
     both = [run_id for run_id in old if run_id in new]
+    changes += _statuses([old[run_id][0] for run_id in both], [new[run_id][0] for run_id in both], where)
     for run_id in both:
         changes += _changed(*old[run_id], *new[run_id], where)
     return changes, len(both)
+
+
+def _statuses(before: Sequence[Row], after: Sequence[Row], where: str) -> Iterator[Change]:
+    """Yield the claims whose status changed, as far as the runs tell that both invocations have."""
+    order = [Support.WORKS, Support.EXCEPT, *reversed(Severity), Support.UNAVAILABLE]
+    for engine in sorted({row.engine for row in before}):
+        old, new = (
+            statuses(row for row in rows if row.engine == engine and row.profile not in NETWORKS)
+            for rows in (before, after)
+        )
+        for claim, status in old.items():
+            was, became = status.status, new[claim].status
+            if was is not became:
+                worse = order.index(became) > order.index(was)
+                yield Change("status", f"{claim}@{engine}", where, worse, was.phrase, became.phrase)
 
 
 def _changed(

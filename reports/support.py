@@ -229,6 +229,15 @@ def as_csv(made: Table) -> str:
     return text.getvalue()
 
 
+def headings(made: Table) -> tuple[list[str], str]:
+    """The headings of the columns, and what they have in common, in words: the platform and torch, if it is one of each."""
+    platforms = {(place.platform, place.torch) for place in made.places}
+    if len(platforms) > 1:
+        return [place.name for place in made.places], ""
+    (place, *_) = made.places
+    return [place.engine for place in made.places], f"{place.platform} with torch {place.torch.partition('+')[0]}"
+
+
 def markdown(made: Table) -> Iterator[str]:
     """Yield the table in markdown: a table for each family, with a footnote for each finding."""
     yield "# Which operators quantized engines support"
@@ -238,10 +247,14 @@ def markdown(made: Table) -> Iterator[str]:
     yield " · ".join(f"{status.symbol} {status.phrase}" for status in STATUSES) + " · blank: not promised"
     yield ""
     numbers = made.cause_numbers()
+    heads, common = headings(made)
+    if common:
+        yield f"On {escaped(common)}."
+        yield ""
     for name, rows in made.families.items():
         yield f"## {name.capitalize()}"
         yield ""
-        yield f"| pattern | dtypes | {' | '.join(escaped(place.name) for place in made.places)} |"
+        yield f"| pattern | dtypes | {' | '.join(map(escaped, heads))} |"
         yield f"| --- | --- |{' --- |' * len(made.places)}"
         for row in rows:
             cells = (_cell_markdown(made.cells[row].get(place), numbers) for place in made.places)
@@ -264,13 +277,17 @@ def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
 
 def families_markdown(made: Table) -> Iterator[str]:
     """Yield the table of families for the README: of the claims of each family, how many work in default use."""
-    yield f"| family | {' | '.join(escaped(place.name) for place in made.places)} |"
+    heads, common = headings(made)
+    yield f"| family | {' | '.join(map(escaped, heads))} |"
     yield f"| --- |{' --: |' * len(made.places)}"
     for name, rows in made.families.items():
         yield f"| {name} | {' | '.join(_share(made, rows, place) for place in made.places)} |"
     yield f"| **all** | {' | '.join(_share(made, made.cells, place) for place in made.places)} |"
     every = (_share(made, made.cells, place, lambda status: status is Support.WORKS) for place in made.places)
     yield f"| **all, in every form** | {' | '.join(every)} |"
+    if common:
+        yield ""
+        yield f"On {escaped(common)}."
 
 
 def _share(

@@ -12,6 +12,8 @@ from conformance.errors import UsageError
 from conformance.reports import diff
 from conformance.reports.merge import merge
 
+OTHER, OTHER_RAISES = row(variant="large"), row(variant="large", fails=["lowered"])
+
 
 def changed(tmp_path: Path, before: Any, after: Any, **header: Any) -> diff.Difference:
     """The difference of two files with these rows. A pair is a row with its diagnostics."""
@@ -99,4 +101,35 @@ def test_the_exit_status_says_whether_anything_got_worse(tmp_path: Path, capsys:
     assert main(["diff", str(good), str(bad), "--format", "json"]) == 1
     difference = json.loads(capsys.readouterr().out)
     assert difference["worse"] is True
-    assert difference["changes"][0]["kind"] == "verdict"
+    assert [change["kind"] for change in difference["changes"]] == ["status", "verdict"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "described", "worse"),
+    [
+        ([row()], [row(fails=["lowered"])], "works → refuses", True),
+        ([row(fails=["lowered"])], [row()], "refuses → works", False),
+        (
+            [row(), row(variant="a")],
+            [row(), row(variant="a", fails=["lowered"])],
+            "works → works, except for some options",
+            True,
+        ),
+        ([row(fails=["lowered"])], [row(verdict="crashes")], "refuses → crashes or corrupts memory", True),
+    ],
+)
+def test_a_claim_whose_status_changed_is_named_first(
+    before: Any, after: Any, described: str, worse: bool, tmp_path: Path
+) -> None:
+    change = changed(tmp_path, before, after).changes[0]
+    assert (change.kind, change.id, change.description, change.worse) == (
+        "status",
+        "fbgemm/nn.ReLU/static-quint8@fbgemm",
+        described,
+        worse,
+    )
+
+
+def test_a_claim_that_fails_as_before_has_no_other_status(tmp_path: Path) -> None:
+    rows = [row(fails=["lowered"]), row(variant="a", fails=["stable"])]
+    assert changed(tmp_path, rows, rows).changes == ()

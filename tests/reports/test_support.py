@@ -84,7 +84,19 @@ def test_families_count_claims_that_work_in_default_use(made: support.Table) -> 
     lines = [*support.families_markdown(made)]
     assert "| linear | 1 of 1 |  |" in lines
     assert "| recurrent | 0 of 1 |  |" in lines
-    assert lines[-2:] == ["| **all** | 2 of 3 | 1 of 1 |", "| **all, in every form** | 1 of 3 | 1 of 1 |"]
+    assert lines[0] == "| family | fbgemm | x86 |"
+    assert lines[-4:] == [
+        "| **all** | 2 of 3 | 1 of 1 |",
+        "| **all, in every form** | 1 of 3 | 1 of 1 |",
+        "",
+        "On x86_64 avx2 with torch 2.13.0.",
+    ]
+
+
+def test_columns_of_several_platforms_are_named_in_full(ledger: Path, tmp_path: Path) -> None:
+    paths = [write(tmp_path / "one.jsonl", [CONFORMS]), write(tmp_path / "two.jsonl", [CONFORMS], {"arch": "aarch64"})]
+    heads, common = support.headings(support.table(Report(paths, [ledger])))
+    assert (heads, common) == (["fbgemm, aarch64 avx2, torch 2.13.0", "fbgemm, x86_64 avx2, torch 2.13.0"], "")
 
 
 def test_one_operator_is_answered_with_reasons(made: support.Table) -> None:
