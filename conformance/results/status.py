@@ -62,7 +62,8 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ClaimStatus:
-    """The status of a claim on an engine. `default` is the worst deviation in default use, None if there is none."""
+    """The status of a claim on an engine. `executed` says whether default use was, `default` is the worst deviation there, if
+    any, and `exceptions` are those in other forms."""
 
     claim: str
     executed: bool
@@ -95,7 +96,7 @@ def status_of(claim: str, rows: Iterable[Row]) -> ClaimStatus:
     by_form: dict[str, list[Deviation]] = {}
     executed = False
     for row in rows:
-        executed = executed or row.verdict.executed
+        executed = executed or (row.verdict.executed and is_default_use(row))
         if (worst := assessment(row)) is None:
             continue
         if is_default_use(row):
@@ -121,7 +122,7 @@ def statuses(rows: Iterable[Row]) -> dict[str, ClaimStatus]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of claims: by status, and of those that work in default use by the worst severity of their exceptions."""
+    """Counts of claims: by status, and of those that do not deviate in default use by the worst severity under options."""
 
     statuses: Mapping[Status, int]
     exceptions: Mapping[Severity, int]
@@ -142,7 +143,7 @@ class Tally:
 
     @property
     def executed(self) -> int:
-        """The claims of which a run was executed."""
+        """The claims of which default use was executed."""
         return self.claims - self.statuses[Support.UNAVAILABLE]
 
 
@@ -150,7 +151,8 @@ def tally(found: Iterable[ClaimStatus]) -> Tally:
     """Count claims by status."""
     found = list(found)
     by_status = Counter(one.status for one in found)
-    worst = Counter(one.exceptions[0].assessment.severity for one in found if one.status is Support.EXCEPT)
+    otherwise = [one for one in found if one.default is None and one.exceptions]
+    worst = Counter(one.exceptions[0].assessment.severity for one in otherwise)
     return Tally(
         {status: by_status[status] for status in STATUSES},
         {severity: worst[severity] for severity in Severity},
@@ -158,11 +160,14 @@ def tally(found: Iterable[ClaimStatus]) -> Tally:
 
 
 def sentences(name: str, counts: Tally) -> Iterator[str]:
-    """Yield the counts in words: how many claims work, what the others do, and the worst that an option does to those that
-    work in default use."""
-    every = f"{counts.works} of {counts.claims} claims work in default use, {counts.in_every_form} in every form"
-    yield f"{name}: {every}"
-    default = {status.phrase: counts.statuses[status] for status in (*Severity, Support.UNAVAILABLE)}
+    """Yield the counts in words: how many claims work, what the others do in default use, and the worst that an option does
+    to those that do nothing wrong there."""
+    if counts.executed:
+        yield f"{name}: {counts.works} of {counts.claims} claims work in default use, {counts.in_every_form} in every form"
+    else:
+        yield f"{name}: {counts.claims} claims, none of them executed in default use"
+    unavailable = [Support.UNAVAILABLE] if counts.executed else []
+    default = {status.phrase: counts.statuses[status] for status in (*Severity, *unavailable)}
     options = {severity.phrase: number for severity, number in counts.exceptions.items()}
     for use, by_phrase in (("in default use", default), ("under some option", options)):
         if listed := "; ".join(f"{phrase}: {number}" for phrase, number in by_phrase.items() if number):

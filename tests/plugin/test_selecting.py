@@ -38,7 +38,7 @@ REFUSED = {
     "glob": (["--backend", "fbgemm", "--case", "fbgemm/nn.Relu/*"], "", "no run matches 'fbgemm/nn.Relu/*'"),
     "config": (["--backend-config", "json:dumps"], "", "--backend-config 'json:dumps' raises TypeError"),
     "both": (["--backend", "qnnpack", "--backend-config", NATIVE], "", "exclude each other"),
-    "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1: unknown check 'numeric'"),
+    "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1, shows 1: unknown check 'numeric'"),
     "shard": (["--backend", "qnnpack", "--shard", "0/2"], "", "--shard '0/2': not I/N with 1 <= I <= N: write 1/4"),
     "since": (["--since", "nowhere.jsonl", "-n", "2"], "", "--since nowhere.jsonl: no such file: name the rows file"),
     "isa": (["--isa", "mmx"], "", "--isa 'mmx': choose from avx2"),
@@ -121,7 +121,7 @@ def invocations(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invoca
 
 def test_a_ledger_entry_that_matches_no_run_fails(invocations: Mapping[str, Invocation]) -> None:
     invocation = invocations["entries"]
-    assert "nothing (known.toml#2) matches no run: executorch/nn.conv2d/*" in invocation.output
+    assert "nothing (known.toml#2, shows 1) matches no run: executorch/nn.conv2d/*" in invocation.output
     assert "1 failed, 1 passed" in invocation.output
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
 

@@ -42,7 +42,7 @@ from run_reproductions import reproduced as run_scripts
 
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack"
 REFUSED = Raises("lowered", "lower", "ValueError", "none")
-REASON, UPSTREAM = "it rounds down", "pytorch/pytorch#1"
+TITLE, REASON, UPSTREAM = "It is off", "it rounds down", "pytorch/pytorch#1"
 
 
 def unbound(text: str) -> set[str]:
@@ -88,13 +88,13 @@ def test_a_script_of_several_findings_checks_each_and_binds_every_name() -> None
 def test_a_script_says_where_it_comes_from_and_what_is_known(tmp_path: Path) -> None:
     run = find(LINEAR)
     (tmp_path / "known.toml").write_text(
-        f'[[finding]]\nid = "here"\ntitle = "It is off"\nreason = "{REASON}"\nupstream = "{UPSTREAM}"\n'
+        f'[[finding]]\nid = "here"\ntitle = "{TITLE}"\nreason = "{REASON}"\nupstream = "{UPSTREAM}"\n'
         '[[finding.shows]]\nmatch = "*"\ncheck = "numerics"\n'
     )
     (entry,) = load(tmp_path)
     text = script(run, row_of(run, OutputShape("numerics", 0, (1, 2), (2, 1))), entry)
     assert ast.get_docstring(ast.parse(text)) == (
-        f"{LINEAR}\n\nnumerics: shape (1, 2), golden (2, 1)\n\n{REASON}\nUpstream: {UPSTREAM}"
+        f"{LINEAR}\n\nnumerics: shape (1, 2), golden (2, 1)\n\n{TITLE}\n{REASON}\nUpstream: {UPSTREAM}"
     )
 
 

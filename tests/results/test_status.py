@@ -45,6 +45,8 @@ def raises(variant: str = "default", profile: str = "exact") -> Row:
         ([raises(), wrong(variant="large")], Severity.REFUSES, False),
         ([row(verdict="unavailable")], Support.UNAVAILABLE, False),
         ([row(), row(variant="large", verdict="unavailable")], Support.WORKS, True),
+        ([row(variant="large")], Support.UNAVAILABLE, False),
+        ([raises("large")], Support.UNAVAILABLE, False),
     ],
 )
 def test_the_status_of_a_claim(rows: list[Row], status: object, works: bool) -> None:
@@ -83,4 +85,12 @@ def test_claims_are_counted_by_status_and_sentences_say_so() -> None:
 def test_a_backend_that_works_has_one_sentence() -> None:
     assert [*sentences("fbgemm", tally(statuses([row()]).values()))] == [
         "fbgemm: 1 of 1 claims work in default use, 1 in every form"
+    ]
+
+
+def test_a_selection_without_default_use_does_not_say_that_claims_work() -> None:
+    counts = tally(statuses([raises("large"), replace(row(variant="large"), pattern="nn.ELU")]).values())
+    assert [*sentences("fbgemm", counts)] == [
+        "fbgemm: 2 claims, none of them executed in default use",
+        "fbgemm: under some option: refuses: 1",
     ]
