@@ -1,20 +1,22 @@
 """Run the reproductions of rows files and compare the checks that they fail with those of their rows.
 
-    python tests/run_reproductions.py ROWS… [--python PYTHON] [--distinct details] [--keep FOLDER]
+    python tests/run_reproductions.py ROWS… [--python PYTHON] [--distinct details] [--keep FOLDER] [--least]
 
 A run for each ledger entry is picked, and of unlisted deviations one for each distinct set of failing checks (or, with
 `--distinct details`, for each distinct detail). The scripts run with `-I`, so that they cannot import this project.
+With `--least`, the worst run of each entry is picked, its least script shows one of its checks, and their lines are counted.
 """
 
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -23,12 +25,16 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import runs
 from conformance.errors import UsageError
 from conformance.progress import progress
+from conformance.repro.least.script import NoLeastScript, least, severity
 from conformance.repro.script import script
 from conformance.results.ledger import Entry, load
-from conformance.results.rows import Row, read
+from conformance.results.rows import Row, RowsFile, read
 
 TIMEOUT = 120.0
 """Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
+
+MOST_LINES = 40
+"""Lines that a least script should have at most."""
 
 FIGURES = str.maketrans("", "", "0123456789.-")
 """A translation that deletes figures, because details of the same kind differ in them."""
@@ -118,6 +124,54 @@ def reproduced(
         yield from progress(reproductions, stem, len(rows))
 
 
+def worst(rows: Iterable[Row], entries: Iterable[Entry]) -> dict[str, Row]:
+    """The worst row of every ledger entry that some row shows, by the entry's id."""
+    found: dict[str, Row] = {}
+    entries = [*entries]
+    for row in rows:
+        shown = [entry.id for entry in entries if row.known == entry.id or entry.matches(row.id)] if row.failed else []
+        for entry in shown:
+            if entry not in found or severity(row) < severity(found[entry]):
+                found[entry] = row
+    return found
+
+
+def least_reproduced(row: Row, path: Path, python: str, isa: str | None) -> Reproduction:
+    """Write the least script of a row and run it. It agrees if it shows one of the checks that the row fails."""
+    run = next(run for run in runs(backend(row.backend), [row.engine], [row.id]) if run.id == row.id)
+    try:
+        path.write_text(least(run, row, isa=isa), encoding="utf-8")
+    except NoLeastScript as error:
+        return Reproduction(row.id, row.failed, None, str(error))
+    found = reproduce(row, path, python)
+    one = found.showed is not None and len(found.showed) == 1 and found.showed <= row.failed
+    return replace(found, failed=found.showed if one and found.showed else row.failed)
+
+
+def measure_least(files: Sequence[RowsFile], entries: Iterable[Entry], folder: Path, python: str) -> int:
+    """Print which ledger entries have a least script that agrees, and how many lines these have."""
+    rows = worst((row for file in files for row in file.rows), entries)
+    isa = next((file.header.get("isa_limit") for file in files), None)
+    lines: dict[str, int] = {}
+    for entry, row in progress(sorted(rows.items()), "least", len(rows)):
+        path = folder / f"{entry}.py"
+        found = least_reproduced(row, path, python, isa)
+        if found.agrees:
+            lines[entry] = len(path.read_text(encoding="utf-8").splitlines())
+            print(f"{entry}: {lines[entry]} lines", flush=True)
+        else:
+            print(f"{entry}: {found.id}\n    {found.output}", flush=True)
+    counts = sorted(lines.values())
+    if counts:
+        tenth = counts[min(len(counts) - 1, round(0.9 * len(counts)))]
+        short = sum(count <= MOST_LINES for count in counts)
+        print(
+            f"{len(counts)} least scripts of {len(rows)} ledger entries, {short} of at most {MOST_LINES} lines: median "
+            f"{statistics.median(counts):g}, 90th percentile {tenth}, longest {counts[-1]}"
+        )
+    return int(len(counts) < len(rows))
+
+
 def outcome(checks: frozenset[str] | None) -> str:
     return "no end" if checks is None else ", ".join(sorted(checks)) or "conforms"
 
@@ -130,6 +184,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--distinct", choices=("checks", "details"), default="checks", help="what tells unlisted deviations apart"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write the scripts here")
+    parser.add_argument("--least", action="store_true", help="run the least script of the worst run of each ledger entry")
+    parser.add_argument("--entry", action="append", default=[], metavar="ID", help="with --least, only these entries")
     arguments = parser.parse_args(argv)
     seen: set[tuple[object, ...]] = set()
     entries = {entry.id: entry for entry in load()}
@@ -137,6 +193,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
+        if arguments.least:
+            wanted = [entry for entry in entries.values() if entry.id in arguments.entry or not arguments.entry]
+            return measure_least([*map(read, arguments.rows)], wanted, folder, arguments.python)
         for path in arguments.rows:
             file = read(path)
             rows = [*picked(file.rows, entries.values(), arguments.distinct, seen)]

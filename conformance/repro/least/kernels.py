@@ -1,0 +1,80 @@
+"""Symptoms of models that are not lowered to quantized kernels."""
+
+from collections.abc import Iterator
+
+from conformance.engines.trace import CONVERSIONS, VIEWS
+from conformance.results.findings import Finding
+from conformance.results.findings.structure import ConvertsInside, NoQuantizedKernel, RanInFloat
+
+from .candidate import Candidate
+from .symptoms import Symptom, float_model_accepts
+from .text import arguments, ending, lower_line, prepared_lines, with_class
+
+TRACE = '''\
+class Trace(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        got.append(f"{func} {[x.dtype for x in tree_leaves(args) if isinstance(x, torch.Tensor)]}")
+        return func(*args, **(kwargs or {}))
+'''
+
+
+class InFloat(Symptom[Finding]):
+    """Kernels run on float tensors, or no quantized kernel runs."""
+
+    @property
+    def title(self) -> str:
+        return "the lowered model computes in float"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: a quantized kernel for the whole pattern, and no operator on float tensors."
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        if not float_model_accepts(self.run, candidate):
+            return
+        given = arguments(candidate)
+        lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line())
+        lines += f'expected, got = "{self._wanted}", []\nwith Trace():\n    lowered({given})\n'
+        yield lines + ending(self.check, self._condition, "computes in float")
+
+    @property
+    def _wanted(self) -> str:
+        return "a quantized kernel" if isinstance(self.finding, NoQuantizedKernel) else "no operator on float tensors"
+
+    @property
+    def _condition(self) -> str:
+        if not isinstance(self.finding, RanInFloat):
+            return 'not any("quantized" in one for one in got)'
+        computing = [name for name in self.finding.kernels if name not in VIEWS and name not in CONVERSIONS]
+        kernel = (computing or [*self.finding.kernels])[0]
+        return f'any("{kernel}" in one and "float32" in one for one in got)'
+
+
+class ConvertingInside(Symptom[ConvertsInside]):
+    """A quantized kernel converts to float inside of itself."""
+
+    @property
+    def title(self) -> str:
+        return "a quantized kernel computes in float"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: no dequantize or quantize inside of the kernel."
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        if not float_model_accepts(self.run, candidate):
+            return
+        lines = prepared_lines(self.run, candidate) + lower_line()
+        conversion = self.finding.conversions[0]
+        for outer in {part.replace(".", "::", 1) for part in conversion.split(" > ")[:1]}:
+            yield (
+                f"{lines}with torch.autograd.profiler.profile() as profile:\n    lowered({arguments(candidate)})\n"
+                "calls = [event for event in profile.function_events if event.cpu_parent]\n"
+                'got = [f"{event.cpu_parent.name} > {event.name}" for event in calls]\n'
+                f'expected = "nothing inside of {outer}"\n'
+                + ending(
+                    self.check,
+                    f'any("{outer} > aten::{{name}}".replace("{{name}}", name) in got for name in ("dequantize", "quantize_per_tensor"))',
+                    "converts to float",
+                )
+            )

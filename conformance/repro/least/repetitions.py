@@ -1,0 +1,158 @@
+"""Symptoms of executions that have to agree: a second one, one after a state_dict round trip, one in another layout."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.models.data import FORMATS
+from conformance.properties.metamorphic import relations
+from conformance.results.findings import Finding
+from conformance.results.findings.relations import RelationWrites
+from conformance.results.findings.stability import WritesToInput
+
+from .candidate import Candidate
+from .symptoms import Symptom
+from .text import PERTURB, arguments, ending, lower_line, perturbed, prepare_line, prepared_lines, with_class
+
+SECOND, ANOTHER, STATE, LAYOUT, SCRIPTED, WRITES = "second", "another", "state", "layout", "scripted", "writes"
+
+WAYS = {
+    "second run": SECOND,
+    "another call": ANOTHER,
+    "state_dict": STATE,
+    "channels_last": LAYOUT,
+    relations.SECOND_CALL: SECOND,
+    relations.STATE_DICT: STATE,
+    relations.CHANNELS_LAST: LAYOUT,
+    relations.TORCHSCRIPT: SCRIPTED,
+    relations.INPUTS_KEPT: WRITES,
+}
+"""Ways to execute again by the names that repetitions of runs and metamorphic relations have in findings."""
+
+TITLES = {
+    SECOND: "a second call gives other values",
+    ANOTHER: "another call overwrites the output",
+    STATE: "a state_dict round trip changes the output",
+    LAYOUT: "channels_last inputs change the output",
+    SCRIPTED: "torch.jit changes the output",
+    WRITES: "a call writes to its inputs",
+}
+
+
+def way_of(finding: Finding) -> str | None:
+    """The way to execute again that a finding is about, or None."""
+    if finding.kind in ("writes-to-input", "relation-writes"):
+        return WRITES
+    names = (getattr(finding, name, None) for name in ("repetition", "relation", "stage"))
+    return next((WAYS[name] for name in names if name in WAYS), None)
+
+
+TRACE = '''\
+class Writes(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+        before = [x.clone() for x in given]
+        result = func(*args, **(kwargs or {}))
+        got.extend(f"{func} writes to its tensor {i}" for i, x in enumerate(given) if not x.equal(before[i]))
+        return result
+'''
+
+
+def kernels_of(finding: Finding) -> list[str]:
+    """The kernels, with the number of a tensor, that a finding says write to that argument: empty for the whole program."""
+    if isinstance(finding, RelationWrites):
+        return [write.kernel for write in finding.kernels]
+    return [finding.kernel] if isinstance(finding, WritesToInput) and finding.kernel else []
+
+
+class Repeating(Symptom[Finding]):
+    """A repetition of the execution gives another result, or raises."""
+
+    data_matter = True
+
+    @property
+    def way(self) -> str:
+        way = way_of(self.finding)
+        assert way is not None
+        return way
+
+    @property
+    def raises(self) -> bool:
+        return self.finding.kind == "raises"
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.way] if not self.raises else f"{self.way} raises"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: the inputs stay as they are." if self.way == WRITES else "Expected: both outputs are equal."
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        for kernel in kernels_of(self.finding):
+            lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line())
+            lines += f'expected, got = "no write", []\nwith Writes():\n    lowered({arguments(candidate)})\n'
+            yield lines + ending(self.check, f'any("{kernel}" in one for one in got)', "a kernel writes to its input")
+            return
+        lines = prepared_lines(self.run, candidate) + lower_line()
+        lines += (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55)
+        again = self._again(candidate)
+        if again is None:
+            return
+        if self.raises:
+            inner = "".join(f"    {line}\n" for line in again.splitlines())
+            yield (
+                f'{lines}expected = got = "no exception"\ntry:\n{inner}except Exception as error:\n'
+                '    got = f"{type(error).__name__}: {error}".splitlines()[0]\n'
+                + ending(self.check, "got != expected", "an exception")
+            )
+            return
+        first, condition = f"expected = lowered({arguments(candidate)})\n", "not torch.equal(got, expected)"
+        if self.way == ANOTHER:
+            first = f"output = lowered({arguments(candidate)})\nexpected = output.clone()\n"
+        if self.way == WRITES:
+            written = candidate.operands[self._written]
+            first = f"expected = {written}.clone()\n"
+        yield lines + first + again + ending(self.check, condition, "the outputs" if self.way != WRITES else "the input")
+
+    @property
+    def _written(self) -> int:
+        """The number of an input that a call writes to."""
+        inputs = getattr(self.finding, "inputs", ())
+        if inputs:
+            return int(inputs[0])
+        argument = getattr(self.finding, "argument", 0)
+        return min(int(argument), len(self.run.model.operands) - 1)
+
+    def _again(self, candidate: Candidate) -> str | None:
+        """The lines that bind `got`; None if the candidate cannot be executed in this way."""
+        run, given = self.run, arguments(candidate)
+        if self.way == LAYOUT:
+            ranks = [len(one.shape) for one in candidate.inputs]
+            if not any(rank in FORMATS for rank in ranks):
+                return None
+            layouts = {rank: f".contiguous(memory_format={FORMATS.get(rank)})" for rank in ranks}
+            names = zip(candidate.operands, ranks, strict=True)
+            given = ", ".join(name + (layouts[rank] if rank in FORMATS else "") for name, rank in names)
+        memory = perturbed(candidate, 0xAA)
+        if self.way == STATE:
+            model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()
+            mode = "" if run.flow == "qat" else ".eval()"
+            after = ".eval()" if run.flow == "qat" else ""
+            return (
+                f"{model}{mode}\n{prepare_line(run, candidate)}"
+                f"other = convert_fx(prepared{after}, backend_config=config)\n"
+                f"other.load_state_dict(lowered.state_dict())\ngot = other({given})\n"
+            )
+        if self.way == ANOTHER:
+            others = ", ".join(f"-{name}" for name in candidate.operands)
+            return f"lowered({others})\ngot = output\n"
+        if self.way == SCRIPTED:
+            return f"got = torch.jit.script(lowered)({given})\n"
+        if self.way == WRITES:
+            return f"lowered({given})\ngot = {candidate.operands[self._written]}\n"
+        return f"{memory}got = lowered({given})\n"
+
+    def confirms(self, scope: dict[str, Any]) -> bool:
+        exception = getattr(self.finding, "exception", "")
+        return not self.raises or str(scope.get("got")).startswith(exception)
+

@@ -1,0 +1,113 @@
+"""Least scripts: which finding of a run one shows, the search for the least candidate, and the verified text."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from conformance.cases.runs import Run
+from conformance.configs.registry import BACKENDS
+from conformance.engines.native import NATIVE
+from conformance.errors import UsageError
+from conformance.execution.batch import warm_up
+from conformance.models import build
+from conformance.repro.script import executed_run
+from conformance.results.findings import Finding
+from conformance.results.findings.relations import RelationShape, RelationValues, RelationVaries, RelationWrites
+from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
+from conformance.results.findings.stages import INPUTS, Crashes, FurtherThreads, Raises
+from conformance.results.findings.structure import ConvertsInside, NoQuantizedKernel, RanInFloat
+from conformance.results.findings.values import (
+    CodesDiffer,
+    CodesVary,
+    FloatShape,
+    InSevenBits,
+    LowSqnr,
+    OutputQparams,
+    OutputShape,
+    ValuesDiffer,
+)
+from conformance.results.rows import Row
+
+from .kernels import ConvertingInside, InFloat
+from .repetitions import Repeating, way_of
+from .search import Search, Shown, deviates
+from .starts import starts
+from .symptoms import TITLES, Crashing, Raising, Symptom
+from .text import whole
+from .values import FarFromFloat, WrongValues
+
+SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
+    Crashes: Crashing,
+    **dict.fromkeys((CodesDiffer, ValuesDiffer, InSevenBits, OutputShape, OutputQparams, CodesVary), WrongValues),
+    **dict.fromkeys((FloatShape, LowSqnr), FarFromFloat),
+    **dict.fromkeys((RepetitionValues, RepetitionShape, WritesToInput), Repeating),
+    **dict.fromkeys((RelationValues, RelationShape, RelationVaries, RelationWrites), Repeating),
+    **dict.fromkeys((RanInFloat, NoQuantizedKernel), InFloat),
+    ConvertsInside: ConvertingInside,
+    Raises: Raising,
+}
+"""The symptom of each kind of finding, worst first. Findings of other kinds have no least script."""
+
+TRIED = 3
+"""The most candidates of a search that are verified, from the least on."""
+
+
+class NoLeastScript(UsageError):
+    """Raised for a run none of whose findings has a least script that was seen to deviate."""
+
+
+def symptoms(run: Run, row: Row) -> Iterator[Symptom[Any]]:
+    """Yield the symptoms of a row, worst first. The check `reference`, which is about torch's own model, comes last."""
+    order = [*SYMPTOMS]
+    findings = [finding for finding in row.findings if type(finding) in SYMPTOMS]
+    for finding in sorted(findings, key=lambda one: (one.check == "reference", order.index(type(one)))):
+        if isinstance(finding, Raises) and finding.stage not in TITLES:
+            if way_of(finding) is not None:
+                yield Repeating(run, finding)
+            continue
+        if type(finding) in (RelationValues, RelationShape, RelationVaries) and way_of(finding) is None:
+            continue
+        yield SYMPTOMS[type(finding)](run, finding)
+
+
+def severity(row: Row) -> tuple[float, ...]:
+    """The order of rows by what their least scripts show, the worst first: the symptom, then the distance in steps."""
+    order = [*SYMPTOMS]
+    kinds = [order.index(type(one)) + len(order) * (one.check == "reference") for one in row.findings if type(one) in order]
+    sqnr = math.inf if row.sqnr_db is None else row.sqnr_db
+    return min(kinds, default=math.inf), -(row.steps_max or 0), sqnr
+
+
+def least(run: Run, row: Row, *, isa: str | None = None) -> str:
+    """Return the least script of a judged run, which has been executed in an interpreter of its own.
+
+    It prints `expected`, `got` and, in its last line, `DEVIATES check: …` for the one check that it shows, and exits with 1;
+    if the run conforms it prints `CONFORMS` and exits with 0. A crash ends the script's own process. `isa` limits the
+    instruction set as `--isa` does, and has to be in force.
+
+    Raises NoLeastScript if the run conforms, and for findings of kinds that have no least form: sweeps over codes,
+    constraints, observers and ablations, and some relations. `script.script` has a script of these.
+    """
+    if not row.failed:
+        raise NoLeastScript(f"{run.id}: conforms on this host, so there is nothing to reproduce")
+    if run.engine not in NATIVE or run.variant is None or run.backend.name not in BACKENDS:
+        raise NoLeastScript(f"{run.id}: least scripts are written for engines and configs of torch alone")
+    if run.constraint is not None:
+        raise NoLeastScript(f"{run.id}: no least script shows constraints; repro without --least does")
+    warm_up()
+    threads = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
+    executed = executed_run(run, row.findings)
+    subject = build.subject(executed)
+    for symptom in symptoms(executed, row):
+        search = Search(symptom)
+        search.least(starts(subject, data_matter=symptom.data_matter, threads=threads))
+        for shown in [*reversed(search.accepted)][:TRIED]:
+            text = _text(symptom, shown, isa)
+            if deviates(text, symptom.check):
+                return text
+    kinds = dict.fromkeys(finding.kind for finding in row.findings if not isinstance(finding, INPUTS))
+    raise NoLeastScript(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")
+
+
+def _text(symptom: Symptom[Any], shown: Shown, isa: str | None) -> str:
+    return whole(f"{symptom.title}: {symptom.run.id}", symptom.expectation, shown.body, isa)
