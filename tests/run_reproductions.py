@@ -129,7 +129,8 @@ def worst(rows: Iterable[Row], entries: Iterable[Entry]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     entries = [*entries]
     for row in rows:
-        shown = [entry.id for entry in entries if row.known == entry.id or entry.matches(row.id)] if row.failed else []
+        matching = [entry for entry in entries if row.known == entry.id or entry.matches(row.id)] if row.failed else []
+        shown = [entry.id for entry in matching if entry.check & row.failed]
         for entry in shown:
             if entry not in found or severity(row) < severity(found[entry]):
                 found[entry] = row

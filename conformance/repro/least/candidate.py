@@ -22,6 +22,9 @@ LAYOUTS = {
 }
 """The source that gives a tensor each layout of an `Operand`, after the tensor's own."""
 
+FEW = 4
+"""Elements up to which a tensor is written as they are."""
+
 MOST_COLUMNS = 110
 """Columns of a line of a script that can be written on several."""
 
@@ -52,9 +55,9 @@ def literal(values: Tensor) -> str:
     """The shortest source of a tensor: zeros, a constant, or its elements."""
     shape, dtype = tuple(values.shape), "" if values.is_floating_point() else ", dtype=torch.int64"
     flat = values.flatten()
-    if not flat.numel() or (flat.numel() > 4 and bool((flat == 0).all())):
+    if not flat.numel() or (flat.numel() > FEW and bool((flat == 0).all())):
         return f"torch.zeros({shape}{dtype})"
-    if flat.numel() > 4 and bool((flat == flat[0]).all()):
+    if flat.numel() > FEW and bool((flat == flat[0]).all()):
         return f"torch.full({shape}, {listed(flat[0])})"
     return f"torch.tensor({listed(values)})"
 
@@ -88,10 +91,12 @@ class Data:
         integral = ", dtype=torch.int64" if self.limit else ""
         if self.form in ("zeros", "ones"):
             return f"torch.{self.form}({shape}{integral})"
-        if self.form == "linspace":
+        if self.form == "linspace" and count > FEW:
             return f"torch.linspace({number(self.low)}, {number(self.high)}, {count}){reshaped}"
         if self.form == "modulo":
             return f"torch.arange({count}){reshaped} % {self.limit}" if reshaped else f"torch.arange({count}) % {self.limit}"
+        if self.form == "linspace":
+            return literal(torch.linspace(self.low, self.high, count).reshape(shape))
         assert self.values is not None
         return literal(self.values)
 
@@ -166,6 +171,7 @@ class Candidate:
         perturbed: whether new memory is filled before each execution, so that what a kernel leaves of it shows.
         sequential: whether the model is written as `nn.Sequential` where it can be.
         threads: the number of threads.
+        simpler: the QConfigs and mappings that are easier to read, which did not show the deviation in larger candidates.
     """
 
     init: tuple[str, ...]
@@ -180,11 +186,13 @@ class Candidate:
     perturbed: bool = False
     sequential: bool = False
     threads: int = 1
+    simpler: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def body(self) -> tuple[str, ...]:
         """The lines of `forward`, each inserted in the next one where that is the only one to use its value."""
-        return inlined(self.forward)
+        functional: ast.expr = ast.parse("nn.functional", mode="eval").body
+        return tuple(ast.unparse(_Names("F", functional).visit(ast.parse(line))) for line in inlined(self.forward))
 
     @cached_property
     def chain(self) -> dict[str, str] | None:
@@ -209,7 +217,8 @@ class Candidate:
         """The class of the model; empty if it is written as `nn.Sequential`."""
         if self.sequential and self.chain is not None:
             return ""
-        init = "".join(f"        {line}\n" for line in self.init)
+        used = [line for line in self.init if not line.startswith("self.") or _reads(self, line)]
+        init = "".join(f"        {line}\n" for line in used)
         if init:
             init = f"    def __init__(self):\n        super().__init__()\n{init}\n"
         forward = "".join(f"        {line}\n" for line in self.body)
@@ -240,3 +249,10 @@ class Candidate:
         if self.sequential and self.chain is not None:
             return f"[{[*self.chain].index(first)}].{rest}"
         return f".{name}"
+
+
+def _reads(candidate: Candidate, line: str) -> bool:
+    """Whether a model reads the attribute that a line of its constructor sets."""
+    name = line.partition(" = ")[0]
+    others = (one.partition(" = ")[2] for one in candidate.init if one != line)
+    return any(name in [ast.unparse(node) for node in ast.walk(ast.parse(one))] for one in (*candidate.forward, *others))

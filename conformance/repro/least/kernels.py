@@ -7,7 +7,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, NoQuantizedKernel, RanInFloat
 
 from .candidate import Candidate
-from .symptoms import Symptom, float_model_accepts
+from .symptoms import Symptom
 from .text import arguments, ending, lower_line, prepared_lines, with_class
 
 TRACE = '''\
@@ -29,13 +29,17 @@ class InFloat(Symptom[Finding]):
     def expectation(self) -> str:
         return "Expected: a quantized kernel for the whole pattern, and no operator on float tensors."
 
+    @property
+    def names_operator(self) -> bool:
+        return not isinstance(self.finding, NoQuantizedKernel)
+
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        if not float_model_accepts(self.run, candidate):
-            return
         given = arguments(candidate)
-        lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line())
-        lines += f'expected, got = "{self._wanted}", []\nwith Trace():\n    lowered({given})\n'
-        yield lines + ending(self.check, self._condition, "computes in float")
+        # tensors in lists are arguments of few operators
+        for trace in (TRACE.replace("tree_leaves(args)", "args"), TRACE):
+            lines = with_class(trace, prepared_lines(self.run, candidate) + lower_line())
+            lines += f'expected, got = "{self._wanted}", []\nwith Trace():\n    lowered({given})\n'
+            yield lines + ending(self.check, self._condition, "computes in float")
 
     @property
     def _wanted(self) -> str:
@@ -61,9 +65,11 @@ class ConvertingInside(Symptom[ConvertsInside]):
     def expectation(self) -> str:
         return "Expected: no dequantize or quantize inside of the kernel."
 
+    @property
+    def names_operator(self) -> bool:
+        return not isinstance(self.finding, NoQuantizedKernel)
+
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        if not float_model_accepts(self.run, candidate):
-            return
         lines = prepared_lines(self.run, candidate) + lower_line()
         conversion = self.finding.conversions[0]
         for outer in {part.replace(".", "::", 1) for part in conversion.split(" > ")[:1]}:

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import torch
+
 from .candidate import Candidate, Data
 
 Reduction = Callable[[Candidate], Iterator[Candidate]]
@@ -90,7 +92,7 @@ def options(candidate: Candidate) -> Iterator[Candidate]:
     for part in ("init", "forward"):
         lines: tuple[str, ...] = getattr(candidate, part)
         for number, line in enumerate(lines):
-            for shorter in _without_keyword(line):
+            for shorter in (*_without_keyword(line), *_without_last(line)):
                 yield replace(candidate, **{part: (*lines[:number], shorter, *lines[number + 1 :])})
             for old in integers_of((line,)):
                 for new in _smaller(old):
@@ -104,8 +106,20 @@ def _without_keyword(line: str) -> Iterator[str]:
         tree = ast.parse(line)
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         call, keyword = [(call, keyword) for call in calls for keyword in call.keywords][number]
-        call.keywords.remove(keyword)
-        yield ast.unparse(tree)
+        if keyword.arg != "training":  # without which functions of torch train
+            call.keywords.remove(keyword)
+            yield ast.unparse(tree)
+
+
+def _without_last(line: str) -> Iterator[str]:
+    """Without the last argument of a call that has several."""
+    calls = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call)]
+    for number, call in enumerate(calls):
+        if len(call.args) > 1:
+            tree = ast.parse(line)
+            shorter = [node for node in ast.walk(tree) if isinstance(node, ast.Call)][number]
+            shorter.args.pop()
+            yield ast.unparse(tree)
 
 
 def returns(candidate: Candidate) -> Iterator[Candidate]:
@@ -123,27 +137,63 @@ def parameters(candidate: Candidate) -> Iterator[Candidate]:
         if candidate.parameters == fill:
             return
         yield replace(candidate, parameters=fill)
+    assert not isinstance(candidate.parameters, str)
+    for number, (name, value) in enumerate(candidate.parameters):
+        before, after = candidate.parameters[:number], candidate.parameters[number + 1 :]
+        yield replace(candidate, parameters=(*before, *after) or "own")
+        for constant in (0.0, 1.0):
+            simple = torch.full_like(value, constant)
+            if torch.equal(simple, value):
+                break
+            yield replace(candidate, parameters=(*before, (name, simple), *after))
 
 
 def simple_data(candidate: Candidate) -> Iterator[Candidate]:
     """With inputs in simpler forms."""
     for position, one in enumerate(candidate.inputs):
         for form in ("zeros", "ones", "linspace") if not one.limit else ("zeros", "modulo"):
-            if form == one.form:
+            changed = replace(one, form=form, values=None, low=-1.0, high=1.0)
+            if changed == one:
                 break
-            changed = replace(one, form=form, values=None)
             inputs = (*candidate.inputs[:position], changed, *candidate.inputs[position + 1 :])
             yield replace(candidate, inputs=inputs)
 
 
 def calm(candidate: Candidate) -> Iterator[Candidate]:
-    """Without copies of inputs, other threads, or filled memory."""
+    """Without copies of inputs, and without other threads."""
     if candidate.clones:
         yield replace(candidate, clones=False)
     if candidate.threads > 1:
         yield replace(candidate, threads=1)
-    if candidate.perturbed:
-        yield replace(candidate, perturbed=False)
+
+
+def usual_mapping(candidate: Candidate) -> Iterator[Candidate]:
+    """With the backend's default QConfig."""
+    for number, (qconfig, mapping) in enumerate(candidate.simpler):
+        yield replace(candidate, qconfig=qconfig, mapping=mapping, simpler=candidate.simpler[:number])
+
+
+def unwrapped(candidate: Candidate) -> Iterator[Candidate]:
+    """Without one of the calls of the model, in whose place is its first argument."""
+    for number, line in enumerate(candidate.forward):
+        calls = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call) and node.args]
+        for position in range(len(calls)):
+            shorter = ast.unparse(_Unwrapped(position).visit(ast.parse(line)))
+            yield replace(candidate, forward=(*candidate.forward[:number], shorter, *candidate.forward[number + 1 :]))
+
+
+class _Unwrapped(ast.NodeTransformer):
+    """Replaces the call of this number by its first argument."""
+
+    def __init__(self, position: int) -> None:
+        self.position, self.count = position, -1
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if node.args:
+            self.count += 1
+            if self.count == self.position:
+                return node.args[0]
+        return self.generic_visit(node)
 
 
 def short_observers(candidate: Candidate) -> Iterator[Candidate]:
@@ -161,6 +211,21 @@ def short_observers(candidate: Candidate) -> Iterator[Candidate]:
 
 
 REDUCTIONS: tuple[Reduction, ...] = (
-    one_data, returns, sequential, plain_layouts, parameters, calm, simple_data, sizes, options, short_observers, simple_data, parameters,
-)  # fmt: skip
+    one_data,
+    returns,
+    sequential,
+    plain_layouts,
+    parameters,
+    calm,
+    simple_data,
+    sizes,
+    options,
+    usual_mapping,
+    short_observers,
+    simple_data,
+    parameters,
+)
 """Reductions in the order in which they are tried."""
+
+OF_STRUCTURE: tuple[Reduction, ...] = (unwrapped, sequential)
+"""Further reductions where the deviation does not consist in values, which another operator may have wrong for another reason."""

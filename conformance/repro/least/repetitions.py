@@ -8,9 +8,10 @@ from conformance.properties.metamorphic import relations
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationWrites
 from conformance.results.findings.stability import WritesToInput
+from conformance.results.findings.stages import Raises
 
 from .candidate import Candidate
-from .symptoms import Symptom
+from .symptoms import Symptom, guarded, output_paths, raised_alike
 from .text import PERTURB, arguments, ending, lower_line, perturbed, prepare_line, prepared_lines, with_class
 
 SECOND, ANOTHER, STATE, LAYOUT, SCRIPTED, WRITES = "second", "another", "state", "layout", "scripted", "writes"
@@ -64,16 +65,32 @@ def kernels_of(finding: Finding) -> list[str]:
     return [finding.kernel] if isinstance(finding, WritesToInput) and finding.kernel else []
 
 
+def in_channels_last(candidate: Candidate) -> str:
+    """The arguments of a call in channels-last format, where they have that many dimensions."""
+    pairs = zip(candidate.operands, (FORMATS.get(len(one.shape)) for one in candidate.inputs), strict=True)
+    return ", ".join(f"{name}.contiguous(memory_format={layout})" if layout else name for name, layout in pairs)
+
+
 class Repeating(Symptom[Finding]):
     """A repetition of the execution gives another result, or raises."""
 
-    data_matter = True
+    @property
+    def data_matter(self) -> bool:
+        return True
 
     @property
     def way(self) -> str:
         way = way_of(self.finding)
         assert way is not None
         return way
+
+    @property
+    def values_matter(self) -> bool:
+        return self.way != WRITES and not self.raises
+
+    @property
+    def names_operator(self) -> bool:
+        return bool(kernels_of(self.finding))
 
     @property
     def raises(self) -> bool:
@@ -90,8 +107,10 @@ class Repeating(Symptom[Finding]):
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         for kernel in kernels_of(self.finding):
             lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line())
-            lines += f'expected, got = "no write", []\nwith Writes():\n    lowered({arguments(candidate)})\n'
-            yield lines + ending(self.check, f'any("{kernel}" in one for one in got)', "a kernel writes to its input")
+            for given in (arguments(candidate), in_channels_last(candidate)):
+                call = f'expected, got = "no write", []\nwith Writes():\n    lowered({given})\n'
+                condition = f'any("{kernel}" in one for one in got)'
+                yield lines + call + ending(self.check, condition, "a kernel writes to its input")
             return
         lines = prepared_lines(self.run, candidate) + lower_line()
         lines += (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55)
@@ -99,20 +118,18 @@ class Repeating(Symptom[Finding]):
         if again is None:
             return
         if self.raises:
-            inner = "".join(f"    {line}\n" for line in again.splitlines())
-            yield (
-                f'{lines}expected = got = "no exception"\ntry:\n{inner}except Exception as error:\n'
-                '    got = f"{type(error).__name__}: {error}".splitlines()[0]\n'
-                + ending(self.check, "got != expected", "an exception")
-            )
+            yield lines + guarded(self.check, again.format(""))
             return
-        first, condition = f"expected = lowered({arguments(candidate)})\n", "not torch.equal(got, expected)"
-        if self.way == ANOTHER:
-            first = f"output = lowered({arguments(candidate)})\nexpected = output.clone()\n"
         if self.way == WRITES:
-            written = candidate.operands[self._written]
-            first = f"expected = {written}.clone()\n"
-        yield lines + first + again + ending(self.check, condition, "the outputs" if self.way != WRITES else "the input")
+            first = f"expected = {candidate.operands[self._written]}.clone()\n"
+            yield lines + first + again + ending(self.check, "not torch.equal(got, expected)", "the input")
+            return
+        first = f"expected = lowered({arguments(candidate)}){{0}}\n"
+        if self.way == ANOTHER:
+            first = f"output = lowered({arguments(candidate)}){{0}}\nexpected = output.clone()\n"
+        for path in output_paths(self.run, candidate):
+            condition = "not torch.equal(got, expected)"
+            yield lines + (first + again).format(path) + ending(self.check, condition, "the outputs")
 
     @property
     def _written(self) -> int:
@@ -127,12 +144,9 @@ class Repeating(Symptom[Finding]):
         """The lines that bind `got`; None if the candidate cannot be executed in this way."""
         run, given = self.run, arguments(candidate)
         if self.way == LAYOUT:
-            ranks = [len(one.shape) for one in candidate.inputs]
-            if not any(rank in FORMATS for rank in ranks):
+            if in_channels_last(candidate) == ", ".join(candidate.operands):
                 return None
-            layouts = {rank: f".contiguous(memory_format={FORMATS.get(rank)})" for rank in ranks}
-            names = zip(candidate.operands, ranks, strict=True)
-            given = ", ".join(name + (layouts[rank] if rank in FORMATS else "") for name, rank in names)
+            given = in_channels_last(candidate)
         memory = perturbed(candidate, 0xAA)
         if self.way == STATE:
             model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()
@@ -141,18 +155,16 @@ class Repeating(Symptom[Finding]):
             return (
                 f"{model}{mode}\n{prepare_line(run, candidate)}"
                 f"other = convert_fx(prepared{after}, backend_config=config)\n"
-                f"other.load_state_dict(lowered.state_dict())\ngot = other({given})\n"
+                f"other.load_state_dict(lowered.state_dict())\ngot = other({given}){{0}}\n"
             )
         if self.way == ANOTHER:
             others = ", ".join(f"-{name}" for name in candidate.operands)
             return f"lowered({others})\ngot = output\n"
         if self.way == SCRIPTED:
-            return f"got = torch.jit.script(lowered)({given})\n"
+            return f"got = torch.jit.script(lowered)({given}){{0}}\n"
         if self.way == WRITES:
             return f"lowered({given})\ngot = {candidate.operands[self._written]}\n"
-        return f"{memory}got = lowered({given})\n"
+        return f"{memory}got = lowered({given}){{0}}\n"
 
     def confirms(self, scope: dict[str, Any]) -> bool:
-        exception = getattr(self.finding, "exception", "")
-        return not self.raises or str(scope.get("got")).startswith(exception)
-
+        return not isinstance(self.finding, Raises) or raised_alike(self.finding, scope)

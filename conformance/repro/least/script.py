@@ -4,6 +4,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torch import nn
+
+from conformance.cases.recipes import RANGE_OBSERVERS
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.engines.native import NATIVE
@@ -12,6 +15,12 @@ from conformance.execution.batch import warm_up
 from conformance.models import build
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
+from conformance.results.findings.codes import SweptCodes, SweptPlaces, SweptQparams, SweptRaises, SweptScale
+from conformance.results.findings.constraints import (
+    ConversionViolates,
+    IgnoredQConfigTrainsWeight,
+    ViolatingQConfigUsed,
+)
 from conformance.results.findings.relations import RelationShape, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 from conformance.results.findings.stages import INPUTS, Crashes, FurtherThreads, Raises
@@ -26,12 +35,15 @@ from conformance.results.findings.values import (
     OutputShape,
     ValuesDiffer,
 )
+from conformance.results.profiles import EXACT
 from conformance.results.rows import Row
 
+from .enforcement import Unenforced
 from .kernels import ConvertingInside, InFloat
 from .repetitions import Repeating, way_of
 from .search import Search, Shown, deviates
-from .starts import starts
+from .starts import recipes_of, starts
+from .sweeps import Sweeping
 from .symptoms import TITLES, Crashing, Raising, Symptom
 from .text import whole
 from .values import FarFromFloat, WrongValues
@@ -44,12 +56,18 @@ SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
     **dict.fromkeys((RelationValues, RelationShape, RelationVaries, RelationWrites), Repeating),
     **dict.fromkeys((RanInFloat, NoQuantizedKernel), InFloat),
     ConvertsInside: ConvertingInside,
+    **dict.fromkeys((ConversionViolates, ViolatingQConfigUsed, IgnoredQConfigTrainsWeight), Unenforced),
+    **dict.fromkeys((SweptCodes, SweptScale, SweptPlaces, SweptQparams, SweptRaises), Sweeping),
     Raises: Raising,
 }
 """The symptom of each kind of finding, worst first. Findings of other kinds have no least script."""
 
 TRIED = 3
 """The most candidates of a search that are verified, from the least on."""
+
+
+REPEATED = 3
+"""Executions of a script, all of which have to deviate: what is read from memory that nothing wrote is chance."""
 
 
 class NoLeastScript(UsageError):
@@ -75,7 +93,7 @@ def severity(row: Row) -> tuple[float, ...]:
     order = [*SYMPTOMS]
     kinds = [order.index(type(one)) + len(order) * (one.check == "reference") for one in row.findings if type(one) in order]
     sqnr = math.inf if row.sqnr_db is None else row.sqnr_db
-    return min(kinds, default=math.inf), -(row.steps_max or 0), sqnr
+    return min(kinds, default=math.inf), -(row.steps_max or 0), sqnr, row.profile != EXACT.name, len(row.id)
 
 
 def least(run: Run, row: Row, *, isa: str | None = None) -> str:
@@ -92,21 +110,44 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
         raise NoLeastScript(f"{run.id}: conforms on this host, so there is nothing to reproduce")
     if run.engine not in NATIVE or run.variant is None or run.backend.name not in BACKENDS:
         raise NoLeastScript(f"{run.id}: least scripts are written for engines and configs of torch alone")
-    if run.constraint is not None:
-        raise NoLeastScript(f"{run.id}: no least script shows constraints; repro without --least does")
     warm_up()
     threads = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     executed = executed_run(run, row.findings)
-    subject = build.subject(executed)
+    subject = _subject(executed)
+    varies = any(isinstance(finding, CodesVary | RelationVaries) for finding in row.findings)
     for symptom in symptoms(executed, row):
         search = Search(symptom)
-        search.least(starts(subject, data_matter=symptom.data_matter, threads=threads))
+        search.least(starts(subject, _recipes(symptom), symptom.data_matter, threads=threads, varies=varies))
         for shown in [*reversed(search.accepted)][:TRIED]:
             text = _text(symptom, shown, isa)
-            if deviates(text, symptom.check):
+            if all(deviates(text, symptom.check) for _ in range(REPEATED)):
                 return text
     kinds = dict.fromkeys(finding.kind for finding in row.findings if not isinstance(finding, INPUTS))
     raise NoLeastScript(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")
+
+
+def _recipes(symptom: Symptom[Any]) -> list[tuple[str, str]]:
+    """The QConfigs and mappings that a symptom may show with, the one that is easiest to read first."""
+    if isinstance(symptom, Unenforced):
+        # the mapping has observers of its own for operators beside the pattern
+        mapping = symptom.run.recipe.mapping
+        for own, torchs in RANGE_OBSERVERS.items():
+            mapping = mapping.replace(own, torchs)
+        return [(symptom.finding.qconfig, mapping)]
+    return [(recipe.qconfig, recipe.mapping) for recipe in recipes_of(symptom.run)]
+
+
+def _subject(run: Run) -> build.Subject:
+    """The subject of a run; of a model that cannot be built, one with an empty module in its place."""
+    try:
+        return build.subject(run)
+    except build.CannotBeBuilt:
+        operands = run.model.operands
+        calibration, inputs = (
+            tuple(build.operand(run, name, spec, executed=executed) for name, spec in operands)
+            for executed in (False, True)
+        )
+        return build.Subject(run, None, None, nn.Module(), calibration, inputs)
 
 
 def _text(symptom: Symptom[Any], shown: Shown, isa: str | None) -> str:

@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
+from conformance.host.poison import fresh_memory_holds
 from conformance.host.isolation import Child, Death, Done
 from conformance.models.fx import quiet
 
 from .candidate import Candidate
-from .reductions import REDUCTIONS, Reduction
+from .reductions import OF_STRUCTURE, REDUCTIONS, Reduction
 from .repetitions import WRITES, Repeating
-from .symptoms import Crashing, Symptom
-from .text import executed, last_line, setting
+from .symptoms import Crashing, Symptom, float_model_accepts
+from .text import GRADIENTS, executed, last_line, setting
 
 ATTEMPTS = 150
 SECONDS = 20.0
@@ -76,7 +77,8 @@ class Search:
         try:
             if not any(map(self._holds, starts)):
                 return None
-            for reduction in REDUCTIONS:
+            further = OF_STRUCTURE if self.symptom.names_operator else ()
+            for reduction in (*further, *REDUCTIONS):
                 self._reduce(reduction)
             return self.accepted[-1]
         finally:
@@ -124,13 +126,24 @@ class Search:
     def _attempt(self, candidate: Candidate) -> Shown | None:
         """Execute the scripts of a candidate in this process. Returns the first that deviates as the symptom says."""
         with quiet():
-            candidate = fitted(candidate)
+            candidate = self.symptom.adapted(fitted(candidate))
+            if self.symptom.has_float_model and not float_model_accepts(self.symptom.run, candidate):
+                return None
+            if self.symptom.values_matter and not _same_every_time(candidate):
+                return None
             for body in self.symptom.bodies(candidate):
-                printed, scope = executed(body)
-                deviates = last_line(printed).startswith(f"DEVIATES {self.symptom.check}:")
-                if deviates and self.symptom.confirms(scope) and self._kept(candidate, scope):
+                if all(self._shows(candidate, body, memory) for memory in self._memories(candidate)):
                     return Shown(candidate, body)
         return None
+
+    def _memories(self, candidate: Candidate) -> tuple[int, ...]:
+        """What new memory holds in turn: a script that does not fill it deviates whatever that is."""
+        return (0x5A, 0x00) if self.symptom.values_matter and not candidate.perturbed else (0x5A,)
+
+    def _shows(self, candidate: Candidate, body: str, memory: int) -> bool:
+        printed, scope = executed(body, memory)
+        deviates = last_line(printed).startswith(f"DEVIATES {self.symptom.check}:")
+        return deviates and self.symptom.confirms(scope) and self._kept(candidate, scope)
 
     def _kept(self, candidate: Candidate, scope: dict[str, Any]) -> bool:
         """Whether the inputs are as before: a script whose model writes to them would compare with other inputs."""
@@ -138,6 +151,21 @@ class Search:
             return True
         pairs = zip(candidate.operands, candidate.inputs, strict=True)
         return all(torch.equal(scope[name], one.tensor) for name, one in pairs)
+
+
+def _same_every_time(candidate: Candidate) -> bool:
+    """Whether the model has the same parameters whenever it is built, without random ones and memory that nothing wrote."""
+    if isinstance(candidate.parameters, str) and candidate.parameters != "own":
+        return True
+    states = []
+    for seed in (0, 1):
+        with torch.random.fork_rng(), fresh_memory_holds(seed):
+            torch.manual_seed(seed)
+            model = f"{candidate.model_source}\nqconfig = {candidate.qconfig}\n{candidate.model_lines}"
+            _, scope = executed(GRADIENTS + model)
+        states.append(scope["model"].state_dict())
+    first, again = states
+    return all(torch.equal(value, again[name]) for name, value in first.items() if isinstance(value, torch.Tensor))
 
 
 def _execute(body: str) -> None:

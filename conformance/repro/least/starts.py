@@ -1,7 +1,7 @@
 """The candidates that a search begins with: the run's own model, with simple data or its own, and torch's own observers."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -38,8 +38,13 @@ def _own(spec: Operand, tensor: Tensor) -> Data:
     return of_tensor(tensor, spec.layout)
 
 
-def starts(subject: Subject, *, data_matter: bool, threads: int) -> Iterator[Candidate]:
-    """Yield candidates, those that are easiest to read first."""
+def starts(
+    subject: Subject, recipes: Sequence[tuple[str, str]], data_matter: bool, *, threads: int, varies: bool
+) -> Iterator[Candidate]:
+    """Yield candidates, those that are easiest to read first.
+
+    `recipes` are QConfigs and mappings. `data_matter` if the deviation depends on values; those of a model that `varies` depend on what new memory holds.
+    """
     run = subject.run
     assert run.variant is not None
     specs = [spec for _, spec in run.model.operands]
@@ -69,6 +74,8 @@ def starts(subject: Subject, *, data_matter: bool, threads: int) -> Iterator[Can
     if data_matter:
         candidates = [replace(one, parameters="linspace" if floats else "own") for one in candidates]
         candidates += [replace(own, calibration=None), own]
-    for recipe, candidate in itertools.product(recipes_of(run), candidates):
+    for (number, (qconfig, mapping)), candidate in itertools.product(enumerate(recipes), candidates):
         for perturbed in (False, True) if data_matter else (False,):
-            yield replace(candidate, qconfig=recipe.qconfig, mapping=recipe.mapping, perturbed=perturbed)
+            if perturbed or not varies:
+                simpler = tuple(recipes[:number])
+                yield replace(candidate, qconfig=qconfig, mapping=mapping, perturbed=perturbed, simpler=simpler)

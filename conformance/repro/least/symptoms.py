@@ -7,7 +7,9 @@ in a child, because most of them execute the candidate's kernels to find out wha
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
 
 from conformance.cases.runs import Run
 from conformance.results.findings import Finding
@@ -35,13 +37,12 @@ F = TypeVar("F", bound=Finding)
 class Symptom(ABC, Generic[F]):
     """One finding of a run.
 
-    `data_matter` says whether the deviation depends on values. `title` is what deviates, `expectation` a sentence about what
+    `title` is what deviates, `expectation` a sentence about what
     is expected instead.
     """
 
     run: Run
     finding: F
-    data_matter: ClassVar[bool] = False
 
     @property
     def check(self) -> str:
@@ -55,9 +56,33 @@ class Symptom(ABC, Generic[F]):
     @abstractmethod
     def expectation(self) -> str: ...
 
+    @property
+    def names_operator(self) -> bool:
+        """Whether the deviation itself says which operator it is of, so that a model may lose any other."""
+        return False
+
+    @property
+    def has_float_model(self) -> bool:
+        """Whether the float model of a candidate has to accept its inputs."""
+        return True
+
+    def adapted(self, candidate: Candidate) -> Candidate:
+        """The candidate with the data that the symptom needs, if it needs certain ones."""
+        return candidate
+
     @abstractmethod
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         """Yield the lines of scripts of a candidate, the best first; none if it does not deviate in this way."""
+
+    @property
+    def data_matter(self) -> bool:
+        """Whether the deviation depends on the values of inputs or parameters."""
+        return False
+
+    @property
+    def values_matter(self) -> bool:
+        """Whether the script states or compares values of outputs, so that parameters have to be the same every time."""
+        return self.data_matter
 
     def confirms(self, scope: dict[str, Any]) -> bool:
         """Whether a script that deviates does so in this way, by the names that it has bound."""
@@ -90,9 +115,15 @@ class Raising(Symptom[Raises]):
     def expectation(self) -> str:
         return "Expected: no exception."
 
+    @property
+    def names_operator(self) -> bool:
+        return True
+
+    @property
+    def has_float_model(self) -> bool:
+        return self.finding.stage != "float"
+
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        if self.finding.stage != "float" and not float_model_accepts(self.run, candidate):
-            return
         run, given, stage = self.run, arguments(candidate), self.finding.stage
         lines = {
             "float": f"{model_lines(run, candidate)}model({given})\n",
@@ -110,23 +141,30 @@ class Raising(Symptom[Raises]):
             order = ["float"]
         before = "".join(lines[name] for name in order[: order.index(stage)])
         model = "" if stage == "float" else model_lines(run, candidate)
-        yield setting(run, candidate) + model + before + _guarded(lines[stage]) + _raised_ending(self.check)
+        yield setting(run, candidate) + model + before + guarded(self.check, lines[stage])
 
     def confirms(self, scope: dict[str, Any]) -> bool:
-        got = f"{self.finding.exception}: {self.finding.message}"
-        return str(scope.get("got")).translate(FIGURES) == got.translate(FIGURES)
+        return raised_alike(self.finding, scope)
 
 
-def _guarded(lines: str) -> str:
+BEGINNING = 80
+"""Characters of an exception's message that say which one it is, without figures."""
+
+
+def raised_alike(finding: Raises, scope: dict[str, Any]) -> bool:
+    """Whether a script has caught the exception of a finding, but for figures in its message."""
+    got, wanted = str(scope.get("got")), f"{finding.exception}: {finding.message}"
+    return got.translate(FIGURES)[:BEGINNING] == wanted.translate(FIGURES)[:BEGINNING]
+
+
+def guarded(check: str, lines: str) -> str:
+    """Lines that should raise no exception, with the ending that says so."""
     inner = "".join(f"    {line}\n" for line in lines.splitlines())
     return (
         f'expected = got = "no exception"\ntry:\n{inner}'
-        'except Exception as error:\n    got = f"{type(error).__name__}: {error}".splitlines()[0]\n'
+        'except Exception as error:\n    got = f"{type(error).__name__}: {error}"[:200]\n'
+        + ending(check, "got != expected", "an exception")
     )
-
-
-def _raised_ending(check: str) -> str:
-    return ending(check, "got != expected", "an exception")
 
 
 def float_model_accepts(run: Run, candidate: Candidate) -> bool:
@@ -136,6 +174,21 @@ def float_model_accepts(run: Run, candidate: Candidate) -> bool:
     except Exception:  # a float model refuses sizes with exceptions of many types; no quantized kernel runs here
         return False
     return True
+
+
+def output_paths(run: Run, candidate: Candidate) -> list[str]:
+    """The subscripts of each tensor in what a candidate's float model returns."""
+    lines = f"{setting(run, candidate)}{candidate.model_lines}model.eval()\ny = model({arguments(candidate)})\n"
+    return [*paths(executed(lines)[1]["y"])]
+
+
+def paths(value: Any) -> Iterator[str]:
+    """The subscripts of each tensor in nested tuples, in order."""
+    if isinstance(value, Tensor):
+        yield ""
+    elif isinstance(value, tuple | list):
+        for position, part in enumerate(value):
+            yield from (f"[{position}]{rest}" for rest in paths(part))
 
 
 class Crashing(Symptom[Crashes]):

@@ -1,7 +1,10 @@
 """The text of a least script, from a candidate and the lines that show its deviation."""
 
+import ast
 import contextlib
 import io
+import textwrap
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +28,9 @@ FURTHER_IMPORTS = {
 
 PERTURB = "mallopt = ctypes.CDLL(None).mallopt\n"
 """The line that binds the function of glibc that fills new memory, which shows what a kernel leaves as it was."""
+WIDTH = 120
+"""Columns beyond which a line continues on the next one."""
+
 GRADIENTS = "torch.set_grad_enabled(False)\n"
 
 
@@ -54,6 +60,12 @@ def data_lines(candidate: Candidate) -> str:
 def qconfig_lines(candidate: Candidate) -> str:
     """The lines that bind `qconfig`, if the model or the mapping refers to it, with an observer each; then `mapping`."""
     mapping, qconfig = candidate.mapping, candidate.qconfig
+    others, separator, rest = mapping.removeprefix("QConfigMapping().set_global(").partition(").set_object_type(")
+    if separator and others.startswith("QConfig("):  # of the operators beside the pattern
+        head = f"others = {others}\n"
+        return head + qconfig_lines(
+            replace(candidate, mapping=f"QConfigMapping().set_global(others).set_object_type({rest}")
+        )
     lines = f"mapping = {mapping}\n"
     named = "qconfig" in free("\n".join([*(line.replace("self.", "self_") for line in candidate.init), mapping]))
     if not named:
@@ -123,8 +135,7 @@ def with_class(definition: str, lines: str) -> str:
 def ending(check: str, condition: str, text: str) -> str:
     """The last lines: what was expected, what there is instead, and the verdict as the exit status."""
     return (
-        'print("expected", expected)\n'
-        'print("got     ", got)\n'
+        'print(f"expected {expected}\\ngot      {got}")\n'
         f"deviates = {condition}\n"
         f'print("DEVIATES {check}: {text}" if deviates else "CONFORMS")\n'
         "sys.exit(bool(deviates))\n"
@@ -150,16 +161,36 @@ def whole(title: str, expectation: str, body: str, isa: str | None) -> str:
     """The text of a script. `isa` limits the instruction set as `--isa` does."""
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     described = f"{title}\n\n{expectation}".replace("\\", "\\\\").replace('"""', "'''")
-    return f'"""{described}\n"""\n{limits}{imports(body)}\n{body}'
+    return f'"""{described}"""\n\n{limits}{imports(body)}\n{folded(body)}'
 
 
-def executed(body: str) -> tuple[str, dict[str, Any]]:
-    """Execute lines of a script in this process. Returns what they print and the names that they bind."""
+def folded(body: str) -> str:
+    """Lines in which a long one without a string continues, inside of its brackets, on further lines."""
+    lines = []
+    for line in body.splitlines():
+        long = len(line) > WIDTH and '"' not in line and "#" not in line
+        inner = " " * (len(line) - len(line.lstrip()) + 4)
+        parts = textwrap.wrap(line, WIDTH, subsequent_indent=inner, break_long_words=False, drop_whitespace=True)
+        lines += parts if long and _parses("\n".join(parts)) else [line]
+    return "\n".join(lines) + "\n"
+
+
+def _parses(line: str) -> bool:
+    try:
+        ast.parse(textwrap.dedent(line).rstrip(","))
+    except SyntaxError:
+        return False
+    return True
+
+
+def executed(body: str, memory: int = 0x5A) -> tuple[str, dict[str, Any]]:
+    """Execute lines of a script in this process. Returns what they print and the names that they bind.
+
+    New memory holds `memory` in every byte, unless the script fills it itself. Raises their exceptions, but for SystemExit."""
     scope: dict[str, Any] = {"__name__": "__main__"}
     printed = io.StringIO()
     try:
-        # a script begins with gradients, and with glibc's own contents of new memory
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), torch.enable_grad(), poison.fresh_memory_holds(0xFF):
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), torch.enable_grad(), poison.fresh_memory_holds(memory):
             exec(compile(imports(body) + body, "<script>", "exec"), scope)
     finally:
         torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from conformance.checks.comparison import Place, compare_outputs
 from conformance.checks.evidence import exact_positions
 from conformance.checks.tolerances import tolerance
-from conformance.engines.trace import Execution, execute
+from conformance.engines.trace import execute
 from conformance.goldens.golden import Expected, compute, golden_of, qparams_by_name
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import fx
@@ -22,7 +22,7 @@ from conformance.results.findings.values import CodesDiffer, OutputQparams, Outp
 from conformance.results.profiles import INITIALIZED
 
 from .candidate import Candidate, literal, number
-from .symptoms import Symptom
+from .symptoms import Symptom, output_paths
 from .text import (
     PERTURB,
     arguments,
@@ -130,19 +130,6 @@ def _agree(float_output: Tensor, expected: Expected) -> bool:
     return bool(((float_output.double() - expected.values).abs() <= expected.scale).all())
 
 
-def path_of(result: Any, number: int) -> str:
-    """The subscripts of a tensor in nested tuples, by its number."""
-
-    def paths(value: Any) -> Iterator[str]:
-        if isinstance(value, Tensor):
-            yield ""
-        elif isinstance(value, tuple | list):
-            for position, part in enumerate(value):
-                yield from (f"[{position}]{rest}" for rest in paths(part))
-
-    return [*paths(result)][number]
-
-
 def indexed(index: Sequence[int]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else ""
 
@@ -150,7 +137,9 @@ def indexed(index: Sequence[int]) -> str:
 class WrongValues(Symptom[Finding]):
     """An output differs from exact arithmetic by more than rounding."""
 
-    data_matter = True
+    @property
+    def data_matter(self) -> bool:
+        return True
 
     @property
     def title(self) -> str:
@@ -164,15 +153,14 @@ class WrongValues(Symptom[Finding]):
         found = measured(self, candidate)
         if found is None:
             return
-        result = float_model_of(self, candidate)
-        with torch.no_grad():
-            path = path_of(result.model.eval()(*result.inputs), found.output)
+        path = output_paths(self.run, candidate)[found.output]
         if isinstance(found.finding, OutputShape):
             yield self._body(candidate, "tuple({}.shape)", path, None, "got != expected", "the shape")
         elif isinstance(found.finding, OutputQparams):
             yield self._qparams(candidate, found.finding)
         elif isinstance(found.finding, CodesDiffer | ValuesDiffer):
-            index = indexed(found.finding.elements[0].index) if found.got.numel() > MOST_ELEMENTS else ""
+            small = found.got.numel() <= MOST_ELEMENTS
+            index = "" if small or candidate.perturbed else indexed(found.finding.elements[0].index)
             if found.float_model is not None and self.run.flow == "ptq":
                 bound = f"{number(float(f'{STEPS * found.step:.2g}'))}  # {STEPS} steps of the output"
                 greatest = "(got - expected).abs()" + ("" if index else ".max()")
@@ -196,7 +184,7 @@ class WrongValues(Symptom[Finding]):
         lines += convert + (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55 ^ 0xFF)
         lines += f"got = {form.format(f'lowered({given}){path}')}\n"
         if expected is not None:
-            lines += f"expected = {expected}  # exact arithmetic\n"
+            lines += f"expected = {expected}{'  # exact arithmetic' if len(expected) < 90 else ''}\n"
         return lines + ending(self.check, condition, text)
 
     def _qparams(self, candidate: Candidate, finding: OutputQparams) -> str:
@@ -218,7 +206,9 @@ class WrongValues(Symptom[Finding]):
 class FarFromFloat(Symptom[Finding]):
     """An output is so far from the float model's that its SQNR is low, whatever exact arithmetic gives."""
 
-    data_matter = True
+    @property
+    def data_matter(self) -> bool:
+        return True
 
     @property
     def title(self) -> str:
@@ -230,14 +220,10 @@ class FarFromFloat(Symptom[Finding]):
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         run, given = self.run, arguments(candidate)
-        lines = setting(run, candidate) + model_lines(run, candidate) + f"expected = model({given})\n"
-        lines += prepare_line(run, candidate) + calibrate_lines(run, candidate) + lower_line()
-        yield f"{lines}got = lowered({given})\n" + ending(
-            self.check, "(got - expected).abs().max() > expected.abs().max() / 4", "far from the float model"
-        )
-
-
-def executions_of(symptom: Symptom[Any], candidate: Candidate) -> Execution:
-    """The execution of a lowered candidate under a dispatch trace."""
-    _, scope = executed(_prepared(symptom, candidate))
-    return execute(fx.lower(scope["prepared"], scope["config"]), [one.tensor for one in candidate.inputs])
+        lines = setting(run, candidate) + model_lines(run, candidate)
+        for path in output_paths(run, candidate):
+            yield (
+                f"{lines}expected = model({given}){path}\n{prepare_line(run, candidate)}"
+                f"{calibrate_lines(run, candidate)}{lower_line()}got = lowered({given}){path}\n"
+                + ending(self.check, "(got - expected).abs().max() > expected.abs().max() / 4", "far from the float model")
+            )
