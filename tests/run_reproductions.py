@@ -185,7 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--distinct", choices=("checks", "details"), default="checks", help="what tells unlisted deviations apart"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write the scripts here")
-    parser.add_argument("--least", action="store_true", help="run the least script of the worst run of each ledger entry")
+    parser.add_argument(
+        "--least", action="store_true", help="run the least script of the worst run of each ledger entry"
+    )
     parser.add_argument("--entry", action="append", default=[], metavar="ID", help="with --least, only these entries")
     arguments = parser.parse_args(argv)
     seen: set[tuple[object, ...]] = set()

@@ -94,7 +94,11 @@ class Data:
         if self.form == "linspace" and count > FEW:
             return f"torch.linspace({number(self.low)}, {number(self.high)}, {count}){reshaped}"
         if self.form == "modulo":
-            return f"torch.arange({count}){reshaped} % {self.limit}" if reshaped else f"torch.arange({count}) % {self.limit}"
+            return (
+                f"torch.arange({count}){reshaped} % {self.limit}"
+                if reshaped
+                else f"torch.arange({count}) % {self.limit}"
+            )
         if self.form == "linspace":
             return literal(torch.linspace(self.low, self.high, count).reshape(shape))
         assert self.values is not None
@@ -131,7 +135,9 @@ def inlined(lines: Sequence[str]) -> tuple[str, ...]:
         statement = ast.parse(merged[-1]).body[0]
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
-            last = line.startswith((f"{name} = ", "return ")) or not any(loads(one, name) for one in lines[number_ + 1 :])
+            last = line.startswith((f"{name} = ", "return ")) or not any(
+                loads(one, name) for one in lines[number_ + 1 :]
+            )
             whole = ast.unparse(_Names(name, statement.value).visit(ast.parse(line)))
             if last and loads(line, name) == 1 and len(whole) <= MOST_COLUMNS:
                 merged[-1] = whole
@@ -255,4 +261,6 @@ def _reads(candidate: Candidate, line: str) -> bool:
     """Whether a model reads the attribute that a line of its constructor sets."""
     name = line.partition(" = ")[0]
     others = (one.partition(" = ")[2] for one in candidate.init if one != line)
-    return any(name in [ast.unparse(node) for node in ast.walk(ast.parse(one))] for one in (*candidate.forward, *others))
+    return any(
+        name in [ast.unparse(node) for node in ast.walk(ast.parse(one))] for one in (*candidate.forward, *others)
+    )

@@ -32,8 +32,8 @@ QUANTITIES = {
     "quant_min_lower_bound": ("int_repr().min().item()", 0, "<"),
     "quant_max_upper_bound": ("int_repr().max().item()", 0, ">"),
 }
-"""By field of a DTypeWithConstraints: what a quantized tensor has of it, the number of the argument of a quantize call that has
-it, if one does, and the relation to the bound that violates the field."""
+"""By field of a DTypeWithConstraints: what a quantized tensor has of it, the number of the argument of a quantize call that
+has it, if one does, and the relation to the bound that violates the field."""
 
 
 Unforced = ConversionViolates | IgnoredQConfigTrainsWeight | ViolatingQConfigUsed
@@ -80,7 +80,11 @@ class Unenforced(Symptom[Unforced]):
         violation = self.finding.violation
         field, bound = violation.violation.field, violation.violation.bound
         of_tensor, position, relation = QUANTITIES[field]
-        if violation.trained or violation.tensor not in ("weight", "input") or (violation.tensor == "input" and not position):
+        if (
+            violation.trained
+            or violation.tensor not in ("weight", "input")
+            or (violation.tensor == "input" and not position)
+        ):
             return
         weights = ""
         if violation.weights not in ("", "w"):

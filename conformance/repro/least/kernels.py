@@ -10,12 +10,12 @@ from .candidate import Candidate
 from .symptoms import Symptom
 from .text import arguments, ending, lower_line, prepared_lines, with_class
 
-TRACE = '''\
+TRACE = """\
 class Trace(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         got.append(f"{func} {[x.dtype for x in tree_leaves(args) if isinstance(x, torch.Tensor)]}")
         return func(*args, **(kwargs or {}))
-'''
+"""
 
 
 class InFloat(Symptom[Finding]):
@@ -70,17 +70,11 @@ class ConvertingInside(Symptom[ConvertsInside]):
         return not isinstance(self.finding, NoQuantizedKernel)
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = prepared_lines(self.run, candidate) + lower_line()
-        conversion = self.finding.conversions[0]
-        for outer in {part.replace(".", "::", 1) for part in conversion.split(" > ")[:1]}:
-            yield (
-                f"{lines}with torch.autograd.profiler.profile() as profile:\n    lowered({arguments(candidate)})\n"
-                "calls = [event for event in profile.function_events if event.cpu_parent]\n"
-                'got = [f"{event.cpu_parent.name} > {event.name}" for event in calls]\n'
-                f'expected = "nothing inside of {outer}"\n'
-                + ending(
-                    self.check,
-                    f'any("{outer} > aten::{{name}}".replace("{{name}}", name) in got for name in ("dequantize", "quantize_per_tensor"))',
-                    "converts to float",
-                )
-            )
+        conversion = self.finding.conversions[0].replace(".", "::")
+        yield (
+            f"{prepared_lines(self.run, candidate)}{lower_line()}"
+            f"with torch.autograd.profiler.profile() as profile:\n    lowered({arguments(candidate)})\n"
+            "calls = [event for event in profile.function_events if event.cpu_parent]\n"
+            'got = {f"{event.cpu_parent.name} > {event.name}" for event in calls}\n'
+            f'expected = "no {conversion}"\n' + ending(self.check, f'"{conversion}" in got', "converts to float")
+        )

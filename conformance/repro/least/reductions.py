@@ -88,16 +88,20 @@ def sizes(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def options(candidate: Candidate) -> Iterator[Candidate]:
-    """Without a keyword argument of a call, or with a smaller integer of the model alone."""
-    for part in ("init", "forward"):
-        lines: tuple[str, ...] = getattr(candidate, part)
-        for number, line in enumerate(lines):
-            for shorter in (*_without_keyword(line), *_without_last(line)):
-                yield replace(candidate, **{part: (*lines[:number], shorter, *lines[number + 1 :])})
-            for old in integers_of((line,)):
-                for new in _smaller(old):
-                    (shorter,) = _replaced((line,), old, new)
-                    yield replace(candidate, **{part: (*lines[:number], shorter, *lines[number + 1 :])})
+    """Without an argument of a call, or with a smaller integer of the model alone."""
+    for init in _shorter(candidate.init):
+        yield replace(candidate, init=init)
+    for forward in _shorter(candidate.forward):
+        yield replace(candidate, forward=forward)
+
+
+def _shorter(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Lines of which one has an argument less, or a smaller integer."""
+    for number, line in enumerate(lines):
+        smaller = [(old, new) for old in integers_of((line,)) for new in _smaller(old)]
+        reduced = (_replaced((line,), old, new)[0] for old, new in smaller)
+        for shorter in (*_without_keyword(line), *_without_last(line), *reduced):
+            yield (*lines[:number], shorter, *lines[number + 1 :])
 
 
 def _without_keyword(line: str) -> Iterator[str]:
@@ -199,7 +203,9 @@ class _Unwrapped(ast.NodeTransformer):
 def short_observers(candidate: Candidate) -> Iterator[Candidate]:
     """With arguments of observers that are their defaults left out."""
     removals = (
-        ", quant_min=0, quant_max=255", ", quant_min=-127, quant_max=127", ", quant_min=-128, quant_max=127",
+        ", quant_min=0, quant_max=255",
+        ", quant_min=-127, quant_max=127",
+        ", quant_min=-128, quant_max=127",
         "dtype=torch.quint8, qscheme=torch.per_tensor_affine",
     )
     shorter = candidate.qconfig
@@ -228,4 +234,4 @@ REDUCTIONS: tuple[Reduction, ...] = (
 """Reductions in the order in which they are tried."""
 
 OF_STRUCTURE: tuple[Reduction, ...] = (unwrapped, sequential)
-"""Further reductions where the deviation does not consist in values, which another operator may have wrong for another reason."""
+"""Further reductions where the deviation itself says of which operator it is."""

@@ -47,7 +47,7 @@ def way_of(finding: Finding) -> str | None:
     return next((WAYS[name] for name in names if name in WAYS), None)
 
 
-TRACE = '''\
+TRACE = """\
 class Writes(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         given = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
@@ -55,7 +55,7 @@ class Writes(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         got.extend(f"{func} writes to its tensor {i}" for i, x in enumerate(given) if not x.equal(before[i]))
         return result
-'''
+"""
 
 
 def kernels_of(finding: Finding) -> list[str]:

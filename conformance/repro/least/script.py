@@ -67,7 +67,7 @@ TRIED = 3
 
 
 REPEATED = 3
-"""Executions of a script, all of which have to deviate: what is read from memory that nothing wrote is chance."""
+"""Executions of a script about values, all of which have to deviate: what memory holds that nothing wrote is chance."""
 
 
 class NoLeastScript(UsageError):
@@ -91,7 +91,9 @@ def symptoms(run: Run, row: Row) -> Iterator[Symptom[Any]]:
 def severity(row: Row) -> tuple[float, ...]:
     """The order of rows by what their least scripts show, the worst first: the symptom, then the distance in steps."""
     order = [*SYMPTOMS]
-    kinds = [order.index(type(one)) + len(order) * (one.check == "reference") for one in row.findings if type(one) in order]
+    kinds = [
+        order.index(type(one)) + len(order) * (one.check == "reference") for one in row.findings if type(one) in order
+    ]
     sqnr = math.inf if row.sqnr_db is None else row.sqnr_db
     return min(kinds, default=math.inf), -(row.steps_max or 0), sqnr, row.profile != EXACT.name, len(row.id)
 
@@ -120,7 +122,7 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
         search.least(starts(subject, _recipes(symptom), symptom.data_matter, threads=threads, varies=varies))
         for shown in [*reversed(search.accepted)][:TRIED]:
             text = _text(symptom, shown, isa)
-            if all(deviates(text, symptom.check) for _ in range(REPEATED)):
+            if all(deviates(text, symptom.check) for _ in range(REPEATED if symptom.values_matter else 1)):
                 return text
     kinds = dict.fromkeys(finding.kind for finding in row.findings if not isinstance(finding, INPUTS))
     raise NoLeastScript(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")

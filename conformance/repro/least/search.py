@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from conformance.host.poison import fresh_memory_holds
 from conformance.host.isolation import Child, Death, Done
+from conformance.host.poison import fresh_memory_holds
 from conformance.models.fx import quiet
 
 from .candidate import Candidate

@@ -43,7 +43,8 @@ def starts(
 ) -> Iterator[Candidate]:
     """Yield candidates, those that are easiest to read first.
 
-    `recipes` are QConfigs and mappings. `data_matter` if the deviation depends on values; those of a model that `varies` depend on what new memory holds.
+    `recipes` are QConfigs and mappings. `data_matter` if the deviation depends on values; those of a model that `varies`
+    depend on what new memory holds.
     """
     run = subject.run
     assert run.variant is not None

@@ -76,7 +76,9 @@ def output_lines(lowered: GraphModule, output: TensorQparams) -> str:
     values = (("scale", repr(output.scale)), ("zero_point", str(output.zero_point)))
     if node.op == "call_module":
         module = lowered.get_submodule(str(node.target))
-        return "".join(_assigned(f"lowered.{node.target}.{name}", value, getattr(module, name)) for name, value in values)
+        return "".join(
+            _assigned(f"lowered.{node.target}.{name}", value, getattr(module, name)) for name, value in values
+        )
     buffers = {id(buffer): name for name, buffer in lowered.named_buffers()}
     found = [buffers[id(buffer)] for buffer in qparams_buffers(lowered, node)]
     return "".join(f"lowered.{name}.fill_({value})\n" for name, (_, value) in zip(found, values, strict=True))
@@ -115,7 +117,9 @@ class Sweeping(Symptom[Finding]):
 
     @property
     def expectation(self) -> str:
-        return "Expected: the exact result, but for rounding, whatever the scales and zero points of input and output are."
+        return (
+            "Expected: the exact result, but for rounding, whatever the scales and zero points of input and output are."
+        )
 
     def adapted(self, candidate: Candidate) -> Candidate:
         return constant(candidate, self.finding)
@@ -173,4 +177,3 @@ def exact(symptom: Symptom[Any], candidate: Candidate) -> Tensor | None:
     except NotCovered:
         return None
     return expected.values.float() if torch.equal(expected.low, expected.high) else None
-

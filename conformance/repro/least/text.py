@@ -138,7 +138,7 @@ def ending(check: str, condition: str, text: str) -> str:
         'print(f"expected {expected}\\ngot      {got}")\n'
         f"deviates = {condition}\n"
         f'print("DEVIATES {check}: {text}" if deviates else "CONFORMS")\n'
-        "sys.exit(bool(deviates))\n"
+        "raise SystemExit(bool(deviates))\n"
     )
 
 
@@ -186,11 +186,17 @@ def _parses(line: str) -> bool:
 def executed(body: str, memory: int = 0x5A) -> tuple[str, dict[str, Any]]:
     """Execute lines of a script in this process. Returns what they print and the names that they bind.
 
-    New memory holds `memory` in every byte, unless the script fills it itself. Raises their exceptions, but for SystemExit."""
+    New memory holds `memory` in every byte, unless the script fills it itself. Raises their exceptions, but for SystemExit.
+    """
     scope: dict[str, Any] = {"__name__": "__main__"}
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), torch.enable_grad(), poison.fresh_memory_holds(memory):
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.suppress(SystemExit),
+            torch.enable_grad(),
+            poison.fresh_memory_holds(memory),
+        ):
             exec(compile(imports(body) + body, "<script>", "exec"), scope)
     finally:
         torch.set_num_threads(1)

@@ -169,9 +169,7 @@ class WrongValues(Symptom[Finding]):
             condition = "not torch.allclose(got, expected)"
             yield self._body(candidate, "{}" + index, path, literal(values), condition, "the values")
 
-    def _body(
-        self, candidate: Candidate, form: str, path: str, expected: str | None, condition: str, text: str
-    ) -> str:
+    def _body(self, candidate: Candidate, form: str, path: str, expected: str | None, condition: str, text: str) -> str:
         """A body that compares what `form` makes of an output with `expected`, or with the float model's if it is None."""
         run, given = self.run, arguments(candidate)
         lines = setting(run, candidate) + model_lines(run, candidate)
@@ -225,5 +223,7 @@ class FarFromFloat(Symptom[Finding]):
             yield (
                 f"{lines}expected = model({given}){path}\n{prepare_line(run, candidate)}"
                 f"{calibrate_lines(run, candidate)}{lower_line()}got = lowered({given}){path}\n"
-                + ending(self.check, "(got - expected).abs().max() > expected.abs().max() / 4", "far from the float model")
+                + ending(
+                    self.check, "(got - expected).abs().max() > expected.abs().max() / 4", "far from the float model"
+                )
             )
