@@ -15,8 +15,9 @@ from conformance.execution.batch import judge_runs
 from conformance.host.isolation import Raised
 from conformance.repro.least import reductions, search
 from conformance.repro.least.candidate import Candidate, Data, inlined, literal
-from conformance.repro.least.script import NoLeastScript, least, severity, symptoms
+from conformance.repro.least.script import NoLeastScript, least, recipes_for, severity, subject_of, symptoms
 from conformance.repro.least.search import Search, deviates, fitted
+from conformance.repro.least.starts import starts
 from conformance.repro.least.symptoms import Raising, Symptom, raised_alike
 from conformance.repro.least.text import executed, folded, setting, whole
 from conformance.repro.least.values import WrongValues
@@ -75,6 +76,53 @@ def test_a_least_script_shows_one_check_of_its_run_with_torch_alone(run_id: str,
     reproduction = reproduce(row, path, sys.executable)
     assert reproduction == Reproduction(run_id, row.failed, frozenset({check}), reproduction.output)
     assert check in row.failed
+
+
+@pytest.mark.parametrize(
+    ("run_id", "check", "lines"),
+    [
+        pytest.param(
+            "qnnpack/F.interpolate/static-quint8/ptq/volume_same/exact@qnnpack",
+            "stable",
+            ["got = lowered(x.contiguous(memory_format=torch.channels_last_3d))"],
+            id="layout",
+        ),
+        pytest.param(
+            "qnnpack/F.dropout/static-qint8/ptq/every_code/codes@qnnpack",
+            "numerics",
+            ["lowered._scale_0.fill_(0.0625)", "lowered._input_zero_point_0.fill_(0)"],
+            id="sweep",
+        ),
+        pytest.param(
+            "fbgemm/nn.Tanh/static-quint8/ptq/input.scale_exact_match/constraints@x86",
+            "constraints",
+            ['expected = "exactly 0.0078125"', "got = [reference.get_buffer(inner.args[1].target).item()]"],
+            id="constraint",
+        ),
+        pytest.param(
+            "qnnpack/torch.cat/static-quint8/ptq/default/exact@qnnpack",
+            "lowered",
+            ['expected = "no aten::cat > aten::dequantize"'],
+            id="conversion",
+        ),
+        pytest.param(
+            "fbgemm/Tensor.shape/static-quint8/ptq/default/exact@fbgemm",
+            "matched",
+            ["entries = [one for one in config.configs if one.pattern != 'shape']"],
+            id="no effect",
+        ),
+    ],
+)
+def test_each_kind_of_finding_has_a_form(run_id: str, check: str, lines: list[str]) -> None:
+    run, row = find(run_id), judged(run_id)
+    symptom = next(symptoms(run, row))
+    matter = symptom.data_matter
+    found = Search(symptom, attempts=8).least(
+        starts(subject_of(run), recipes_for(symptom), matter, threads=1, varies=False)
+    )
+    assert found is not None
+    assert symptom.check == check
+    assert [line for line in lines if line not in found.body.splitlines()] == []
 
 
 def test_a_run_that_conforms_has_no_least_script() -> None:

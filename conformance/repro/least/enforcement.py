@@ -36,10 +36,10 @@ QUANTITIES = {
 has it, if one does, and the relation to the bound that violates the field."""
 
 
-Unforced = ConversionViolates | IgnoredQConfigTrainsWeight | ViolatingQConfigUsed
+ConstraintFinding = ConversionViolates | IgnoredQConfigTrainsWeight | ViolatingQConfigUsed
 
 
-class Unenforced(Symptom[Unforced]):
+class Unenforced(Symptom[ConstraintFinding]):
     """prepare or convert does not enforce a constraint of the dtype config."""
 
     @property

@@ -24,7 +24,7 @@ from conformance.results.findings.constraints import (
 from conformance.results.findings.relations import RelationShape, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 from conformance.results.findings.stages import INPUTS, Crashes, FurtherThreads, Raises
-from conformance.results.findings.structure import ConvertsInside, NoQuantizedKernel, RanInFloat
+from conformance.results.findings.structure import ConvertsInside, NoEffect, NoQuantizedKernel, NotObserved, RanInFloat
 from conformance.results.findings.values import (
     CodesDiffer,
     CodesVary,
@@ -40,6 +40,7 @@ from conformance.results.rows import Row
 
 from .enforcement import Unenforced
 from .kernels import ConvertingInside, InFloat
+from .observed import Ineffective, Unobserved
 from .repetitions import Repeating, way_of
 from .search import Search, Shown, deviates
 from .starts import recipes_of, starts
@@ -59,6 +60,8 @@ SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
     **dict.fromkeys((ConversionViolates, ViolatingQConfigUsed, IgnoredQConfigTrainsWeight), Unenforced),
     **dict.fromkeys((SweptCodes, SweptScale, SweptPlaces, SweptQparams, SweptRaises), Sweeping),
     Raises: Raising,
+    NotObserved: Unobserved,
+    NoEffect: Ineffective,
 }
 """The symptom of each kind of finding, worst first. Findings of other kinds have no least script."""
 
@@ -115,11 +118,11 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     warm_up()
     threads = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     executed = executed_run(run, row.findings)
-    subject = _subject(executed)
+    subject = subject_of(executed)
     varies = any(isinstance(finding, CodesVary | RelationVaries) for finding in row.findings)
     for symptom in symptoms(executed, row):
         search = Search(symptom)
-        search.least(starts(subject, _recipes(symptom), symptom.data_matter, threads=threads, varies=varies))
+        search.least(starts(subject, recipes_for(symptom), symptom.data_matter, threads=threads, varies=varies))
         for shown in [*reversed(search.accepted)][:TRIED]:
             text = _text(symptom, shown, isa)
             if all(deviates(text, symptom.check) for _ in range(REPEATED if symptom.values_matter else 1)):
@@ -128,7 +131,7 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     raise NoLeastScript(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")
 
 
-def _recipes(symptom: Symptom[Any]) -> list[tuple[str, str]]:
+def recipes_for(symptom: Symptom[Any]) -> list[tuple[str, str]]:
     """The QConfigs and mappings that a symptom may show with, the one that is easiest to read first."""
     if isinstance(symptom, Unenforced):
         # the mapping has observers of its own for operators beside the pattern
@@ -139,7 +142,7 @@ def _recipes(symptom: Symptom[Any]) -> list[tuple[str, str]]:
     return [(recipe.qconfig, recipe.mapping) for recipe in recipes_of(symptom.run)]
 
 
-def _subject(run: Run) -> build.Subject:
+def subject_of(run: Run) -> build.Subject:
     """The subject of a run; of a model that cannot be built, one with an empty module in its place."""
     try:
         return build.subject(run)

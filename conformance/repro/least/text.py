@@ -160,7 +160,7 @@ def imports(body: str) -> str:
 def whole(title: str, expectation: str, body: str, isa: str | None) -> str:
     """The text of a script. `isa` limits the instruction set as `--isa` does."""
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
-    described = f"{title}\n\n{expectation}".replace("\\", "\\\\").replace('"""', "'''")
+    described = f"{title}\n{expectation}".replace("\\", "\\\\").replace('"""', "'''")
     return f'"""{described}"""\n\n{limits}{imports(body)}\n{folded(body)}'
 
 
