@@ -129,15 +129,20 @@ def repro_command(arguments: argparse.Namespace) -> int:
         return 1
     from conformance.execution.batch import judge_runs
     from conformance.host.isolation import Raised
-    from conformance.repro.least.script import least
+    from conformance.repro.least.script import NoLeastForm, least
     from conformance.repro.script import script
 
     (judged,) = judge_runs([run], lambda _: None)
     if isinstance(judged, Raised):
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
+    note = ""
     if arguments.least:
-        print(least(run, judged.row, isa=arguments.isa), end="")
-        return 0
-    print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+        try:
+            print(least(run, judged.row, isa=arguments.isa), end="")
+            return 0
+        except NoLeastForm as error:
+            note = f"This is the whole script. {error}"
+    text = script(run, judged.row, entries[0] if entries else None, isa=arguments.isa)
+    print(text.replace(f"{run.id}\n", f"{run.id}\n\n{note}\n", 1) if note else text, end="")
     return 0

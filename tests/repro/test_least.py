@@ -1,5 +1,6 @@
 """Least scripts are small, need torch alone, and deviate as the run that they come from does."""
 
+import argparse
 import ast
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.commands.runs import find
+from conformance.commands.runs import find, repro_command
 from conformance.execution.batch import judge_runs
 from conformance.host.isolation import Raised
-from conformance.repro.least import reductions, search
+from conformance.repro.least import reductions, script, search
 from conformance.repro.least.candidate import Candidate, Data, inlined, literal
 from conformance.repro.least.script import NoLeastScript, least, recipes_for, severity, subject_of, symptoms
 from conformance.repro.least.search import Search, deviates, fitted
@@ -128,6 +129,23 @@ def test_each_kind_of_finding_has_a_form(run_id: str, check: str, lines: list[st
 def test_a_run_that_conforms_has_no_least_script() -> None:
     with pytest.raises(NoLeastScript, match="conforms on this host"):
         least(find(LINEAR), judged(LINEAR))
+
+
+def test_the_command_prints_the_whole_script_where_there_is_no_least_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: object, **__: object) -> str:
+        raise script.NoLeastForm("no least script shows it")
+
+    arguments = argparse.Namespace(run=ALPHA, backend_config=None, isa=None, least=True)
+    monkeypatch.setattr(script, "least", lambda run, row, isa: f"least of {run.id}, {', '.join(sorted(row.failed))}")
+    assert repro_command(arguments) == 0
+    assert capsys.readouterr().out == f"least of {ALPHA}, accuracy, numerics"
+    monkeypatch.setattr(script, "least", refuses)
+    assert repro_command(arguments) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f'"""{ALPHA}\n\nThis is the whole script. no least script shows it\n')
+    compile(printed, "least.py", "exec")
 
 
 def test_a_finding_without_least_form_is_named() -> None:

@@ -66,15 +66,18 @@ SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
 """The symptom of each kind of finding, worst first. Findings of other kinds have no least script."""
 
 TRIED = 3
-"""The most candidates of a search that are verified, from the least on."""
-
+"""The most candidates of a search that are executed in an interpreter of their own, from the least on."""
 
 REPEATED = 3
 """Executions of a script about values, all of which have to deviate: what memory holds that nothing wrote is chance."""
 
 
 class NoLeastScript(UsageError):
-    """Raised for a run none of whose findings has a least script that was seen to deviate."""
+    """Raised for a run without a least script."""
+
+
+class NoLeastForm(NoLeastScript):
+    """Raised for a run that deviates, none of whose findings has a least script that was seen to deviate."""
 
 
 def symptoms(run: Run, row: Row) -> Iterator[Symptom[Any]]:
@@ -108,13 +111,13 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     if the run conforms it prints `CONFORMS` and exits with 0. A crash ends the script's own process. `isa` limits the
     instruction set as `--isa` does, and has to be in force.
 
-    Raises NoLeastScript if the run conforms, and for findings of kinds that have no least form: sweeps over codes,
-    constraints, observers and ablations, and some relations. `script.script` has a script of these.
+    Raises NoLeastScript if the run conforms, and NoLeastForm if no script of its findings was seen to deviate, of engines and
+    configs that are not torch's own, and for findings of kinds that SYMPTOMS lacks. `script.script` has a script of these.
     """
     if not row.failed:
         raise NoLeastScript(f"{run.id}: conforms on this host, so there is nothing to reproduce")
     if run.engine not in NATIVE or run.variant is None or run.backend.name not in BACKENDS:
-        raise NoLeastScript(f"{run.id}: least scripts are written for engines and configs of torch alone")
+        raise NoLeastForm(f"{run.id}: least scripts are written for engines and configs of torch alone")
     warm_up()
     threads = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     executed = executed_run(run, row.findings)
@@ -128,7 +131,7 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
             if all(deviates(text, symptom.check) for _ in range(REPEATED if symptom.values_matter else 1)):
                 return text
     kinds = dict.fromkeys(finding.kind for finding in row.findings if not isinstance(finding, INPUTS))
-    raise NoLeastScript(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")
+    raise NoLeastForm(f"{run.id}: no least script shows {', '.join(kinds)}; repro without --least does")
 
 
 def recipes_for(symptom: Symptom[Any]) -> list[tuple[str, str]]:
