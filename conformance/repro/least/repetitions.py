@@ -98,10 +98,14 @@ class Repeating(Symptom[Finding]):
 
     @property
     def title(self) -> str:
-        return TITLES[self.way] if not self.raises else f"{self.way} raises"
+        if isinstance(self.finding, Raises):
+            return f"{self.finding.stage} raises {self.finding.exception}"
+        return TITLES[self.way]
 
     @property
     def expectation(self) -> str:
+        if self.raises:
+            return "Expected: no exception."
         return "Expected: the inputs stay as they are." if self.way == WRITES else "Expected: both outputs are equal."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
@@ -114,22 +118,23 @@ class Repeating(Symptom[Finding]):
             return
         lines = prepared_lines(self.run, candidate) + lower_line()
         lines += (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55)
-        again = self._again(candidate)
-        if again is None:
-            return
         if self.raises:
-            yield lines + guarded(self.check, again.format(""))
+            for again in (*self._stored(), *self._again(candidate)):
+                # what a call gives is not bound, because a script that raises nothing has "no exception"
+                yield lines + guarded(self.check, again.format("").replace("got = ", ""))
             return
         if self.way == WRITES:
             first = f"expected = {candidate.operands[self._written]}.clone()\n"
-            yield lines + first + again + ending(self.check, "not torch.equal(got, expected)", "the input")
+            for again in self._again(candidate):
+                yield lines + first + again + ending(self.check, "not torch.equal(got, expected)", "the input")
             return
         first = f"expected = lowered({arguments(candidate)}){{0}}\n"
         if self.way == ANOTHER:
             first = f"output = lowered({arguments(candidate)}){{0}}\nexpected = output.clone()\n"
         for path in output_paths(self.run, candidate):
-            condition = "not torch.equal(got, expected)"
-            yield lines + (first + again).format(path) + ending(self.check, condition, "the outputs")
+            for again in self._again(candidate):
+                condition = "not torch.equal(got, expected)"
+                yield lines + (first + again).format(path) + ending(self.check, condition, "the outputs")
 
     @property
     def _written(self) -> int:
@@ -140,31 +145,47 @@ class Repeating(Symptom[Finding]):
         argument = getattr(self.finding, "argument", 0)
         return min(int(argument), len(self.run.model.operands) - 1)
 
-    def _again(self, candidate: Candidate) -> str | None:
-        """The lines that bind `got`; None if the candidate cannot be executed in this way."""
-        run, given = self.run, arguments(candidate)
-        if self.way == LAYOUT:
-            if in_channels_last(candidate) == ", ".join(candidate.operands):
-                return None
-            given = in_channels_last(candidate)
-        memory = perturbed(candidate, 0xAA)
+    def _stored(self) -> Iterator[str]:
+        """The lines that only store a model, without loading it."""
         if self.way == STATE:
-            model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()
-            mode = "" if run.flow == "qat" else ".eval()"
-            after = ".eval()" if run.flow == "qat" else ""
-            return (
-                f"{model}{mode}\n{prepare_line(run, candidate)}"
-                f"other = convert_fx(prepared{after}, backend_config=config)\n"
-                f"other.load_state_dict(lowered.state_dict())\ngot = other({given}){{0}}\n"
-            )
-        if self.way == ANOTHER:
-            others = ", ".join(f"-{name}" for name in candidate.operands)
-            return f"lowered({others})\ngot = output\n"
+            yield "torch.save(lowered.state_dict(), io.BytesIO())\n"
         if self.way == SCRIPTED:
-            return f"got = torch.jit.script(lowered)({given}){{0}}\n"
-        if self.way == WRITES:
-            return f"lowered({given})\ngot = {candidate.operands[self._written]}\n"
-        return f"{memory}got = lowered({given}){{0}}\n"
+            yield "torch.jit.save(torch.jit.script(lowered), io.BytesIO())\n"
+
+    def _again(self, candidate: Candidate) -> Iterator[str]:
+        """Yield lines that bind `got`, the shortest first; none if the candidate cannot be executed in this way."""
+        given, memory = arguments(candidate), perturbed(candidate, 0xAA)
+        if self.way == STATE:
+            yield from self._reloaded(candidate, given)
+        elif self.way == ANOTHER:
+            yield f"lowered({', '.join(f'-{name}' for name in candidate.operands)})\ngot = output\n"
+        elif self.way == SCRIPTED:
+            yield f"got = torch.jit.script(lowered)({given}){{0}}\n"
+            yield (
+                "saved = io.BytesIO()\ntorch.jit.save(torch.jit.script(lowered), saved)\nsaved.seek(0)\n"
+                f"got = torch.jit.load(saved)({given}){{0}}\n"
+            )
+        elif self.way == WRITES:
+            yield f"lowered({given})\ngot = {candidate.operands[self._written]}\n"
+        elif self.way == SECOND:
+            yield f"{memory}got = lowered({given}){{0}}\n"
+        elif in_channels_last(candidate) != ", ".join(candidate.operands):
+            yield f"{memory}got = lowered({in_channels_last(candidate)}){{0}}\n"
+
+    def _reloaded(self, candidate: Candidate, given: str) -> Iterator[str]:
+        """Lines that execute a model, lowered without calibration, which has loaded the state of the other."""
+        run = self.run
+        model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()
+        mode, after = ("", ".eval()") if run.flow == "qat" else (".eval()", "")
+        lines = (
+            f"{model}{mode}\n{prepare_line(run, candidate)}other = convert_fx(prepared{after}, backend_config=config)\n"
+        )
+        got = f"got = other({given}){{0}}\n"
+        yield f"{lines}other.load_state_dict(lowered.state_dict())\n{got}"
+        yield (
+            f"{lines}saved = io.BytesIO()\ntorch.save(lowered.state_dict(), saved)\nsaved.seek(0)\n"
+            f"other.load_state_dict(torch.load(saved, weights_only=False))\n{got}"
+        )
 
     def confirms(self, scope: dict[str, Any]) -> bool:
         return not isinstance(self.finding, Raises) or raised_alike(self.finding, scope)

@@ -18,7 +18,7 @@ from conformance.models import fx
 from conformance.models.build import Subject, float_outputs
 from conformance.oracle import NotCovered
 from conformance.results.findings import Finding
-from conformance.results.findings.values import CodesDiffer, OutputQparams, OutputShape, ValuesDiffer
+from conformance.results.findings.values import CodesDiffer, FloatShape, OutputQparams, OutputShape, ValuesDiffer
 from conformance.results.profiles import INITIALIZED
 
 from .candidate import Candidate, literal, number
@@ -219,11 +219,12 @@ class FarFromFloat(Symptom[Finding]):
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         run, given = self.run, arguments(candidate)
         lines = setting(run, candidate) + model_lines(run, candidate)
+        form, condition = "{}", "(got - expected).abs().max() > expected.abs().max() / 4"
+        if isinstance(self.finding, FloatShape):
+            form, condition = "tuple({}.shape)", "got != expected"
         for path in output_paths(run, candidate):
             yield (
-                f"{lines}expected = model({given}){path}\n{prepare_line(run, candidate)}"
-                f"{calibrate_lines(run, candidate)}{lower_line()}got = lowered({given}){path}\n"
-                + ending(
-                    self.check, "(got - expected).abs().max() > expected.abs().max() / 4", "far from the float model"
-                )
+                f"{lines}expected = {form.format(f'model({given}){path}')}\n{prepare_line(run, candidate)}"
+                f"{calibrate_lines(run, candidate)}{lower_line()}got = {form.format(f'lowered({given}){path}')}\n"
+                + ending(self.check, condition, "not the result of the float model")
             )
