@@ -138,9 +138,14 @@ class Raising(Symptom[Raises]):
         if stage.startswith("reference"):
             order = ["prepare", "calibrate", "reference", "reference execution"]
         if stage == "float":
-            order = ["float"]
+            # a float model needs neither mapping nor config
+            kept = [
+                line for line in setting(run, candidate).splitlines() if not line.startswith(("mapping =", "config ="))
+            ]
+            yield "\n".join(kept) + "\n" + guarded(self.check, lines[stage])
+            return
         before = "".join(lines[name] for name in order[: order.index(stage)])
-        model = "" if stage == "float" else model_lines(run, candidate)
+        model = model_lines(run, candidate)
         yield setting(run, candidate) + model + before + guarded(self.check, lines[stage])
 
     def confirms(self, scope: dict[str, Any]) -> bool:
