@@ -151,22 +151,39 @@ def shown(report: Report) -> list[Shown]:
     entries: dict[str, list[Entry]] = {}
     for entry in report.entries:
         entries.setdefault(entry.id, []).append(entry)
-    by_finding: dict[str, list[tuple[Assessment, Result]]] = {}
+    alone: dict[str, list[tuple[Assessment, Result]]] = {}
+    together: dict[str, list[tuple[Assessment, Result]]] = {}
     for result in report.results:
         if not result.row.failed or not result.expectation.entries:
             continue
         found = [*assessments(result.row)]
-        for name in dict.fromkeys(entry.id for entry in result.expectation.entries):
-            checks = {check for entry in result.expectation.entries if entry.id == name for check in entry.check}
-            if worst := min((one for one in found if one.check in checks), default=None):
-                by_finding.setdefault(name, []).append((worst, result))
+        checks: dict[str, set[str]] = {}
+        for entry in result.expectation.entries:
+            checks.setdefault(entry.id, set()).update(entry.check)
+        for name, own in checks.items():
+            others = set().union(*(of for other, of in checks.items() if other != name))
+            for listed_checks, runs in ((own - others, alone), (own & others, together)):
+                if worst := min((one for one in found if one.check in listed_checks), default=None):
+                    runs.setdefault(name, []).append((worst, result))
     occurrences = occurrences_by_pattern()
-    listed = [_shown(entries[name], runs, occurrences) for name, runs in by_finding.items()]
+    names = dict.fromkeys((*alone, *together))
+    listed = [_shown(entries[name], alone.get(name, []), together.get(name, []), occurrences) for name in names]
     return sorted(listed, key=lambda one: one.order)
 
 
-def _shown(entries: Sequence[Entry], runs: list[tuple[Assessment, Result]], occurrences: Counter[str]) -> Shown:
-    runs.sort(key=_importance)
+def _shown(
+    entries: Sequence[Entry],
+    alone: list[tuple[Assessment, Result]],
+    together: list[tuple[Assessment, Result]],
+    occurrences: Counter[str],
+) -> Shown:
+    """A finding with its runs. Where another finding covers a check of a run too, that check tells how bad either is only if
+    no run shows this one alone."""
+    have = {id(result) for _, result in alone}
+    if alone:
+        limit = min(worst for worst, _ in alone)
+        together = [(max(worst, limit), result) for worst, result in together if id(result) not in have]
+    runs = sorted([*alone, *together], key=_importance)
     used = sum(occurrences[pattern] for pattern in {result.row.pattern for _, result in runs})
     return Shown(entries[0].finding, tuple(entries), tuple(runs), used)
 

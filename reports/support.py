@@ -342,7 +342,8 @@ def readme(text: str, made: Table) -> str:
 
 
 def write(made: Table, root: Path, further: Mapping[Path, str]) -> Iterator[Path]:
-    """Write the committed table, its page, the README's table and further files of the checkout, and yield their paths."""
+    """Write the committed table, its page, the README's table and further files of the checkout, whose folders have
+    no others, and yield their paths."""
     page, front = root / "docs" / "support.md", root / "README.md"
     texts = {
         RECORDED: json_text(made),
@@ -350,6 +351,10 @@ def write(made: Table, root: Path, further: Mapping[Path, str]) -> Iterator[Path
         front: readme(front.read_text(encoding="utf-8"), made),
         **{root / path: text for path, text in further.items()},
     }
+    for path in {path.parent for path in further}:
+        (root / path).mkdir(parents=True, exist_ok=True)
+        for stale in {*(root / path).glob("*.md")} - texts.keys():
+            stale.unlink()
     for path, text in texts.items():
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")

@@ -135,7 +135,7 @@ def draft_command(arguments: argparse.Namespace) -> int:
         raise unknown("finding", arguments.finding, sorted(made.findings))
     text = script_of(arguments.finding)
     if text is None:
-        raise UsageError(f"{arguments.finding}: no least script: tox -e reproductions -- --least --write ROWS…")
+        raise UsageError(f"{arguments.finding}: no least script: tox -e least -- --write ROWS…")
     print(draft(made, made.findings[arguments.finding], execute(text)), end="")
     return 0
 

@@ -30,6 +30,10 @@ def add(commands: "Commands") -> None:
         parser.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
         add_backend_config(parser, "take the run from the BackendConfig that this callable returns")
         parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+        if name == "repro":
+            parser.add_argument(
+                "--least", action="store_true", help="shrink model, data and QConfig while one finding remains"
+            )
 
 
 def possible(run_id: str, backend_config: str | None) -> "list[Run]":
@@ -125,11 +129,20 @@ def repro_command(arguments: argparse.Namespace) -> int:
         return 1
     from conformance.execution.batch import judge_runs
     from conformance.host.isolation import Raised
+    from conformance.repro.least.script import NoLeastForm, least
     from conformance.repro.script import script
 
     (judged,) = judge_runs([run], lambda _: None)
     if isinstance(judged, Raised):
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
-    print(script(run, judged.row, entries[0] if entries else None, isa=arguments.isa), end="")
+    note = ""
+    if arguments.least:
+        try:
+            print(least(run, judged.row, isa=arguments.isa), end="")
+            return 0
+        except NoLeastForm as error:
+            note = f"This is the whole script. {error}"
+    text = script(run, judged.row, entries[0] if entries else None, isa=arguments.isa)
+    print(text.replace(f"{run.id}\n", f"{run.id}\n\n{note}\n", 1) if note else text, end="")
     return 0

@@ -89,7 +89,7 @@ def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
     return f'"""{text}\n"""\n'
 
 
-def _executed(run: Run, findings: Iterable[Finding]) -> Run:
+def executed_run(run: Run, findings: Iterable[Finding]) -> Run:
     """The run with the inputs that its findings are about, where they are further ones."""
     assert run.variant is not None
     variant = run.variant
@@ -108,7 +108,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     the script's own process. `isa` limits the instruction set as `--isa` does. Raises NothingToCheck if a failed check has no
     finding, as in rows of files of schema 1, or a finding that no block of a script checks.
     """
-    case = Case(_executed(run, row.findings), row.findings)
+    case = Case(executed_run(run, row.findings), row.findings)
     if missing := sorted(row.failed - case.failed):
         raise NothingToCheck(
             f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again with "

@@ -127,6 +127,17 @@ def test_the_readme_keeps_what_is_around_its_table(made: support.Table) -> None:
         support.readme("no place", made)
 
 
+def test_writing_replaces_what_is_stale(made: support.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "RECORDED", tmp_path / "support.json")
+    (tmp_path / "README.md").write_text(f"{support.BEGIN}\n{support.END}\n")
+    folder = tmp_path / "docs" / "upstream"
+    folder.mkdir(parents=True)
+    (folder / "gone.md").write_text("stale")
+    written = [*support.write(made, tmp_path, {Path("docs/upstream/one.md"): "new"})]
+    assert [path.name for path in written] == ["support.json", "support.md", "README.md", "one.md"]
+    assert [path.name for path in folder.iterdir()] == ["one.md"]
+
+
 def test_the_committed_table_and_its_renderings_are_those_of_the_ledger() -> None:
     made = support.recorded(load())
     again = "python -m conformance support --write"

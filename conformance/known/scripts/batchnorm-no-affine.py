@@ -1,0 +1,34 @@
+"""convert_fx raises AttributeError: fbgemm/nn.BatchNorm2d+nn.ReLU/static-quint8/ptq/many_channels+no_affine+batch1+strided/pairs@fbgemm
+Expected: no exception."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import get_fbgemm_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+torch.backends.quantized.engine = "fbgemm"
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.op = nn.BatchNorm2d(1, affine=False)
+
+    def forward(self, x):
+        return self.op(x)
+
+x = torch.zeros((1, 1, 1, 1))
+mapping = get_default_qconfig_mapping("fbgemm")
+config = get_fbgemm_backend_config()
+model = Model().eval()
+prepared = prepare_fx(model, mapping, (x,), backend_config=config)
+prepared(x)
+expected = got = "no exception"
+try:
+    lowered = convert_fx(prepared, backend_config=config)
+except Exception as error:
+    got = f"{type(error).__name__}: {error}"[:200]
+print(f"expected {expected}\ngot      {got}")
+deviates = got != expected
+print("DEVIATES lowered: an exception" if deviates else "CONFORMS")
+raise SystemExit(bool(deviates))

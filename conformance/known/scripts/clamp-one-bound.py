@@ -1,0 +1,31 @@
+"""the lowered model raises RuntimeError: qnnpack/Tensor.clamp/static-qint8/ptq/max_2.0/exact@qnnpack
+Expected: no exception."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import QConfigMapping, default_symmetric_qnnpack_qconfig
+from torch.ao.quantization.backend_config import get_qnnpack_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+torch.backends.quantized.engine = "qnnpack"
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.clamp(max=2.0)
+
+x = torch.zeros((1, 1, 1, 1))
+mapping = QConfigMapping().set_global(default_symmetric_qnnpack_qconfig)
+config = get_qnnpack_backend_config()
+model = Model().eval()
+prepared = prepare_fx(model, mapping, (x,), backend_config=config)
+prepared(x)
+lowered = convert_fx(prepared, backend_config=config)
+expected = got = "no exception"
+try:
+    lowered(x)
+except Exception as error:
+    got = f"{type(error).__name__}: {error}"[:200]
+print(f"expected {expected}\ngot      {got}")
+deviates = got != expected
+print("DEVIATES lowered: an exception" if deviates else "CONFORMS")
+raise SystemExit(bool(deviates))

@@ -1,0 +1,39 @@
+"""the lowered model computes in float: onednn/F.linear+nn.Tanh/dynamic-quint8/ptq/default/typical@onednn
+Expected: a quantized kernel for the whole pattern, and no operator on float tensors."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
+from torch.ao.quantization.backend_config import get_onednn_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+torch.backends.quantized.engine = "onednn"
+
+class Trace(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        got.append(f"{func} {[x.dtype for x in args if isinstance(x, torch.Tensor)]}")
+        return func(*args, **(kwargs or {}))
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tanh = nn.Tanh()
+
+    def forward(self, x):
+        return self.tanh(x)
+
+x = torch.zeros((1, 1))
+mapping = QConfigMapping().set_global(default_dynamic_qconfig)
+config = get_onednn_backend_config()
+model = Model().eval()
+prepared = prepare_fx(model, mapping, (x,), backend_config=config)
+prepared(x)
+lowered = convert_fx(prepared, backend_config=config)
+expected, got = "no operator on float tensors", []
+with Trace():
+    lowered(x)
+print(f"expected {expected}\ngot      {got}")
+deviates = any("aten.tanh" in one and "float32" in one for one in got)
+print("DEVIATES lowered: computes in float" if deviates else "CONFORMS")
+raise SystemExit(bool(deviates))

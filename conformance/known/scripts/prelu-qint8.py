@@ -1,0 +1,26 @@
+"""the lowered model raises RuntimeError: qnnpack/nn.PReLU/static-qint8/ptq/default/exact@qnnpack
+Expected: no exception."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import QConfigMapping, default_symmetric_qnnpack_qconfig
+from torch.ao.quantization.backend_config import get_qnnpack_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+torch.backends.quantized.engine = "qnnpack"
+x = torch.zeros((1, 1, 1, 1))
+mapping = QConfigMapping().set_global(default_symmetric_qnnpack_qconfig)
+config = get_qnnpack_backend_config()
+model = nn.Sequential(nn.PReLU()).eval()
+prepared = prepare_fx(model, mapping, (x,), backend_config=config)
+prepared(x)
+lowered = convert_fx(prepared, backend_config=config)
+expected = got = "no exception"
+try:
+    lowered(x)
+except Exception as error:
+    got = f"{type(error).__name__}: {error}"[:200]
+print(f"expected {expected}\ngot      {got}")
+deviates = got != expected
+print("DEVIATES lowered: an exception" if deviates else "CONFORMS")
+raise SystemExit(bool(deviates))

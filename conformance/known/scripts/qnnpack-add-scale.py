@@ -1,0 +1,32 @@
+"""the lowered model raises RuntimeError: qnnpack/operator.add+F.relu/static-quint8/ptq/negative/exact@qnnpack
+Expected: no exception."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import get_qnnpack_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+torch.backends.quantized.engine = "qnnpack"
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        return nn.functional.relu(x + y)
+
+x = torch.zeros((1, 1, 1, 1))
+y = torch.ones((1, 1, 1, 1))
+mapping = get_default_qconfig_mapping("qnnpack")
+config = get_qnnpack_backend_config()
+model = Model().eval()
+prepared = prepare_fx(model, mapping, (x, y), backend_config=config)
+prepared(x, y)
+lowered = convert_fx(prepared, backend_config=config)
+expected = got = "no exception"
+try:
+    lowered(x, y)
+except Exception as error:
+    got = f"{type(error).__name__}: {error}"[:200]
+print(f"expected {expected}\ngot      {got}")
+deviates = got != expected
+print("DEVIATES lowered: an exception" if deviates else "CONFORMS")
+raise SystemExit(bool(deviates))

@@ -1,0 +1,25 @@
+"""the lowered model ends the process: qnnpack/F.hardsigmoid/static-quint8/ptq/batch0/exact@qnnpack
+Expected: a result, or an exception."""
+
+import torch
+from torch import nn
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import get_qnnpack_backend_config
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+torch.backends.quantized.engine = "qnnpack"
+
+class Model(nn.Module):
+    def forward(self, x):
+        return nn.functional.hardsigmoid(x)
+
+x = torch.zeros((0, 1, 1, 1))
+mapping = get_default_qconfig_mapping("qnnpack")
+config = get_qnnpack_backend_config()
+model = Model().eval()
+prepared = prepare_fx(model, mapping, (x,), backend_config=config)
+prepared(x)
+lowered = convert_fx(prepared, backend_config=config)
+print("expected: a result, or an exception")
+print("DEVIATES crashes: the process dies here", flush=True)
+lowered(x)

@@ -1,0 +1,41 @@
+"""A reproduction script executed in an interpreter of its own, with the versions that it ran with."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from conformance.errors import UsageError
+from conformance.results.reproductions import Reproduced
+
+TIMEOUT = 120.0
+"""Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
+
+
+def execute(script: str, python: str = sys.executable) -> Reproduced:
+    """Execute a script in isolation, without this project. Raises UsageError unless it says that it deviates, and exits with
+    status 1 or dies."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reproduction.py"
+        path.write_text(script, encoding="utf-8")
+        process = subprocess.run(
+            [python, "-I", str(path)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, cwd=folder
+        )
+    if "DEVIATES" not in process.stdout or process.returncode == 0:
+        said = process.stdout.strip().splitlines()[-1:] or process.stderr.strip().splitlines()[-1:]
+        raise UsageError(f"the reproduction does not show it here: exit status {process.returncode}: {' '.join(said)}")
+    return Reproduced(script, process.stdout, tuple(versions()))
+
+
+def versions() -> Iterator[str]:
+    """Yield the versions that a report names, as `torch.utils.collect_env` does."""
+    from torch.utils.collect_env import get_env_info
+
+    info = get_env_info()  # type: ignore[no-untyped-call]
+    yield f"PyTorch version: {torch.__version__}"
+    yield f"OS: {info.os}"
+    yield f"Python version: {info.python_version}"
+    yield from (line for line in (info.cpu_info or "").splitlines() if line.startswith(("Architecture", "Model name")))

@@ -1,0 +1,90 @@
+"""Reports for upstream: what is wrong, a reproduction, and what was tried, in the form of pytorch's issue template."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from conformance.errors import UsageError
+from conformance.markdown import fenced
+from conformance.results.known import KnownFinding
+from conformance.results.reproductions import Reproduced, recorded
+from conformance.results.severity import Severity
+
+from .support import Cause, Place, Table
+
+UPSTREAM = Path("docs") / "upstream"
+"""The folder of the committed reports, in a checkout."""
+CLAIMS_SHOWN = 6
+"""Maximum number of claims that are named for a place."""
+
+
+def written(made: Table) -> dict[str, str]:
+    """The committed reports: the text of each unreported, severe finding, by the name of its file."""
+    return {f"{name}.md": draft(made, made.findings[name], recorded(name)) for name in severe(made)}
+
+
+def shows(made: Table, finding: str) -> dict[Place, list[tuple[str, str, Cause]]]:
+    """Where a finding shows: for each place the pattern and dtypes of the claims, and the finding there."""
+    found: dict[Place, list[tuple[str, str, Cause]]] = {}
+    for (pattern, dtypes), by_place in sorted(made.cells.items()):
+        for place, cell in by_place.items():
+            found.setdefault(place, [])
+            found[place] += [(pattern, dtypes, cause) for cause in cell.causes if cause.finding == finding]
+    return found
+
+
+def severity_of(places: Mapping[Place, list[tuple[str, str, Cause]]]) -> Severity:
+    """The worst severity of a finding in any claim."""
+    return Severity.worst(cause.severity for claims in places.values() for _, _, cause in claims)
+
+
+def severe(made: Table) -> list[str]:
+    """The unreported findings of severity *wrong numbers, silently* or worse, sorted: those that are worth a report."""
+    named = {cause.finding for by_place in made.cells.values() for cell in by_place.values() for cause in cell.causes}
+    unreported = [name for name in named if made.findings[name].upstream == "unreported"]
+    limit = [*Severity].index(Severity.WRONG)
+    return sorted(name for name in unreported if [*Severity].index(severity_of(shows(made, name))) <= limit)
+
+
+def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:
+    """The report of a finding. Raises UsageError if no claim of the table shows it."""
+    places = shows(made, finding.id)
+    if not any(places.values()):
+        raise UsageError(f"{finding.id}: no claim of the support table shows it: write the table from rows that do")
+    return "\n".join(_lines(finding, places, reproduced)) + "\n"
+
+
+def _lines(
+    finding: KnownFinding, places: Mapping[Place, list[tuple[str, str, Cause]]], reproduced: Reproduced
+) -> Iterator[str]:
+    yield f"# {finding.title}"
+    yield ""
+    yield "### 🐛 Describe the bug"
+    yield ""
+    yield f"{finding.reason} Severity: {severity_of(places).phrase}."
+    yield ""
+    yield from fenced(reproduced.script.rstrip(), "python")
+    yield ""
+    yield "It prints:"
+    yield ""
+    yield from fenced(reproduced.output.rstrip(), "")
+    yield ""
+    yield "### What was tried"
+    yield ""
+    yield "Each pattern of the backend configs that torch ships, in default use and under its options:"
+    yield ""
+    yield "| engine | platform | torch | shows it in |"
+    yield "| --- | --- | --- | --- |"
+    for place, claims in places.items():
+        yield f"| {place.engine} | {place.platform} | {place.torch} | {_claims(claims)} |"
+    yield ""
+    yield "### Versions"
+    yield ""
+    yield from fenced("\n".join(reproduced.versions), "")
+
+
+def _claims(claims: list[tuple[str, str, Cause]]) -> str:
+    if not claims:
+        return "none"
+    named = [f"`{pattern}` ({dtypes}) {cause.where}" for pattern, dtypes, cause in claims[:CLAIMS_SHOWN]]
+    more = len(claims) - CLAIMS_SHOWN
+    return "; ".join(named).replace("|", "\\|") + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,96 @@
+"""Drafts of upstream reports, and the scripts that they have."""
+
+from pathlib import Path
+
+import pytest
+from invocation import CONFORMS, LEDGER, WRONG, row, write
+
+from conformance.errors import UsageError
+from conformance.paths import ROOT, SCRIPTS
+from conformance.reports import draft, support
+from conformance.reports.load import Report
+from conformance.repro.execution import execute
+from conformance.results.findings.values import OutputShape
+from conformance.results.ledger_file import load
+from conformance.results.reproductions import OUTPUTS, Reproduced, record, recorded, script_of
+
+SHAPE = (OutputShape("numerics", 0, (1,), (2,)),)
+SHOWN = Reproduced("print('DEVIATES')\n", "expected 1\ngot 2\nDEVIATES numerics\n", ("PyTorch version: 2.13.0",))
+
+
+def table(folder: Path, upstream: str, *, wrong: bool) -> support.Table:
+    """A table with a linear layer that shows the finding `linear-is-off`."""
+    (folder / "known.toml").write_text(LEDGER.replace('"pytorch/pytorch#1"', f'"{upstream}"'))
+    shown = (
+        row("nn.Linear", fails=["numerics"], findings=SHAPE, detail=f"numerics: {SHAPE[0].text}") if wrong else WRONG
+    )
+    return support.table(Report([write(folder / "rows.jsonl", [CONFORMS, shown])], [folder]))
+
+
+def test_a_draft_has_what_an_upstream_issue_asks_for(tmp_path: Path) -> None:
+    made = table(tmp_path, "unreported", wrong=True)
+    text = draft.draft(made, made.findings["linear-is-off"], SHOWN)
+    assert text.startswith(
+        "# Linear is off\n\n### 🐛 Describe the bug\n\nThe kernel is off. Severity: wrong numbers, silently."
+    )
+    assert "```python\nprint('DEVIATES')\n```" in text
+    assert "It prints:\n\n```\nexpected 1\ngot 2\nDEVIATES numerics\n```" in text
+    assert "| fbgemm | x86_64 avx2 | 2.13.0 | `nn.Linear` (static-quint8) in default use |" in text
+    assert text.endswith("### Versions\n\n```\nPyTorch version: 2.13.0\n```\n")
+
+
+def test_a_finding_that_no_claim_shows_has_no_draft(tmp_path: Path) -> None:
+    made = table(tmp_path, "unreported", wrong=True)
+    other = load(tmp_path)[0].finding.__class__("other", "It is off", "why", "unreported")
+    with pytest.raises(UsageError, match="other: no claim of the support table shows it"):
+        draft.draft(made, other, SHOWN)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "wrong", "severe"),
+    [("unreported", True, ["linear-is-off"]), ("unreported", False, []), ("pytorch/pytorch#1", True, [])],
+)
+def test_unreported_findings_with_wrong_numbers_or_worse_are_drafted(
+    upstream: str, wrong: bool, severe: list[str], tmp_path: Path
+) -> None:
+    assert draft.severe(table(tmp_path, upstream, wrong=wrong)) == severe
+
+
+def test_scripts_are_recorded_with_what_they_printed(tmp_path: Path) -> None:
+    record({"one": SHOWN, "two": SHOWN}, tmp_path)
+    (tmp_path / "two.py").unlink()
+    record({"three": SHOWN}, tmp_path)
+    assert recorded("one", tmp_path) == SHOWN == recorded("three", tmp_path)
+    assert script_of("two", tmp_path) is None
+    assert "two" not in (tmp_path / OUTPUTS).read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="two: no least script: tox -e least"):
+        recorded("two", tmp_path)
+
+
+def test_a_script_is_executed_without_this_project() -> None:
+    script = (
+        "import sys\ntry:\n    import conformance\nexcept ImportError:\n    print('DEVIATES alone')\n    sys.exit(1)\n"
+    )
+    executed = execute(script)
+    assert executed.output == "DEVIATES alone\n"
+    assert executed.versions[0].startswith("PyTorch version: ")
+
+
+@pytest.mark.parametrize("script", ["print('CONFORMS')", "print('DEVIATES')", "raise SystemExit(1)"])
+def test_a_script_that_does_not_show_it_is_refused(script: str) -> None:
+    with pytest.raises(UsageError, match="the reproduction does not show it here: exit status"):
+        execute(script)
+
+
+def test_every_committed_script_is_of_a_finding_and_has_its_output() -> None:
+    known = {entry.id for entry in load()}
+    names = {path.stem for path in SCRIPTS.glob("*.py")}
+    assert names
+    assert names <= known
+    assert all(recorded(name).output for name in names)
+
+
+def test_the_committed_drafts_are_those_of_the_ledger() -> None:
+    folder = ROOT / draft.UPSTREAM
+    committed = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    assert committed == draft.written(support.recorded(load())), "python -m conformance support --write"
