@@ -85,11 +85,8 @@ class Shown:
     @cached_property
     def default_severity(self) -> Severity | None:
         """How bad it is in default use, None if that does not show it."""
-        return (
-            min((worst for worst, result in self.runs if not result.form), default=self.worst).severity
-            if self.default_use
-            else None
-        )
+        found = [worst for worst, result in self.runs if not result.form]
+        return min(found).severity if found else None
 
     @cached_property
     def claims(self) -> frozenset[str]:
@@ -123,8 +120,9 @@ class Shown:
         """How wrong its worst numbers are; empty if no number is."""
         if self.severity is not Severity.WRONG:
             return ""
-        steps = max((result.row.steps_max or 0 for result in self.results), default=0)
-        sqnr = min((result.row.sqnr_db for result in self.results if result.row.sqnr_db is not None), default=None)
+        rows = [result.row for worst, result in self.runs if worst.severity is Severity.WRONG]
+        steps = max(row.steps_max or 0 for row in rows)
+        sqnr = min((row.sqnr_db for row in rows if row.sqnr_db is not None), default=None)
         parts = [f"by up to {count(steps, 'step')}"] if steps else []
         return ", ".join([*parts, *([f"SQNR down to {sqnr:.1f} dB"] if sqnr is not None else [])])
 

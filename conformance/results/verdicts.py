@@ -8,19 +8,18 @@ class Verdict(StrEnum):
     """Verdict on a run, or on several runs together. Members are in the order of `worst`.
 
     `executed` says whether the run was executed, `fails` whether it broke the claim, `judged` whether its row has checks.
-    `adjective` describes a claim with this verdict, `symbol` stands for it where there is no room for a word.
+    `symbol` stands for it where there is no room for a word.
     """
 
     executed: bool
     fails: bool
     judged: bool
-    adjective: str
     symbol: str
 
-    CRASHES = "crashes", True, True, False, "crashing", "‼"
-    DEVIATES = "deviates", True, True, True, "deviating", "✗"
-    CONFORMS = "conforms", True, False, True, "kept", "✓"
-    UNAVAILABLE = "unavailable", False, False, False, "unavailable", "–"
+    CRASHES = "crashes", True, True, False, "‼"
+    DEVIATES = "deviates", True, True, True, "✗"
+    CONFORMS = "conforms", True, False, True, "✓"
+    UNAVAILABLE = "unavailable", False, False, False, "–"
 
     def __new__(  # defaults are for looking up a member by its value
         cls,
@@ -28,13 +27,12 @@ class Verdict(StrEnum):
         executed: bool = True,
         fails: bool = False,
         judged: bool = True,
-        adjective: str = "",
         symbol: str = "",
     ) -> "Verdict":
         verdict = str.__new__(cls, value)
         verdict._value_ = value
         verdict.executed, verdict.fails, verdict.judged = executed, fails, judged
-        verdict.adjective, verdict.symbol = adjective, symbol
+        verdict.symbol = symbol
         return verdict
 
     def __repr__(self) -> str:
