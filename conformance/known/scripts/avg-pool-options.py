@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.AvgPool2d(3, padding=1, count_include_pad=False)
-
     def forward(self, x):
         return self.op(x)
 

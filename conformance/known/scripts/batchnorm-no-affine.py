@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.BatchNorm2d(1, affine=False)
-
     def forward(self, x):
         return self.op(x)
 

@@ -14,7 +14,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.ConvTranspose3d(4, 4, 1)
-
     def forward(self, x):
         return self.op(self.op(x))
 

@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.Conv2d(1, 3, 1)
         self.batchnorm2d = nn.BatchNorm2d(3)
-
     def forward(self, x):
         return nn.functional.relu(self.batchnorm2d(self.op(x)))
 

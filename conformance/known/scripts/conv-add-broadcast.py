@@ -15,7 +15,6 @@ class Model(nn.Module):
         self.op = nn.Conv2d(1, 3, 1, padding=1)
         self.batchnorm2d = nn.BatchNorm2d(3)
         self.relu = nn.ReLU()
-
     def forward(self, x, other):
         return self.relu(other + self.batchnorm2d(self.op(x)))
 

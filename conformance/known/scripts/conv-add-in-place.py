@@ -24,7 +24,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.Conv2d(1, 1, 1)
         self.other = nn.Conv2d(1, 1, 1)
-
     def forward(self, x):
         return torch.add(self.op(x), self.other(x))
 

@@ -14,7 +14,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.Conv2d(1, 1, 1, padding=1, padding_mode='reflect')
-
     def forward(self, x):
         return self.op(x)
 

@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.Conv3d(1, 1, 1, padding_mode='reflect')
-
     def forward(self, x):
         return self.op(x)
 

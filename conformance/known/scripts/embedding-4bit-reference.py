@@ -15,7 +15,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nnqat.EmbeddingBag(1, 2, qconfig=qconfig)
-
     def forward(self, x, offsets):
         return self.op(x, offsets)
 

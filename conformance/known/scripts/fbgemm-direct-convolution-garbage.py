@@ -17,7 +17,6 @@ class Model(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty((8, 8, 2, 2)))
         self.bias = nn.Parameter(torch.empty((8,)))
-
     def forward(self, x):
         return nn.functional.conv_transpose2d(x, self.weight, self.bias, (1, 1), (0, 0), (0, 0), 1, (1, 1))
 

@@ -14,7 +14,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.prelude = nn.Hardtanh(-8.0)
-
     def forward(self, x):
         return nn.functional.hardsigmoid(self.prelude(x))
 

@@ -15,7 +15,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nni.ConvBn2d(nn.Conv2d(1, 1, 1, padding=(0, 1), padding_mode='replicate'), nn.BatchNorm2d(1))
-
     def forward(self, x):
         return self.op(x)
 

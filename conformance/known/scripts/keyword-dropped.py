@@ -14,7 +14,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.Tanh()
-
     def forward(self, x):
         return self.op(input=x)
 

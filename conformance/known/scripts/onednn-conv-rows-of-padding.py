@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.Conv3d(16, 16, (1, 1, 1), padding=(1, 0, 0), groups=16)
         self.relu = nn.ReLU()
-
     def forward(self, x):
         return self.relu(self.op(x))
 

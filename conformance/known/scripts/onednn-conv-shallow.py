@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.Conv3d(2, 4, 3, padding=1, groups=2)
         self.relu = nn.ReLU()
-
     def forward(self, x):
         return self.relu(self.op(x))
 

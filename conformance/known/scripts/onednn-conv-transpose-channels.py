@@ -14,7 +14,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.ConvTranspose2d(2, 3, 3)
-
     def forward(self, x):
         return self.op(x)
 

@@ -19,7 +19,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.tanh = nn.Tanh()
-
     def forward(self, x):
         return self.tanh(x)
 

@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.Linear(1, 2)
         self.leakyrelu = nn.LeakyReLU(0.25)
-
     def forward(self, x):
         return self.leakyrelu(self.op(x))
 

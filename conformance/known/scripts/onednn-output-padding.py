@@ -14,7 +14,6 @@ class Model(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty((4, 32, 1)))
         self.bias = nn.Parameter(torch.empty((128,)))
-
     def forward(self, x):
         return nn.functional.conv_transpose1d(x, self.weight, self.bias, (2,), (1,), (1,), 4, (1,))
 

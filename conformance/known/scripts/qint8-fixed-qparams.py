@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.prelude = nn.Hardtanh(-8.0)
         self.op = nn.Tanh()
-
     def forward(self, x):
         return self.op(self.prelude(x))
 

@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.ConvTranspose3d(1, 5, 2)
         self.batchnorm3d = nn.BatchNorm3d(5)
-
     def forward(self, x):
         return self.batchnorm3d(self.op(nn.functional.relu6(x)))
 

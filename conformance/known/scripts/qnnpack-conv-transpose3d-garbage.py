@@ -15,7 +15,6 @@ class Model(nn.Module):
         super().__init__()
         self.op = nn.ConvTranspose3d(1, 1, 2)
         self.batchnorm3d = nn.BatchNorm3d(1)
-
     def forward(self, x):
         return self.batchnorm3d(self.op(x))
 

@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.empty((1, 1)))
-
     def forward(self, x):
         return nn.functional.linear(x, self.weight)
 

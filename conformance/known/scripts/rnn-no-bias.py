@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.op = nn.GRU(1, 1, bias=False)
-
     def forward(self, x, h):
         return self.op(x)
 

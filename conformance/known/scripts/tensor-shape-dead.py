@@ -13,7 +13,6 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.prelude = nn.Hardtanh(-8.0)
-
     def forward(self, x):
         x = self.prelude(x)
         return x.reshape(x.shape[0], 140)

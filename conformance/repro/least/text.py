@@ -163,7 +163,7 @@ def whole(title: str, expectation: str, body: str, isa: str | None) -> str:
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     described = f"{title}\n{expectation}".replace("\\", "\\\\").replace('"""', "'''")
     text = f'"""{described}"""\n\n{limits}{imports(body)}\n{folded(body)}'
-    return text.replace("\n\n\n", "\n\n")  # no more lines than it needs
+    return text.replace("\n\n\n", "\n\n").replace("\n\n    def ", "\n    def ")  # no more lines than it needs
 
 
 def folded(body: str) -> str:
