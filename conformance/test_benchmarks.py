@@ -1,21 +1,23 @@
 """The latency of conforming runs on every engine: `pytest conformance/test_benchmarks.py --bench quick`.
 
-A test is one pass over one case. Worker processes time the lowered and the float model in turns. pytest-benchmark gets the
-rounds of the lowered model by a clock that replays them; `extra_info` has the rounds of both.
+A test is a case. Worker processes time the lowered and the float model in turns, in several passes, before the first test.
+pytest-benchmark gets the passes over the lowered model by a clock that replays them; `extra_info` has the rounds of both.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.bench.results import NotTimed
-from conformance.bench.schedule import Bench, Item
+from conformance.bench.results import PASSES
+
+if TYPE_CHECKING:  # loads scipy, which other invocations do not need
+    from conformance.bench.schedule import Bench, Case
 
 
 class Replay:
-    """A clock that advances by rounds that were timed elsewhere."""
+    """A clock that advances by passes that were timed elsewhere."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -35,12 +37,14 @@ REPLAY = Replay()
 
 
 @pytest.mark.benchmark(timer=REPLAY, warmup=False)
-def test_latency(item: Item, bench: Bench, benchmark: Any) -> None:
-    """A case is timed, or skipped with the reason."""
-    timing = bench.timing(item)
-    if isinstance(timing, NotTimed):
-        pytest.skip(timing.reason)
-    REPLAY.start(timing.new.quantized)
-    benchmark.group = f"{item.run.claim.pattern}@{item.run.engine}"
-    benchmark.extra_info |= asdict(timing)
-    benchmark.pedantic(REPLAY.round, rounds=len(timing.new.quantized))
+def test_latency(case: "Case", bench: "Bench", benchmark: Any) -> None:
+    """A case was timed, or is skipped with the reason."""
+    if reason := bench.reason(case):
+        pytest.skip(reason)
+    passes = bench.passes(case)
+    if not passes:
+        pytest.skip("the budget was spent before its first pass")
+    REPLAY.start([timing.new.quantized_seconds for timing in passes])
+    benchmark.group = case.group
+    benchmark.extra_info |= {PASSES: [asdict(timing) for timing in passes]}
+    benchmark.pedantic(REPLAY.round, rounds=len(passes))

@@ -2,17 +2,19 @@
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.bench.results import TimingsFile
+from conformance.bench.verdicts import VERDICTS
 
+from . import end_to_end
 from .html import page_folder, templates, visible
-from .regression import VERDICTS, Regression, counted, explanation
-from .speedup import Speed, speeds
+from .noise import PARTS, noise
+from .regression import Regression, counted, explanation
+from .speedup import DIRECTIONS, speeds, summaries
 
 if TYPE_CHECKING:
     from .history import ChangePoint, Series
@@ -58,25 +60,18 @@ def _page(
             counted=counted(regression) if regression else {},
             explanation=explanation(regression) if regression else "",
             verdicts=VERDICTS,
-            families=families(all_speeds),
+            summaries=summaries(all_speeds),
+            directions=DIRECTIONS,
             engines=sorted({speed.engine for speed in all_speeds}),
+            noises=[(file, measured) for file in files if (measured := noise(file))],
+            parts=PARTS,
+            networks=end_to_end.settings(files),
             speeds=sorted(all_speeds, key=lambda speed: speed.case),
             history=history,
             points=points,
             width=width,
         )
     )
-
-
-def families(all_speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
-    """The geometric mean of the speed-ups of each family's cases by engine."""
-    groups: dict[str, dict[str, list[float]]] = {}
-    for speed in all_speeds:
-        groups.setdefault(speed.family, {}).setdefault(speed.engine, []).append(speed.speedup)
-    return {
-        name: {engine: statistics.geometric_mean(speedups) for engine, speedups in sorted(engines.items())}
-        for name, engines in sorted(groups.items())
-    }
 
 
 def width(speedup: float) -> float:
@@ -91,17 +86,17 @@ def _data(
     changed = [] if regression is None else regression.cases
     marks: dict[tuple[str, str], list[int]] = {}
     for point in points:
-        marks.setdefault((point.series.case, point.series.platform), []).append(point.index)
+        marks.setdefault((point.series.title, point.series.platform), []).append(point.index)
     return {
         "changes": [[case.case, case.change, case.low, case.high, VERDICTS.index(case.verdict)] for case in changed],
         "verdicts": VERDICTS,
         "margin": regression.margin if regression else None,
         "history": [
             {
-                "case": series.case,
+                "case": series.title,
                 "platform": series.platform,
                 "nights": [list(asdict(night).values()) for night in series.nights],
-                "points": marks.get((series.case, series.platform), []),
+                "points": marks.get((series.title, series.platform), []),
             }
             for series in history
         ],

@@ -1,13 +1,10 @@
 """Comparison of latencies: between two files of timings, or between two builds of torch timed in one file.
 
-Each pass over a case is one observation: the logarithm of a ratio of latencies, each the fastest round of the pass. The
-ratio is that of the lowered to the float model, or, for two builds timed in turns, that of the two lowered models. Every pass
-has its own process, because the rounds of one process are not independent.
-
-A case is *slower* if its ratio grew by more than a margin, by Welch's t-test on the passes (Student's for paired builds),
-and *faster* if it shrank by more. It is the *same* if it changed by less than the margin in either direction (two one-sided
-tests, Schuirmann 1987). Otherwise it is *inconclusive*. p-values of all cases are adjusted for the false discovery rate
-(Benjamini and Hochberg 1995): at most this share of the verdicts slower and faster is expected to be wrong.
+Each pass over a case is one observation. For two builds timed in turns it is the logarithm of the ratio of the two lowered
+models' latencies. For two files it is that of the lowered model's latency in units of a reference computation, and the
+change of the float models of the same family and layer is subtracted; files without that computation have the ratio to the
+case's own float model. Every pass has its own process, because the rounds of one process are not independent.
+`conformance.bench.verdicts` has the tests.
 """
 
 import json
@@ -18,27 +15,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
-from conformance.bench.results import Timing, TimingsFile
+from conformance.bench.results import TimingsFile
+from conformance.bench.timings import LayerTime, Timing, is_network, log_floating, log_ratios
+from conformance.bench.verdicts import CONFIDENCE, FEWEST, RATE, VERDICTS, Observed, drift, judge
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
 
-MARGIN = 0.03
-"""Relative changes up to this size are ignored: the placement of memory alone causes as much."""
-RATE = 0.05
-"""False discovery rate of the verdicts slower and faster."""
-CONFIDENCE = 0.95
-VERDICTS = ("slower", "faster", "inconclusive", "same")
+from .load import family
+
 MACHINE = ("cpu", "arch", "isa", "cores")
 """Fields of a header that must be equal in two files that are compared."""
+
+
+FEWEST_OF_A_KIND = 8
+"""Cases with float models of one kind from which on their drift is estimated together."""
+MOST_LAYERS = 5
+"""Layers of a network that are named as the explanation of its change."""
+LEAST_SHARE = 0.1
+"""Share of a network's change that a layer must have to be named."""
 
 
 @dataclass(frozen=True)
 class Changed:
     """Comparison of one case: its ratio before and after, the relative change with its interval, the adjusted p-value `q`,
-    and the verdict. `counts` describes the counts that changed."""
+    and the verdict. `counts` describes the counts that changed, `layers` which layers of a network, with their kernels,
+    explain a change of its latency, by seconds."""
 
     case: str
     before: float
@@ -49,6 +50,7 @@ class Changed:
     q: float
     verdict: str
     counts: tuple[str, ...]
+    layers: tuple[str, ...] = ()
 
     @property
     def listed(self) -> bool:
@@ -62,7 +64,8 @@ class Changed:
 
 @dataclass(frozen=True)
 class Regression:
-    """Comparison of two sets of timings. `paired` is true for two builds timed in turns in one file."""
+    """Comparison of two sets of timings. `paired` is true for two builds timed in turns in one file. `few` are the cases with
+    too few passes to be compared, which count as inconclusive."""
 
     before: str
     after: str
@@ -70,8 +73,9 @@ class Regression:
     margin: float
     rate: float
     cases: tuple[Changed, ...]
-    gone: tuple[str, ...]
-    came: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+    came: tuple[str, ...] = ()
+    few: tuple[str, ...] = ()
 
     @property
     def worse(self) -> bool:
@@ -79,19 +83,50 @@ class Regression:
         return any(case.verdict == "slower" for case in self.cases)
 
 
-Observed = tuple[list[float] | None, list[float]]
-"""The observations of the passes before and after; for paired builds, None and the observations of the builds' ratio."""
-
-
 @dataclass(frozen=True)
 class Case:
-    """A case before its p-value is adjusted for those of the other cases."""
+    """A case before it is judged together with the others. `old` has the passes before, `new` those after; for two builds
+    both are the same passes."""
 
     name: str
-    observed: Observed
-    before: float
-    after: float
-    counts: tuple[str, ...]
+    old: Sequence[Timing]
+    new: Sequence[Timing]
+    paired: bool
+    drift: tuple[float, float] | None = None
+
+    @property
+    def enough(self) -> bool:
+        return min(len(self.old), len(self.new)) >= FEWEST
+
+    @property
+    def observed(self) -> Observed:
+        if self.paired:
+            return Observed([timing.log_builds for timing in self.new])
+        if self.drift:
+            new, old = ([timing.log_paced for timing in passes] for passes in (self.new, self.old))
+            return Observed(new, old, *self.drift)
+        return Observed(log_ratios(self.new), log_ratios(self.old))
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """The geometric means, over passes, of the ratios of the lowered to the float model: before, after."""
+        old = [timing.base if self.paired and timing.base else timing.new for timing in self.old]
+        before = statistics.mean(builds.log_ratio for builds in old if builds.floating)
+        return math.exp(before), math.exp(statistics.mean(log_ratios(self.new)))
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The counts that changed. Older files lack some of them."""
+        old, new = asdict(self.old[0].counts), asdict(self.new[0].counts)
+        return tuple(
+            f"{name}: {old[name]} → {new[name]}"
+            for name in old
+            if old[name] != new[name] and None not in (old[name], new[name])
+        )
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return () if self.paired else tuple(explaining(_layers(self.old), _layers(self.new)))
 
 
 def compare(
@@ -99,29 +134,24 @@ def compare(
     after: TimingsFile | None = None,
     *,
     other_machines: bool = False,
-    margin: float = MARGIN,
+    margin: float | None = None,
     rate: float = RATE,
 ) -> Regression:
-    """Compare two files, or the two builds of one.
+    """Compare two files, or the two builds of one. `margin` is by default the aim with which the later file was timed.
 
     Raises UsageError for files of different machines unless `other_machines`, for files without common cases, for a file
-    without a second build, and for fewer than three passes.
+    without a second build, and if no case has enough passes.
     """
+    later = after or before
+    margin = later.header["aim"] if margin is None else margin
+    looks = later.header["looks"]
     if after is None:
         if before.header["against"] is None:
             raise UsageError(f"{before.path}: has one build: time it with --against, or name a second file")
-        paired = [Case(case, _paired(passes), *_builds(passes), ()) for case, passes in before.cases.items()]
-        cases = _judged(paired, margin, rate)
-        return Regression(
-            f"torch {before.header['against']['torch']}",
-            f"torch {before.header['torch']}",
-            True,
-            margin,
-            rate,
-            cases,
-            (),
-            (),
-        )
+        cases = [Case(case, passes, passes, paired=True) for case, passes in before.cases.items()]
+        judged, few = _judged(cases, looks, margin, rate)
+        old_torch, new_torch = (f"torch {head['torch']}" for head in (before.header["against"], before.header))
+        return Regression(old_torch, new_torch, True, margin, rate, judged, few=few)
     if not other_machines:
         _same_machine(before, after)
     old, new = before.cases, after.cases
@@ -130,14 +160,11 @@ def compare(
         raise UsageError(
             f"{before.path} and {after.path}: no case was timed in both: they are of other backends or forms"
         )
-    observed_cases = []
-    for case in common:
-        observed = _apart(old[case], new[case])
-        old_ratio, new_ratio = (math.exp(statistics.mean(ratios or ())) for ratios in observed)
-        observed_cases.append(Case(case, observed, old_ratio, new_ratio, _counted(old[case][0], new[case][0])))
+    drifts = _drifts(old, new)
+    cases = [Case(case, old[case], new[case], paired=False, drift=drifts.get(_kind(case))) for case in common]
+    judged, few = _judged(cases, looks, margin, rate)
     gone, came = tuple(sorted(old.keys() - new.keys())), tuple(sorted(new.keys() - old.keys()))
-    cases = _judged(observed_cases, margin, rate)
-    return Regression(str(before.path), str(after.path), False, margin, rate, cases, gone, came)
+    return Regression(str(before.path), str(after.path), False, margin, rate, judged, gone, came, few)
 
 
 def _same_machine(before: TimingsFile, after: TimingsFile) -> None:
@@ -149,98 +176,93 @@ def _same_machine(before: TimingsFile, after: TimingsFile) -> None:
             )
 
 
-def _counted(before: Timing, after: Timing) -> tuple[str, ...]:
-    old, new = asdict(before.counts), asdict(after.counts)
-    return tuple(f"{name}: {old[name]} → {new[name]}" for name in old if old[name] != new[name])
+def _kind(case: str) -> tuple[str, str, str]:
+    """What cases with float models of one kind have in common: the family of operators or the network, the layer or the
+    batch, and the number of threads."""
+    run, _, threads = case.rpartition("#")
+    _, second, *others = run.split("/")
+    return (second, others[0], threads) if is_network(run) else (family(second), others[2], threads)
 
 
-def _enough(passes: Sequence[object], case: str) -> None:
-    if len(passes) < 3:
-        raise UsageError(f"{case}: {len(passes)} passes: a comparison needs 3 at least (--passes)")
+def _drifts(
+    old: Mapping[str, Sequence[Timing]], new: Mapping[str, Sequence[Timing]]
+) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """The drift of the machine with its standard error by kind of float model, of kinds with enough cases that were timed
+    beside the reference computation."""
+    changes: dict[tuple[str, str, str], list[float]] = {}
+    for case in old.keys() & new.keys():
+        if all(timing.pace for timing in (*old[case], *new[case])):
+            before, after = (statistics.mean(log_floating(passes)) for passes in (old[case], new[case]))
+            changes.setdefault(_kind(case), []).append(after - before)
+    return {kind: drift(of) for kind, of in changes.items() if len(of) >= FEWEST_OF_A_KIND}
 
 
-def _apart(old: Sequence[Timing], new: Sequence[Timing]) -> Observed:
-    for passes in (old, new):
-        _enough(passes, passes[0].case)
-    return [timing.new.log_ratio for timing in old], [timing.new.log_ratio for timing in new]
+def _judged(
+    cases: Sequence[Case], looks: Sequence[int], margin: float, rate: float
+) -> tuple[tuple[Changed, ...], tuple[str, ...]]:
+    """The compared cases, the greatest slowdown first, and the names of those that have too few passes."""
+    enough = [case for case in cases if case.enough]
+    few = tuple(case.name for case in cases if not case.enough)
+    if cases and not enough:
+        passes = max(min(len(case.old), len(case.new)) for case in cases)
+        raise UsageError(f"{cases[0].name}: {passes} passes: a comparison needs {FEWEST} at least (--passes, --budget)")
+    changed = [
+        Changed(
+            case.name,
+            *case.ratios,
+            judged.change,
+            judged.low,
+            judged.high,
+            judged.q,
+            judged.verdict,
+            case.counts,
+            case.layers if judged.verdict in ("slower", "faster") else (),
+        )
+        for case, judged in zip(enough, judge([case.observed for case in enough], looks, margin, rate), strict=True)
+    ]
+    return tuple(sorted(changed, key=lambda case: (-case.change, case.case))), few
 
 
-def _paired(passes: Sequence[Timing]) -> Observed:
-    _enough(passes, passes[0].case)
-    builds = [(timing.new, timing.base) for timing in passes if timing.base is not None]
-    return None, [math.log(min(new.quantized) / min(base.quantized)) for new, base in builds]
+def _layers(passes: Sequence[Timing]) -> dict[str, LayerTime]:
+    """The layers of a network by name, from the pass that timed them; empty for a layer alone."""
+    return next(({layer.name: layer for layer in timing.layers} for timing in passes if timing.layers), {})
 
 
-def _test(old: list[float] | None, new: list[float], shift: float, alternative: str) -> float:
-    """p-value of a one-sided test that the change is greater, or less, than `shift`."""
-    if old is None:
-        test = stats.ttest_1samp(new, shift, alternative=alternative)
-    else:
-        test = stats.ttest_ind(new, np.add(old, shift), equal_var=False, alternative=alternative)
-    return float(test.pvalue) if math.isfinite(test.pvalue) else 1.0
-
-
-def _interval(old: list[float] | None, new: list[float]) -> tuple[float, float]:
-    """Bootstrap confidence interval of the change, over passes."""
-    if old is None:
-        result = stats.bootstrap((new,), np.mean, confidence_level=CONFIDENCE, method="percentile", rng=0)
-    else:
-
-        def difference(before: Any, after: Any, axis: int = -1) -> Any:
-            return np.mean(after, axis=axis) - np.mean(before, axis=axis)
-
-        result = stats.bootstrap((old, new), difference, confidence_level=CONFIDENCE, method="percentile", rng=0)
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
-
-
-def _builds(passes: Sequence[Timing]) -> tuple[float, float]:
-    """The geometric means, over passes, of the latency ratios of the lowered to the float model: other build, this build."""
-    base, new = ([getattr(timing, name).log_ratio for timing in passes] for name in ("base", "new"))
-    return math.exp(statistics.mean(base)), math.exp(statistics.mean(new))
-
-
-def _judged(cases: Sequence[Case], margin: float, rate: float) -> tuple[Changed, ...]:
-    """Compare all cases. The result is sorted by change, the greatest slowdown first."""
-    bound = math.log1p(margin)
-    p_changed, p_same = [], []
-    for case in cases:
-        p_greater, p_less = _test(*case.observed, bound, "greater"), _test(*case.observed, -bound, "less")
-        p_changed.append(min(1.0, 2 * min(p_greater, p_less)))
-        p_same.append(max(_test(*case.observed, bound, "less"), _test(*case.observed, -bound, "greater")))
-    judged = []
-    for case, changed, unchanged in zip(cases, _adjusted(p_changed), _adjusted(p_same), strict=True):
-        old, new = case.observed
-        change = statistics.mean(new) - (statistics.mean(old) if old else 0.0)
-        verdict = "inconclusive"
-        if changed <= rate:
-            verdict = "slower" if change > 0 else "faster"
-        elif unchanged <= rate:
-            verdict = "same"
-        low, high = map(math.expm1, _interval(old, new))
-        share = math.expm1(change)
-        judged.append(Changed(case.name, case.before, case.after, share, low, high, changed, verdict, case.counts))
-    return tuple(sorted(judged, key=lambda case: (-case.change, case.case)))
-
-
-def _adjusted(values: Sequence[float]) -> list[float]:
-    return [float(value) for value in stats.false_discovery_control(values)] if values else []
+def explaining(old: Mapping[str, LayerTime], new: Mapping[str, LayerTime]) -> Iterator[str]:
+    """Yield the layers with the greatest changes of their seconds, their kernels before and after, and the share of the
+    network's change that each has."""
+    if not old or not new:
+        return
+    changes = {
+        name: (new[name].seconds if name in new else 0.0) - (old[name].seconds if name in old else 0.0)
+        for name in {*old, *new}
+    }
+    total = sum(changes.values())
+    for name in sorted(changes, key=lambda name: (-abs(changes[name]), name))[:MOST_LAYERS]:
+        if total == 0 or changes[name] / total < LEAST_SHARE:
+            continue
+        kernels = [" ".join(side[name].kernels) if name in side else "none" for side in (old, new)]
+        text = kernels[0] if kernels[0] == kernels[1] else " → ".join(kernels)
+        yield f"{name}: {1e6 * changes[name]:+.0f} µs, {changes[name] / total:.0%} of the change ({text})"
 
 
 def counted(regression: Regression) -> dict[str, int]:
     """The number of cases by verdict."""
-    counts = Counter(case.verdict for case in regression.cases)
+    counts = Counter([*(case.verdict for case in regression.cases), *("inconclusive" for _ in regression.few)])
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
 def explanation(regression: Regression) -> str:
     """Sentences that explain the figures."""
-    latencies = (
-        "one build to the other's latency" if regression.paired else "the quantized to the float model's latency"
+    change = (
+        "the ratio of one build to the other's latency"
+        if regression.paired
+        else "the lowered models' latencies, of which the change of the float models, and so of the machine, is taken away"
     )
     return (
-        f"The change is that of the ratio of {latencies}. Verdicts are about changes of more than {regression.margin:.0%}; "
-        f"at most {regression.rate:.0%} of the verdicts slower and faster are expected to be wrong. Intervals are "
-        "bootstrapped over passes."
+        f"The change is that of {change}. Verdicts are about changes of more than {regression.margin:.1%}; "
+        f"at most {regression.rate:.0%} of the verdicts slower and faster are expected to be wrong. Intervals are of "
+        f"{CONFIDENCE:.0%} confidence, whenever the passes ended."
     )
 
 
@@ -256,8 +278,8 @@ def as_text(regression: Regression) -> Iterator[str]:
     for case in regression.cases:
         if case.listed:
             yield f"{case.verdict:12} {_percent(case.change):>7} ({case.interval}) {plain(case.case)}"
-            yield from (f"{'':12} {plain(text)}" for text in case.counts)
-    for name, cases in (("gone", regression.gone), ("came", regression.came)):
+            yield from (f"{'':12} {plain(text)}" for text in (*case.counts, *case.layers))
+    for name, cases in (("few passes", regression.few), ("gone", regression.gone), ("came", regression.came)):
         yield from (f"{name:12} {plain(case)}" for case in cases)
 
 
@@ -273,15 +295,16 @@ def as_markdown(regression: Regression) -> Iterator[str]:
     shown = [case for case in regression.cases if case.listed]
     if shown:
         yield ""
-        yield "| verdict | change | interval | case | before | after | counts |"
+        yield "| verdict | change | interval | case | before | after | counts, layers |"
         yield "| --- | ---: | --- | --- | ---: | ---: | --- |"
     for case in shown:
-        counts = "; ".join(code(text) for text in case.counts)
+        counts = "; ".join(code(text) for text in (*case.counts, *case.layers))
         yield (
             f"| {case.verdict} | {_percent(case.change)} | {case.interval} | {code(case.case)} | "
             f"{case.before:.3g} | {case.after:.3g} | {counts} |"
         )
-    for name, cases in (("No longer timed", regression.gone), ("Newly timed", regression.came)):
+    named = {"Too few passes": regression.few, "No longer timed": regression.gone, "Newly timed": regression.came}
+    for name, cases in named.items():
         if cases:
             yield ""
             yield f"{name}: {', '.join(map(code, cases))}"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_delay_replaces_the_calls_of_timed_models() -> None:
-    code = DELAY.format(name="linear") + "\nprint(timer.Timed.calls is delayed)"
+    code = DELAY.format(name="linear", share=0.05) + "\nprint(timer.Timed.calls is delayed)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
 

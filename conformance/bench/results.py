@@ -1,106 +1,36 @@
-"""Timings of cases, a line for each pass over a case, and the files that hold them."""
+"""Files of timings: a line for each pass over a case, for what is not timed, and for what the machine reached."""
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from conformance.errors import UsageError
-from conformance.results.codec import Count, Limit, decode, decode_fields, encode
+from conformance.results.codec import Count, Finite, decode, decode_fields, encode
 from conformance.results.jsonl import Format, PartialFile, Reader, opened, partial_path, read_text
 
+from .timings import Line, Machine, NotTimed, Repeat, Timing
 
-@dataclass(frozen=True)
-class Counts:
-    """Figures of one call of a lowered model that do not vary from call to call.
-
-    The kernels that it executes, the number of calls that quantize and dequantize, the size of the saved weights in bytes,
-    and the number of instructions where the machine counts them."""
-
-    kernels: tuple[str, ...]
-    quantize: int
-    dequantize: int
-    weight_bytes: int
-    instructions: int | None
-
-
-THREADS = ("1", "all")
-"""Numbers of threads with which a case is timed."""
 HEADER = "conformance"
 """Field of `machine_info` in pytest-benchmark's JSON that holds the header of a file of timings."""
-Round = Annotated[
-    float, Limit("a positive number of seconds", lambda value: 0 < value < math.inf, {"exclusiveMinimum": 0})
-]
+PASSES = "passes"
+"""Field of `extra_info` in pytest-benchmark's JSON that holds the passes over a case."""
 HEADER_FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("suite", "torch", "python", "os", "arch", "cpu", "isa", "form"), str),
     "git": str | None,
     "cores": Count,
     "passes": Count,
     "against": Mapping[str, Any] | None,
+    "aim": Finite,
+    "budget": Count | None,
+    "looks": tuple[Count, ...],
 }
-"""Fields of a header that are read, with their types."""
-
-
-@dataclass(frozen=True)
-class Builds:
-    """Seconds per call, by round, of the lowered and of the float model of one build of torch.
-
-    The fastest round represents all: disturbances make a call slower, never faster."""
-
-    quantized: tuple[Round, ...]
-    floating: tuple[Round, ...]
-
-    @property
-    def log_ratio(self) -> float:
-        """Logarithm of the ratio of the lowered to the float model."""
-        return math.log(min(self.quantized) / min(self.floating))
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One pass over a case. `base` has the rounds of the other interpreter, if there is one; `disturbed` counts rounds that
-    were discarded because another process slowed the machine."""
-
-    id: str
-    threads: str
-    number: int
-    extent: str
-    new: Builds
-    base: Builds | None
-    counts: Counts
-    disturbed: int
-
-    @property
-    def case(self) -> str:
-        return case_name(self.id, self.threads)
-
-
-@dataclass(frozen=True)
-class NotTimed:
-    """A case that is not timed, with the reason: it does not conform, its engine is missing, or it crashes."""
-
-    id: str
-    threads: str
-    extent: str
-    reason: str
-
-    @property
-    def case(self) -> str:
-        return case_name(self.id, self.threads)
-
-
-def case_seconds(passes: Sequence[Timing]) -> tuple[float, float]:
-    """Seconds of the lowered and of the float model: the median over passes of the fastest round of each."""
-    quantized = statistics.median(min(timing.new.quantized) for timing in passes)
-    return quantized, statistics.median(min(timing.new.floating) for timing in passes)
-
-
-def case_name(run_id: str, threads: str) -> str:
-    """Name of a case, the key of its history: a run's id and the number of threads."""
-    return f"{run_id}#{threads}"
+"""Fields of a header that are read, with their types. `passes` is the greatest number of passes over a case, `looks` the
+numbers of passes after which a case could be settled, `budget` the seconds that all passes could take, and `aim` the relative
+change that the passes were to tell from none."""
+AIM = 0.03
+"""Default of `aim`: the placement of memory alone causes changes of this size."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +42,8 @@ class TimingsFile:
     timings: tuple[Timing, ...]
     not_timed: tuple[NotTimed, ...]
     finished: str
+    repeats: tuple[Repeat, ...] = ()
+    machines: tuple[Machine, ...] = ()
 
     @property
     def cases(self) -> dict[str, list[Timing]]:
@@ -124,34 +56,71 @@ class TimingsFile:
         return passes
 
 
-def _decoded(kind: str, values: dict[str, Any], schema: int) -> "Timing | NotTimed":
+SCHEMAS = (1, 2)
+KINDS: Mapping[str, Any] = {"timing": Timing, "not timed": NotTimed, "repeat": Repeat, "machine": Machine}
+"""Classes of the lines of a file by their kind."""
+
+
+def _decoded(kind: str, values: dict[str, Any], schema: int) -> Line:
     if kind == "timing":
-        return timing_of(values)
-    line: NotTimed = decode_fields(NotTimed, values)
+        return timing_of(values, schema)
+    line: Line = decode_fields(KINDS[kind], values)
     return line
 
 
-def timing_of(values: Mapping[str, Any]) -> Timing:
-    """A timing from the JSON object of its fields. Raises TypeError if a field is missing, unknown or wrong."""
-    timing: Timing = decode_fields(Timing, values)
+def _of_schema_1(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a timing of schema 1, whose inputs had one place in memory, as those of the present schema."""
+    placed = {
+        name: {model: [rounds] for model, rounds in values[name].items()}
+        if isinstance(values.get(name), dict)
+        else None
+        for name in ("new", "base")
+    }
+    counts = values.get("counts")
+    work = {"operations": None, "traffic": None}
+    counted = {"counts": {**counts, **work}} if isinstance(counts, dict) else {}
+    return {**values, **placed, **counted, "pace": None, "memory": None, "layers": []}
+
+
+def timing_of(values: Mapping[str, Any], schema: int = SCHEMAS[-1]) -> Timing:
+    """A timing from the JSON object of its fields in a schema. Raises TypeError if a field is missing, unknown or wrong."""
+    timing: Timing = decode_fields(Timing, _of_schema_1(values) if schema == 1 else dict(values))
     for builds in (timing.new, timing.base or timing.new):
-        if not len(builds.quantized) == len(builds.floating) == len(timing.new.quantized):
-            raise TypeError("builds and models have unequal numbers of rounds")
+        if [*map(len, builds.quantized)] != [*map(len, builds.floating or builds.quantized)]:
+            raise TypeError("models have unequal numbers of rounds")
+        if not builds.floating and timing.base is None:
+            raise TypeError("the float model has no rounds")
+        if len(builds.quantized) != len(timing.new.quantized):
+            raise TypeError("builds have unequal numbers of placements")
+        if not builds.quantized or not all(builds.quantized):
+            raise TypeError("a build has no rounds")
     return timing
 
 
-def _counts(lines: Sequence["Timing | NotTimed"]) -> dict[str, int]:
-    timings = sum(isinstance(line, Timing) for line in lines)
-    return {"timings": timings, "not_timed": len(lines) - timings}
+def _counts(lines: Sequence[Line]) -> dict[str, int]:
+    counts = {"timings": Timing, "not_timed": NotTimed, "repeats": Repeat, "machines": Machine}
+    found = {name: sum(isinstance(line, kind) for line in lines) for name, kind in counts.items()}
+    # a footer of schema 1 has the first two
+    return {name: count for name, count in found.items() if count or name in ("timings", "not_timed")}
 
 
-FORMAT: Format["Timing | NotTimed"] = Format(
+def _key(line: Line) -> str:
+    if isinstance(line, Machine):
+        return f"machine #{line.threads}"
+    if isinstance(line, Timing):
+        return f"{line.case}#{line.number}"
+    if isinstance(line, Repeat):
+        return f"{line.case}#{line.number}#{line.opened}#{line.repetition}"
+    return line.case
+
+
+FORMAT: Format[Line] = Format(
     name="a file of timings",
-    kinds=("timing", "not timed"),
-    schemas=(1,),
+    kinds=tuple(KINDS),
+    schemas=SCHEMAS,
     decode=_decoded,
-    encode=lambda line: ("timing" if isinstance(line, Timing) else "not timed", encode(line)),
-    key=lambda line: f"{line.case}#{line.number}" if isinstance(line, Timing) else line.case,
+    encode=lambda line: (next(kind for kind, of in KINDS.items() if isinstance(line, of)), encode(line)),
+    key=_key,
     counts=_counts,
     unit="timings",
     again="time it again with `tox -e bench`",
@@ -159,7 +128,7 @@ FORMAT: Format["Timing | NotTimed"] = Format(
 )
 
 
-class Writer(PartialFile["Timing | NotTimed"]):
+class Writer(PartialFile[Line]):
     """Writes a file of timings beside its place, and renames it when it is complete.
 
     Continues from the partial file of an interrupted invocation with the same header. Raises UsageError if another
@@ -169,26 +138,29 @@ class Writer(PartialFile["Timing | NotTimed"]):
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.timings: dict[tuple[str, int], Timing] = {}
         self.not_timed: dict[str, NotTimed] = {}
+        self.beside: dict[str, Repeat | Machine] = {}
         partial = partial_path(path)
-        earlier = _interrupted(partial, {"schema": FORMAT.schemas[-1], **header}) if partial.exists() else []
+        earlier = _interrupted(partial, {"schema": SCHEMAS[-1], **header}) if partial.exists() else []
         super().__init__(FORMAT, path, header, "--timings")
         for line in earlier:
             self.add(line)
 
-    def add(self, line: "Timing | NotTimed") -> None:
+    def add(self, line: Line) -> None:
         if isinstance(line, Timing):
             self.timings[line.case, line.number] = line
-        else:
+        elif isinstance(line, NotTimed):
             self.not_timed[line.case] = line
+        else:
+            self.beside[_key(line)] = line
         super().add(line)
 
     def finish(self, finished: str = "") -> None:
         """Write the complete file. `finished` is the time in ISO 8601 that its footer states, by default the present."""
         finished = finished or datetime.now(UTC).isoformat(timespec="seconds")
-        self.complete([*self.timings.values(), *self.not_timed.values()], {"finished": finished})
+        self.complete([*self.timings.values(), *self.not_timed.values(), *self.beside.values()], {"finished": finished})
 
 
-def _interrupted(partial: Path, header: Mapping[str, Any]) -> "list[Timing | NotTimed]":
+def _interrupted(partial: Path, header: Mapping[str, Any]) -> list[Line]:
     """The lines that an interrupted invocation with this header left; the last one may be cut off."""
     reader = Reader(FORMAT, partial)
     with opened(partial):
@@ -212,12 +184,22 @@ def read(path: Path) -> TimingsFile:
     if len(parts) > 1:
         raise UsageError(f"{path}: damaged: {len(parts)} files of timings in one; {FORMAT.again}")
     (part,) = parts
+    header = with_defaults(part.header)
     for name, annotation in HEADER_FIELDS.items():
-        _checked(path, "header", annotation, name, part.header)
+        _checked(path, "header", annotation, name, header)
     _checked(path, "footer", str, "finished", part.footer)
-    timings = tuple(line for line in part.items if isinstance(line, Timing))
-    not_timed = tuple(line for line in part.items if isinstance(line, NotTimed))
-    return TimingsFile(path, part.header, timings, not_timed, part.footer["finished"])
+    by_kind: dict[type, list[Any]] = {kind: [] for kind in KINDS.values()}
+    for line in part.items:
+        by_kind[type(line)].append(line)
+    timings, not_timed, repeats, machines = (tuple(by_kind[kind]) for kind in (Timing, NotTimed, Repeat, Machine))
+    return TimingsFile(path, header, timings, not_timed, part.footer["finished"], repeats, machines)
+
+
+def with_defaults(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A header with the fields that files of schema 1 lack: all cases had the same number of passes."""
+    if header["schema"] > 1:
+        return header
+    return {"aim": AIM, "budget": None, "looks": [header["passes"]], **header}
 
 
 def _checked(path: Path, place: str, annotation: Any, name: str, values: Mapping[str, Any]) -> None:

@@ -1,247 +1,309 @@
-"""The schedule of benchmarks: items in order, worker processes that time them, and the file of timings."""
+"""The schedule of benchmarks: passes over cases until each is settled, and the worker processes that time them."""
 
-import json
 import math
 import os
 import random
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain, product, takewhile
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from conformance.cases.runs import Run
-from conformance.errors import UsageError
+from conformance.results.codec import decode_fields
 
-from .results import THREADS, Builds, Counts, NotTimed, Timing, Writer, case_name
-from .timer import ROUNDS
+from .plan import Plan
+from .results import Writer, timing_of
+from .timer import PLACEMENTS, ROUNDS
+from .timings import THREADS, WITH_FLOAT, Builds, Machine, NotTimed, Repeat, Timing, case_name
+from .verdicts import Observed, judge, needed, precise
+from .workers import Died, Worker
 
-ROOT = Path(__file__).parents[2]
+Clock = Callable[[], float]
+"""Returns seconds."""
 EXTENTS_OF = {"quick": ("small",), "full": ("small", "medium", "large")}
 THREADS_OF = {"quick": ("1",), "full": THREADS}
-PASSES = 5
-"""Default number of passes over all cases. Each pass has its own processes: passes are independent observations."""
 SAMPLE = 12
-"""Most items that are timed for the estimate of the total time."""
-TURNS = 6
-"""Turns into which the rounds of two interpreters are divided."""
-PATIENCE_SECONDS = 300.0
-"""Seconds to wait for the answer of a worker before it is killed."""
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-"""Has glibc keep freed memory. Otherwise some calls fault in their pages anew, depending on addresses, which takes as long
-as many kernels."""
+"""Cases of which repeated timings in one process are taken, to split the noise."""
+NOISE_PASSES = 8
+"""Passes in which they are taken."""
+MOST_DROPPED = 1.0
+"""Disturbed passes that are dropped at most, as a share of the others. The pace drops them, and not what was timed, so the
+others are as they would be without a disturbance."""
+LEAST_SWEEP = 10
+"""Cases that get a pass although the budget will probably settle none."""
+REPORT_SECONDS = 30.0
 
 
-@dataclass(frozen=True, repr=False)
-class Item:
-    """One pass over one case."""
+@dataclass(frozen=True)
+class Case:
+    """What is timed, pass by pass: a run, or a network in one form, with a number of threads."""
 
-    run: Run
+    id: str
     extent: str
     threads: str
-    number: int
+    group: str
+    """What reports of pytest-benchmark group cases by."""
 
     @property
-    def case(self) -> str:
-        return case_name(self.run.id, self.threads)
-
-    @property
-    def id(self) -> str:
-        return f"{self.case}#{self.number}"
-
-    def __repr__(self) -> str:
-        return self.id
-
-
-def items(cases: Sequence[tuple[Run, str, str]], passes: int = PASSES) -> Iterator[Item]:
-    """Yield every pass over every case of (run, extent, threads), pass by pass. Each pass has its own random order."""
-    for number in range(passes):
-        order = list(cases)
-        random.Random(number).shuffle(order)
-        yield from (Item(run, extent, threads, number) for run, extent, threads in order)
-
-
-class Died(Exception):
-    """A worker ended or did not answer. The message says how it ended."""
-
-
-class Worker:
-    """A process that times models: `conformance.bench.worker`, run by any interpreter that has torch."""
-
-    def __init__(self, python: str, threads: str, backend_config: str | None = None) -> None:
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KINETO_LOG_LEVEL": "99", **ALLOCATOR}
-        environment.pop("OMP_WAIT_POLICY", None)  # as in a deployment
-        self._process = subprocess.Popen(
-            [
-                python,
-                "-W",
-                "ignore",
-                "-m",
-                "conformance.bench.worker",
-                threads,
-                *([backend_config] if backend_config else []),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request and return the answer. Raises Died if the process ends or takes more than PATIENCE_SECONDS."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        timer = threading.Timer(PATIENCE_SECONDS, self._process.kill)
-        timer.start()
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            timer.cancel()
-        if not line:
-            status = self._process.wait()
-            raise Died(f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+    def name(self) -> str:
+        return case_name(self.id, self.threads)
 
 
 @dataclass
 class Bench:
-    """Times items with one interpreter, or with two in turns, and writes the timings."""
+    """Times cases with one interpreter, or with two in turns, and writes the timings."""
 
     writer: Writer
+    plan: Plan = field(default_factory=Plan)
     against: str | None = None
-    backend_config: str | None = None
+    declared: Sequence[str] = ()
     python: str = sys.executable
+    clock: Clock = time.monotonic
+    report: Callable[[str], None] = lambda line: None
     _workers: dict[str, list[Worker]] = field(default_factory=dict)
-    _pass: int = -1
+    _cache: str = ""
+    _start: float = 0.0
+    _told: float = 0.0
+    _sweeps: int = 0
+    _timing: float = 0.0
+    _timed_passes: int = 0
+    _probes: dict[str, float] = field(default_factory=dict)
+    dropped: int = 0
+    """Passes that were dropped because the machine was disturbed."""
+    _judged: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _sample: set[str] = field(default_factory=set)
 
-    def pending(self, all_items: Iterable[Item]) -> list[Item]:
-        """Return the items that have neither a timing nor a reason for having none."""
-        return [item for item in all_items if not self._known(item)]
+    def passes(self, case: Case) -> list[Timing]:
+        """The passes over a case, in order."""
+        return list(self._by_case.get(case.name, ()))
 
-    def _known(self, item: Item) -> Timing | NotTimed | None:
-        return self.writer.not_timed.get(item.case) or self.writer.timings.get((item.case, item.number))
+    @cached_property
+    def _by_case(self) -> dict[str, list[Timing]]:
+        by_case: dict[str, list[Timing]] = {}
+        for timing in sorted(self.writer.timings.values(), key=lambda timing: timing.number):
+            by_case.setdefault(timing.case, []).append(timing)
+        return by_case
 
-    def estimate(self, all_items: Sequence[Item], clock: Callable[[], float] = time.monotonic) -> str:
-        """Time a sample of the pending items, and return a line with the minutes that the rest will take.
+    def reason(self, case: Case) -> str | None:
+        """Why a case is not timed, None if it is."""
+        not_timed = self.writer.not_timed.get(case.name)
+        return not_timed.reason if not_timed else None
 
-        The first pass takes longer than later ones: it also judges each run, and later passes skip runs that deviate.
+    def run(self, cases: Sequence[Case]) -> None:
+        """Time all cases until each is settled or the budget is spent, and write the file.
+
+        An exception, such as an interrupt, leaves the file for a later invocation that goes on.
         """
-
-        def mean_seconds(sample: Sequence[Item]) -> float:
-            for item in sample[:1]:
-                self.timing(item)  # not measured: it starts a process, which may take longer than an item
-            start = clock()
-            for item in sample[1:]:
-                self.timing(item)
-            return (clock() - start) / max(1, len(sample) - 1)
-
-        todo = self.pending(all_items)
-        first = [item for item in todo if item.number == todo[0].number]
-        sample = first[:: max(1, len(first) // SAMPLE)][:SAMPLE]
-        sampled = {item.case for item in sample}
-        later = [item for item in todo if item.number == todo[0].number + 1 and item.case in sampled]
-        seconds = mean_seconds(sample) * (len(first) - len(sample))
-        seconds += mean_seconds(later) * (len(todo) - len(first) - len(later))
-        cases = len({item.case for item in all_items})
-        done = f", of which {len(all_items) - len(todo)} passes are done" if len(todo) < len(all_items) else ""
-        return (
-            f"latency: {cases} cases, {len(all_items)} passes over one{done}: about {math.ceil(seconds / 60)} minutes"
-        )
-
-    def timing(self, item: Item) -> Timing | NotTimed:
-        """Return the timing of an item, from the file of an interrupted invocation if that has it."""
-        timing = self._known(item)
-        if timing is None:
-            timing = self.measured(item)
-            self.writer.add(timing)
-        return timing
-
-    def measured(self, item: Item) -> Timing | NotTimed:
-        """Time an item. If a worker dies, end all of them and return the death as the reason."""
+        self._start = self._told = self.clock()
         try:
-            return self._timed(item)
-        except Died as death:
+            self._sample = {case.name for case in random.Random(0).sample(cases, min(SAMPLE, len(cases)))}
+            with TemporaryDirectory(prefix="conformance-bench-") as self._cache:
+                self._judge(cases)
+                self._timing = self.clock()
+                while chosen := self._chosen(cases):
+                    self._tell(cases, chosen)
+                    self._sweep(chosen)
+                self.end()
+        except BaseException:
             self.end()
-            return NotTimed(item.run.id, item.threads, item.extent, f"crashes: {death}")
+            self.writer.interrupt()
+            raise
+        self.writer.finish()
 
-    def _timed(self, item: Item) -> Timing | NotTimed:
-        workers = self._workers_for(item)
+    def _judge(self, cases: Sequence[Case]) -> None:
+        """Judge the cases that were not timed before, in processes that time nothing: judging leaves memory and modules."""
+        for case in cases:
+            if self.passes(case) or self.reason(case) is not None:
+                continue
+            if self._left() <= 0:
+                break
+            try:
+                answers = [worker.ask(do="judge", id=case.id) for worker in self._workers_for(case)]
+            except Died as death:
+                self.writer.add(self._not_timed(case, death))
+                continue
+            if reason := next((answer["reason"] for answer in answers if "reason" in answer), None):
+                self.writer.add(NotTimed(case.id, case.threads, case.extent, reason))
+            else:
+                self._judged[case.name] = answers[0]
+        self.end()
+
+    def _not_timed(self, case: Case, death: Died) -> NotTimed:
+        """End all workers after the death of one, which is the reason why a case is not timed."""
+        self.end()
+        return NotTimed(case.id, case.threads, case.extent, f"crashes: {death}")
+
+    def _left(self) -> float:
+        """The seconds that are left of the budget."""
+        return math.inf if self.plan.budget is None else self._start + self.plan.budget - self.clock()
+
+    def _chosen(self, cases: Sequence[Case]) -> list[Case]:
+        """The cases of the next sweep: those with too few passes for the first look; later the unsettled ones that need the
+        fewest further passes, as many as the rest of the budget will probably settle. Empty when nothing is left to do."""
+        left = self._left()
+        if left <= 0:
+            return []
+        waiting = [case for case in self.unsettled(cases) if len(self.passes(case)) < self.plan.looks[-1]]
+        if few := [case for case in waiting if len(self.passes(case)) < self.plan.looks[0]]:
+            return few
+        affordable = (
+            left * self._timed_passes / max(self.clock() - self._timing, 1e-9) if self._timed_passes else math.inf
+        )
+        needed = {case: max(1.0, self._needed(case) - len(self.passes(case))) for case in waiting}
+        waiting.sort(key=lambda case: needed[case])
+        sums = accumulate(needed[case] for case in waiting)
+        settling = sum(1 for _ in takewhile(lambda passes: passes <= affordable, sums))
+        return waiting[: settling or LEAST_SWEEP]
+
+    def _tell(self, cases: Sequence[Case], chosen: Sequence[Case]) -> None:
+        """Report the progress, not more often than every `REPORT_SECONDS`."""
+        now = self.clock()
+        if now - self._told < REPORT_SECONDS:
+            return
+        self._told = now
+        timed = [case for case in cases if self.reason(case) is None]
+        settled = len(timed) - len(self.unsettled(timed))
+        self.report(f"{settled} of {len(timed)} cases are settled; {len(chosen)} get a pass")
+
+    def _needed(self, case: Case) -> float:
+        return needed(self._observed(self.passes(case)).new, self.plan.aim, paired=self.against is not None)
+
+    def _observed(self, passes: Sequence[Timing]) -> Observed:
+        return Observed([timing.log_builds if self.against else timing.log_paced for timing in passes])
+
+    def unsettled(self, cases: Sequence[Case]) -> list[Case]:
+        """The timed cases whose passes, up to the last look, are not yet enough."""
+        timed = [case for case in cases if self.reason(case) is None]
+        few = [case for case in timed if len(self.passes(case)) < self.plan.looks[0]]
+        if len(self.plan.looks) == 1:
+            return few
+        enough = [case for case in timed if len(self.passes(case)) >= self.plan.looks[0]]
+        observed = [self._observed(self.passes(case)) for case in enough]
+        if self.against is None:
+            settled = [precise(each.new, self.plan.aim) for each in observed]
+        else:
+            verdicts = judge(observed, self.plan.looks, self.plan.aim)
+            settled = [judged.verdict != "inconclusive" for judged in verdicts]
+        return few + [case for case, done in zip(enough, settled, strict=True) if not done]
+
+    def _sweep(self, cases: Sequence[Case]) -> None:
+        """One pass over each case, in random order and in new processes."""
+        self.end()
+        self._sweeps += 1
+        for case in random.Random(self._sweeps).sample(cases, len(cases)):
+            if self._left() <= 0:
+                return
+            line = self.measured(case, len(self.passes(case)))
+            if line is None:
+                self.dropped += 1
+                continue
+            self.writer.add(line)
+            if isinstance(line, Timing):
+                self._by_case.setdefault(case.name, []).append(line)
+                self._timed_passes += 1
+
+    def measured(self, case: Case, number: int) -> Timing | NotTimed | None:
+        """Time a pass over a case that was judged. None if the machine was disturbed all the time, for another try."""
+        try:
+            return self._timed(case, number)
+        except Died as death:
+            return self._not_timed(case, death)
+
+    @property
+    def _may_drop(self) -> bool:
+        """Whether a disturbed pass is dropped: a machine that is always disturbed gets every other pass all the same."""
+        return self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
+
+    def _timed(self, case: Case, number: int) -> Timing | NotTimed | None:
+        workers = self._workers_for(case)
+        floating, repeatable = len(workers) == 1 or number < WITH_FLOAT, self._may_drop
         for worker in workers:
-            answer = worker.ask(do="open", id=item.run.id, judged=item.number == 0)
+            probe = {"probe": self._probes[worker.python]} if worker.python in self._probes else {}
+            answer = worker.ask(do="open", id=case.id, **probe)
             if "reason" in answer:
-                return NotTimed(item.run.id, item.threads, item.extent, answer["reason"])
-            if worker is workers[0]:
-                counts = answer["counts"]
-        disturbed = 0
-        rounds: list[dict[str, list[float]]] = [{"quantized": [], "floating": []} for _ in workers]
-        turns = TURNS if len(workers) > 1 else 1
-        for turn in range(turns):
-            for number in sorted(range(len(workers)), reverse=turn % 2 == 1):
-                answer = workers[number].ask(do="time", rounds=ROUNDS // turns)
+                return NotTimed(case.id, case.threads, case.extent, answer["reason"])
+        judged = self._judged[case.name] if number == 0 else {"counts": asdict(self.passes(case)[0].counts)}
+        disturbed, pace = 0, math.inf
+        placements: list[dict[str, list[list[float]]]] = [{"quantized": [], "floating": []} for _ in workers]
+        for placement in range(PLACEMENTS):
+            for index in sorted(range(len(workers)), reverse=placement % 2 == 1):
+                how = {"floating": floating, "repeatable": repeatable}
+                answer = workers[index].ask(do="time", rounds=ROUNDS, **how)
                 if "reason" in answer:
-                    return NotTimed(item.run.id, item.threads, item.extent, answer["reason"])
+                    return NotTimed(case.id, case.threads, case.extent, answer["reason"])
+                self._probes[workers[index].python] = answer["probe"]
+                if repeatable and not answer["quiet"]:
+                    return None
                 disturbed += answer["disturbed"]
-                for model, seconds in rounds[number].items():
-                    seconds += answer[model]
-        new, *base = (Builds(tuple(seconds["quantized"]), tuple(seconds["floating"])) for seconds in rounds)
-        counts["kernels"] = tuple(counts["kernels"])
-        return Timing(
-            item.run.id,
-            item.threads,
-            item.number,
-            item.extent,
-            new,
-            base[0] if base else None,
-            Counts(**counts),
-            disturbed,
+                pace = min(pace, answer["pace"])
+                for model in answer.keys() & placements[index].keys():
+                    placements[index][model].append(answer[model])
+        self._measure_beside(case, number, workers[0])
+        new, *base = (
+            {model: tuple(map(tuple, placed)) for model, placed in by_model.items()} for by_model in placements
+        )
+        return timing_of(
+            {
+                "id": case.id,
+                "threads": case.threads,
+                "number": number,
+                "extent": case.extent,
+                "new": new,
+                "base": base[0] if base else None,
+                "disturbed": disturbed,
+                "pace": pace,
+                "counts": judged["counts"],
+                "memory": judged.get("memory"),
+                "layers": judged.get("layers", []),
+            }
         )
 
-    def _workers_for(self, item: Item) -> list[Worker]:
-        """Return the workers for the pass and threads of an item, this interpreter's first. Each pass starts new ones."""
-        if item.number != self._pass:
-            self.end()
-            self._pass = item.number
-        if item.threads not in self._workers:
+    def _workers_for(self, case: Case) -> list[Worker]:
+        """Return the workers for the threads of a case, this interpreter's first. Each sweep starts new ones."""
+        if case.threads not in self._workers:
             pythons = [self.python, *([self.against] if self.against else [])]
-            self._workers[item.threads] = [Worker(python, item.threads, self.backend_config) for python in pythons]
-        return self._workers[item.threads]
+            self._workers[case.threads] = [
+                Worker(python, case.threads, self.declared, self._cache) for python in pythons
+            ]
+        return self._workers[case.threads]
 
-    def close(self, all_items: Iterable[Item]) -> None:
-        """End the workers. Complete the file of timings if no item is pending, else leave it for a later invocation."""
-        self.end()
-        if self.pending(all_items):
-            self.writer.interrupt()
-        else:
-            self.writer.finish()
+    def _measure_beside(self, case: Case, number: int, worker: Worker) -> None:
+        """Measure the limits of the machine once for each number of threads, and of a sample of cases what repeated timings
+        in one child, and in another child of the same process, differ by."""
+        if f"machine #{case.threads}" not in self.writer.beside:
+            self.writer.add(decode_fields(Machine, {"threads": case.threads, **worker.ask(do="limits")}))
+        if case.name not in self._sample or number >= NOISE_PASSES:
+            return
+        for opened, repetition in product(range(2), range(2)):
+            if repetition == 0 and worker.ask(do="open", id=case.id).get("reason"):
+                return
+            answers = [worker.ask(do="time", rounds=ROUNDS, floating=True) for _ in range(PLACEMENTS)]
+            if any("reason" in answer for answer in answers):
+                return
+            builds = Builds(*(tuple(tuple(answer[model]) for answer in answers) for model in ("quantized", "floating")))
+            pace = min(answer["pace"] for answer in answers)
+            self.writer.add(Repeat(case.id, case.threads, number, opened, repetition, builds.log_ratio, pace))
 
-    def summary(self, all_items: Sequence[Item]) -> Iterator[str]:
-        """Yield lines with the number of timed cases, the reasons of the others, and the file or the passes left."""
-        timed = {timing.case for timing in self.writer.timings.values()} - set(self.writer.not_timed)
+    def summary(self, cases: Sequence[Case]) -> Iterator[str]:
+        """Yield lines with the number of timed and of settled cases, the reasons of the others, and the file."""
+        timed = [case for case in cases if self.reason(case) is None and self.passes(case)]
         yield f"{len(timed)} cases timed, {len(self.writer.not_timed)} not:"
         reasons = Counter(": ".join(case.reason.split(": ")[:2]) for case in self.writer.not_timed.values())
         for reason, count in reasons.most_common():
             yield f"{count:6} {reason[:100]}"
-        if todo := self.pending(all_items):
-            yield f"{len(todo)} of {len(all_items)} passes are left: the same command goes on with {self.writer.partial}"
-        else:
-            yield f"timings: {self.writer.path}"
+        if self.writer.partial.exists():
+            yield f"interrupted: the same command goes on with {self.writer.partial}"
+            return
+        passes = sum(len(self.passes(case)) for case in timed)
+        settled = len(timed) - len(self.unsettled(timed))
+        dropped = f" ({self.dropped} disturbed ones dropped)" if self.dropped else ""
+        left = len(timed) - settled
+        yield f"{passes} passes{dropped}; {settled} cases are settled for changes of {self.plan.aim:.0%}, {left} not"
+        yield f"timings: {self.writer.path}"
 
     def end(self) -> None:
         """End all workers."""
@@ -250,23 +312,8 @@ class Bench:
         self._workers = {}
 
 
-def header(circumstances: Mapping[str, Any], form: str, passes: int, base: Mapping[str, Any] | None) -> dict[str, Any]:
+def header(circumstances: Mapping[str, Any], form: str, plan: Plan, base: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the header of a file of timings. `base` has the versions of the interpreter of `--against`, if any."""
     environment = {name: value for name, value in circumstances.items() if name != "cpu_flags"}
-    return {**environment, "cores": os.cpu_count(), "form": form, "passes": passes, "against": base}
-
-
-def hello(python: str) -> dict[str, Any]:
-    """Return the versions of torch and Python of an interpreter. Raises UsageError if it cannot time models."""
-    try:
-        worker = Worker(python, "1")
-    except OSError as error:
-        raise UsageError(f"--against {python}: {error.strerror}") from error
-    try:
-        return worker.ask(do="hello")
-    except Died as death:
-        raise UsageError(
-            f"--against {python}: {death}: it needs torch and what this suite's runs need (pyproject.toml, group run)"
-        ) from death
-    finally:
-        worker.end()
+    planned = {"passes": plan.looks[-1], "looks": [*plan.looks], "budget": plan.budget, "aim": plan.aim}
+    return {**environment, "cores": os.cpu_count(), "form": form, **planned, "against": base}

@@ -6,6 +6,8 @@ factor, so rounds that it disturbs are left out.
 
 import gc
 import math
+import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +15,16 @@ from contextlib import contextmanager
 from itertools import cycle
 
 import torch
+from torch import Tensor
 
 from conformance.cases.runs import Run
-from conformance.engines.protocol import Program
+from conformance.engines.protocol import Engine, Program
 from conformance.engines.registry import engine
 from conformance.engines.trace import CONVERSIONS
 from conformance.models import build, fx
-from conformance.models.build import Subject
 
-from . import counters
-from .results import Counts
+from . import counters, work
+from .timings import Counts
 
 Call = Callable[[], object]
 Clock = Callable[[], float]
@@ -32,29 +34,47 @@ ROUND_SECONDS = 0.2e-3
 """Least seconds of a round of one model: some thousand times as long as reading the clock takes."""
 
 
-WARM_UP_SECONDS = 5e-3
+WARM_UP_SECONDS = 3e-3
 """Seconds for which a model is called before it is timed."""
 
 
-ROUNDS = 24
-"""Undisturbed rounds of a pass over a case."""
+PLACEMENTS = 4
+"""Places in memory at which the inputs of a case lie in turn in a pass. Addresses decide how caches are used, and a case is
+up to a quarter slower at one than at another; so more of them say more than more rounds at one."""
 
 
-FEWEST_ROUNDS = 8
-"""Least number of rounds, however long they take."""
+ROUNDS = 6
+"""Undisturbed rounds at one placement."""
 
 
-MOST_SECONDS = 0.05
+FEWEST_ROUNDS = 2
+"""Least number of rounds at one placement, however long they take."""
+
+
+MOST_SECONDS = 0.0125
 """Seconds after which FEWEST_ROUNDS undisturbed rounds are enough."""
 
 
-PATIENCE_SECONDS = 1.0
-"""Seconds after which disturbed rounds are used: another process slows the machine all the time."""
+PATIENCE_SECONDS, IMPATIENCE_SECONDS = 0.25, 0.05
+"""Seconds after which disturbed rounds are used: another process slows the machine all the time. The second number is that of
+passes that can be repeated later."""
+
+
+MOST_PADDING, CACHE_LINE = 1 << 18, 64
+"""The greatest size of the memory that is taken between two placements, and the unit of its size, in bytes."""
 
 
 DISTURBED = 1.08
 """Factor over its fastest time from which on the reference computation counts as disturbed. A process on the other
 hardware thread of a core slows it by 1.2 to 1.7, and a quantized model by another factor than a float model."""
+
+
+SETTLING, ELSEWHERE = 20, 1.05
+"""Calls of the reference computation in a new process, and the greatest factor by which it is slower elsewhere in memory."""
+
+
+PROBE_VARIES = 1.1
+"""Factor by which the probe varies on a quiet machine."""
 
 
 @contextmanager
@@ -88,39 +108,67 @@ def calls_a_round(call: Call, clock: Clock) -> int:
 
 
 class Pace:
-    """Detects that another process slows the machine, by the time of a reference computation of constant length."""
+    """Detects that another process slows the machine, by the times of two computations of constant length.
 
-    def __init__(self, reference: Call, clock: Clock = time.perf_counter) -> None:
-        self.reference, self.clock, self.fastest = reference, clock, math.inf
+    The reference is a product of matrices, which tells the frequency of the processor. A process on the other hardware thread
+    of the core hardly slows that, but it slows scalar code by half, and some kernels to a half: the probe is a loop of the
+    interpreter.
+    """
+
+    def __init__(self, reference: Call, clock: Clock = time.perf_counter, probe: Call | None = None) -> None:
+        self.reference, self.clock, self.probe = reference, clock, probe
+        self.fastest = self.fastest_probe = math.inf
+        self.latest = math.inf
+        """The fastest time of the reference since `forget`, in seconds."""
+        self.quiet = True
+        """Whether the last rounds had enough undisturbed ones."""
 
     @classmethod
     def of_torch(cls) -> "Pace":
         """Use a product of matrices that fit the innermost cache as the reference."""
         left, right, out = torch.ones(96, 96), torch.ones(96, 96), torch.empty(96, 96)
-        pace = cls(lambda: torch.mm(left, right, out=out))
+        pace = cls(lambda: torch.mm(left, right, out=out), probe=lambda: sum(range(1000)))
         for _ in range(1000):
             pace.now()
         return pace
 
     def now(self) -> float:
-        """Return the time of the reference as a multiple of its fastest. A first call brings its data into the cache."""
+        """Return the time of the reference, or of the probe if that is slower, as a multiple of its fastest.
+
+        A first call of the reference brings its data into the cache.
+        """
         self.reference()
         elapsed = seconds(self.reference, 2, self.clock)
-        self.fastest = min(self.fastest, elapsed)
-        return elapsed / self.fastest
+        self.fastest, self.latest = min(self.fastest, elapsed), min(self.latest, elapsed)
+        slowdown = elapsed / self.fastest
+        if self.probe is not None:
+            probed = seconds(self.probe, 1, self.clock)
+            self.fastest_probe = min(self.fastest_probe, probed)
+            slowdown = max(slowdown, probed / self.fastest_probe / PROBE_VARIES)
+        return slowdown
+
+    def moved(self) -> None:
+        """Measure the fastest time of the reference anew in a forked process, whose memory lies elsewhere, which makes a
+        difference of some percent. A time that is much slower is taken for a disturbance."""
+        self.latest = math.inf
+        for _ in range(SETTLING):
+            self.now()
+        self.fastest = max(self.fastest, min(self.latest, self.fastest * ELSEWHERE))
 
     def forget(self) -> None:
         """Raise the fastest time a little, so that a machine that stays slower counts as undisturbed after a while."""
-        self.fastest *= 1.002
+        self.fastest *= 1.0005
+        self.latest = math.inf
 
 
 def interleaved(
-    calls: Sequence[Call], times: Sequence[int], pace: Pace, rounds: int = ROUNDS
+    calls: Sequence[Call], times: Sequence[int], pace: Pace, rounds: int = ROUNDS, patience: float = PATIENCE_SECONDS
 ) -> tuple[list[list[float]], int]:
     """Return the mean seconds of each call by round, and the number of disturbed rounds that were left out.
 
     A round calls each of `calls` in turn, each as often as `times` says; each goes first equally often. A round is
-    undisturbed if the pace before and after it is. If there are too few such rounds, the least disturbed ones are added.
+    undisturbed if the pace before and after it is. If there are too few such rounds after `patience` seconds, the least
+    disturbed ones are added.
     """
     clock = pace.clock
     pace.forget()
@@ -134,13 +182,14 @@ def interleaved(
             elapsed = clock() - start
             if undisturbed >= FEWEST_ROUNDS and elapsed > MOST_SECONDS:
                 break
-            if len(measured) >= FEWEST_ROUNDS and elapsed > PATIENCE_SECONDS:
+            if len(measured) >= FEWEST_ROUNDS and elapsed > patience:
                 break
             by_call = {number: seconds(calls[number], times[number], clock) for number in next(orders)}
             after = pace.now()
             slowdown = max(before, after)
             measured.append((slowdown, [by_call[number] for number in range(len(calls))]))
             undisturbed, before = undisturbed + (slowdown <= DISTURBED), after
+    pace.quiet = undisturbed >= min(rounds, FEWEST_ROUNDS)
     fewest = min(rounds, FEWEST_ROUNDS, len(measured))
     limit = max(DISTURBED, sorted(slowdown for slowdown, _ in measured)[fewest - 1])
     kept = [round_seconds for slowdown, round_seconds in measured if slowdown <= limit]
@@ -150,39 +199,74 @@ def interleaved(
 class Timed:
     """The program and the float model of a run, with inputs for both. Use it within the scope of the run's engine."""
 
-    def __init__(self, run: Run, subject: Subject, program: Program) -> None:
-        self.engine, self.program, self.floating = engine(run.engine), program, build.floating(subject)
-        self.inputs = subject.fresh_inputs()
+    def __init__(
+        self, name: str, lowering: Engine, program: Program, floating: Program, inputs: Sequence[Tensor]
+    ) -> None:
+        self.engine, self.program, self.floating = lowering, program, floating
+        self.inputs = [x.clone() for x in inputs]
+        self.reshapes = _reshapes(floating, self.inputs) or _reshapes(program, self.inputs)
         self.times: list[int] = []
+        self._chance, self._padding = random.Random(f"{name} {os.getpid()}"), torch.empty(0)
 
     @classmethod
     def of(cls, run: Run) -> "Timed":
         """Build both models of a run. Exceptions of torch and of the engine are not caught."""
-        subject, config = build.subject(run), run.backend.config
-        prepared = fx.prepare(subject, config)
-        fx.calibrate(prepared, subject)
-        lowering = engine(run.engine)
-        return cls(run, subject, lowering.compile(lowering.convert(prepared, config), subject.fresh_inputs()))
+        subject, lowering, program = lowered(run)
+        return cls(run.id, lowering, program, build.floating(subject), subject.fresh_inputs())
+
+    def place(self) -> None:
+        """Put the inputs at another place in memory."""
+        size = self._chance.randrange(CACHE_LINE, MOST_PADDING, CACHE_LINE)
+        self._padding = torch.empty(size, dtype=torch.uint8)
+        self.inputs = [x.clone() for x in self.inputs]
 
     def calls(self) -> tuple[Call, Call]:
         """Return calls of the lowered and of the float model with their inputs."""
         program, floating, inputs = self.program, self.floating, self.inputs
+        if self.reshapes:  # each call needs a view of its own, or the next one would get another shape
+            return (
+                lambda: program(*[x.detach() for x in inputs]),
+                lambda: floating(*[x.detach() for x in inputs]),
+            )
         return (lambda: program(*inputs)), (lambda: floating(*inputs))
 
-    def rounds(self, pace: Pace, rounds: int) -> tuple[list[list[float]], int]:
-        """Return the result of `interleaved` for both models. The first call warms them up."""
-        calls = self.calls()
-        self.times = self.times or [calls_a_round(call, pace.clock) for call in calls]
-        return interleaved(calls, self.times, pace, rounds)
+    def rounds(
+        self, pace: Pace, rounds: int, *, floating: bool = True, patience: float = PATIENCE_SECONDS
+    ) -> tuple[list[list[float]], int]:
+        """Return the result of `interleaved` with the inputs at a new place: of both models, or of the lowered one alone.
+        The first call warms them up."""
+        self.place()
+        calls = self.calls()[: 1 + floating]
+        self.times += [calls_a_round(call, pace.clock) for call in calls[len(self.times) :]]
+        return interleaved(calls, self.times[: len(calls)], pace, rounds, patience)
 
     def counts(self) -> Counts:
-        """Execute the program once and return its kernels, conversions, bytes of weights and instructions."""
+        """Execute the program once and return its kernels, conversions, bytes of weights, instructions and work."""
         names = [kernel.name for kernel in self.engine.execute(self.program, self.inputs).kernels]
         operators = [name.rpartition(".")[2] for name in names]
+        weight_bytes = self.engine.weight_bytes(self.program)
+        # a lookup reads a few rows of its table, which are as many as it returns
+        read = 0 if any("embedding" in name for name in operators) else weight_bytes
         return Counts(
             tuple(name for name in names if name not in CONVERSIONS),
             sum(name.startswith("quantize") for name in operators),
             sum(name.startswith("dequantize") for name in operators),
-            self.engine.weight_bytes(self.program),
+            weight_bytes,
             counters.of(self.calls()[0]),
+            *work.of(self.calls()[1], self.inputs, read),
         )
+
+
+def lowered(run: Run) -> tuple[build.Subject, Engine, Program]:
+    """Return the float model of a run with its data, the engine, and the engine's program of the lowered model."""
+    subject, config, lowering = build.subject(run), run.backend.config, engine(run.engine)
+    prepared = fx.prepare(subject, config)
+    fx.calibrate(prepared, subject)
+    return subject, lowering, lowering.compile(lowering.convert(prepared, config), subject.fresh_inputs())
+
+
+def _reshapes(model: Program, inputs: Sequence[Tensor]) -> bool:
+    """Whether a model changes the shape of its inputs themselves, as `unsqueeze_` does."""
+    copies = [x.clone() for x in inputs]
+    model(*copies)
+    return [x.shape for x in copies] != [x.shape for x in inputs]

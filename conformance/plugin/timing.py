@@ -1,25 +1,44 @@
-"""Timing what conforms: the options of benchmarks, the items that are timed, and the file of timings."""
+"""Timing what conforms: the options of benchmarks, the cases that are timed, and the file of timings."""
 
 import platform
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from conformance.errors import UsageError, not_installed
+
 from .selecting import Selecting, usage_errors
 
 if TYPE_CHECKING:
-    from conformance.bench.schedule import Bench, Item
+    from conformance.bench.plan import Plan
+    from conformance.bench.schedule import Bench, Case
+
+AIM = "3%"
+"""The default of `--aim`."""
+NETWORK, FLOAT = "network", "float"
+"""The extent of networks, and what stands in place of an engine in the id of a float model."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption(
-        "--bench", choices=("quick", "full"), help="time what conforms: only the smallest layers, or all layers"
+        "--bench",
+        choices=("quick", "full", "networks"),
+        help="time what conforms: only the smallest layers, or all layers; or networks end to end",
     )
-    group.addoption("--passes", type=int, default=5, metavar="N", help="passes over all cases (default 5)")
+    group.addoption(
+        "--budget",
+        metavar="TIME",
+        help="add passes until each case is settled or this time is spent (default 10m; full and networks: 1h)",
+    )
+    group.addoption("--passes", type=int, metavar="N", help="a fixed number of passes over all cases instead")
+    group.addoption(
+        "--aim", default=AIM, metavar="PERCENT", help="relative change to tell from none (default %(default)s)"
+    )
     group.addoption(
         "--against", metavar="PYTHON", help="time the models of another interpreter in turns with this one's"
     )
@@ -42,18 +61,60 @@ class Timing:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self._bench: Bench | None = None
+        self._timed: Sequence[Case] = []
 
     @cached_property
-    def items(self) -> "Sequence[Item]":
-        """The items to time, pass by pass; empty without `--bench`."""
+    def cases(self) -> "Sequence[Case]":
+        """The cases to time; empty without `--bench`."""
         option = self.config.getoption
         if option("bench") is None:
             return []
-        from conformance.bench.schedule import EXTENTS_OF, THREADS_OF, items
+        if option("bench") == "networks":
+            return self._networks()
+        from conformance.bench.schedule import EXTENTS_OF, THREADS_OF, Case
 
         runs = self.config.stash[Selecting.KEY].selection.timed(EXTENTS_OF[option("bench")])
-        cases = [(run, extent, threads) for run, extent in runs for threads in THREADS_OF[option("bench")]]
-        return [*items(cases, option("passes"))]
+        return [
+            Case(run.id, extent, threads, f"{run.claim.pattern}@{run.engine}")
+            for run, extent in runs
+            for threads in THREADS_OF[option("bench")]
+        ]
+
+    def _networks(self) -> "Sequence[Case]":
+        from conformance.bench.networks import cases
+        from conformance.bench.schedule import Case
+        from conformance.configs.engines import backend_of
+
+        option = self.config.getoption
+        if len(option("backend_config")) > 1:
+            raise UsageError("--backend-config: networks are timed with one config at a time")
+        if theirs := [text for text in option("engine") if ":" in text]:
+            raise UsageError(f"--engine {theirs[0]!r}: networks are timed on torch's own engines")
+        found = cases()
+        if option("engine") or option("backend"):
+            found = [
+                (case_id, threads)
+                for case_id, threads in found
+                for engine in [case_id.rpartition("@")[2]]
+                if engine in (FLOAT, *option("engine"))
+                or (not option("engine") and backend_of(engine) in option("backend"))
+            ]
+        for glob in option("case"):
+            if not any(fnmatchcase(case_id, glob) for case_id, _ in found):
+                raise UsageError(f"no network matches {glob!r}: ids are such as {found[0][0]}")
+        return [
+            Case(case_id, NETWORK, threads, case_id.rpartition("/")[0])
+            for case_id, threads in found
+            if not option("case") or any(fnmatchcase(case_id, glob) for glob in option("case"))
+        ]
+
+    @cached_property
+    def plan(self) -> "Plan":
+        """How many passes cases get. Raises UsageError for options that cannot be read, or exclude each other."""
+        from conformance.bench.plan import plan
+
+        option = self.config.getoption
+        return plan(option("bench"), option("passes"), option("budget"), option("aim"))
 
     @property
     def bench(self) -> "Bench":
@@ -63,16 +124,19 @@ class Timing:
         """
         if self._bench is None:
             from conformance.bench.results import Writer
-            from conformance.bench.schedule import Bench, header, hello
+            from conformance.bench.schedule import Bench, header
+            from conformance.bench.workers import hello
 
             option = self.config.getoption
             base = hello(option("against")) if option("against") else None
             circumstances = self.config.stash[Selecting.KEY].selection.circumstances()
             writer = Writer(
                 option("timings") or Path("reports/out") / f"bench-{platform.machine()}.jsonl",
-                header(circumstances, option("bench"), option("passes"), base),
+                header(circumstances, option("bench"), self.plan, base),
             )
-            self._bench = Bench(writer, option("against"), option("backend_config"))
+            declared = [f"--backend-config={path}" for path in option("backend_config")]
+            declared += [f"--engine={text}" for text in option("engine")]
+            self._bench = Bench(writer, self.plan, option("against"), declared)
         return self._bench
 
     @pytest.hookimpl(tryfirst=True)
@@ -85,23 +149,39 @@ class Timing:
             raise pytest.UsageError("--bench: what runs side by side cannot be timed: leave -n out")
         if option("shard") or option("since") or option("only_since"):
             raise pytest.UsageError("--bench: every case is timed, on one machine: leave --shard and --since out")
-        if not self.config.pluginmanager.hasplugin("benchmark"):
-            raise pytest.UsageError("--bench: pytest-benchmark is not there: `tox -e bench` has it")
+        with usage_errors():
+            if not self.config.pluginmanager.hasplugin("benchmark"):
+                raise not_installed("pytest-benchmark", "bench", "bench")
+            try:
+                _ = self.plan
+            except ModuleNotFoundError as error:
+                raise not_installed(error.name, "bench", "bench") from error
         if self.config.stash[Selecting.KEY].checked_early:
             with usage_errors():
-                _ = self.items
+                _ = self.cases
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if "item" in metafunc.fixturenames:
+        if {"case", "bench"} <= {*metafunc.fixturenames}:
             with usage_errors():
-                metafunc.parametrize("item", [pytest.param(item, id=item.id) for item in self.items])
+                metafunc.parametrize("case", [pytest.param(case, id=case.name) for case in self.cases])
 
-    def pytest_report_collectionfinish(self) -> str | None:
-        """Time a sample, and report how long all items will take."""
-        if not self.items or self.config.getoption("collectonly"):
-            return None
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Time all cases. The tests then report what was timed."""
+        items = [
+            item
+            for item in session.items
+            if isinstance(item, pytest.Function) and {"case", "bench"} <= {*item.fixturenames}
+        ]
+        cases: list[Case] = [item.callspec.params["case"] for item in items]  # type: ignore[misc]
+        if not cases or session.testsfailed or self.config.option.collectonly:
+            return
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
         with usage_errors():
-            return self.bench.estimate(self.items)
+            bench = self.bench
+        bench.report = lambda line: terminal.write_line(f"latency: {line}") if terminal else None
+        self._timed = cases
+        bench.run(cases)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
@@ -112,15 +192,10 @@ class Timing:
             machine_info[HEADER] = self._bench.writer.header
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        if self._bench is not None:
-            self._bench.close(self.items)
-
-    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         if self._bench is not None:
             terminalreporter.section("latency")
-            for line in self._bench.summary(self.items):
+            for line in self._bench.summary(self._timed):
                 terminalreporter.line(line)
 
 

@@ -56,7 +56,7 @@ def test_inputs_come_from_a_callable(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["audited_networks", *SHAPE], "audit 'audited_networks': write it as module:callable"),
+        (["audited_networks", *SHAPE], "audit 'audited_networks': write it as module:attribute"),
         (["audited_networks:nothing", *SHAPE], "has no attribute 'nothing'; it has to be importable from here"),
         (["nowhere.at_all:model", *SHAPE], "ModuleNotFoundError: No module named 'nowhere'"),
         (["audited_networks:raising", *SHAPE], "raises RuntimeError: no weights; it is called without arguments"),

@@ -1,14 +1,16 @@
 """Files of timings: complete, interrupted and continued, damaged, and of other kinds."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from timed import HEADER, timing, write
+from timed import HEADER, network, timing, write
 
-from conformance.bench.results import NotTimed, Writer, read
+from conformance.bench.results import AIM, Writer, read
+from conformance.bench.timings import Builds, LayerTime, Machine, Memory, NotTimed, Repeat
 from conformance.errors import UsageError
 
 NOT_TIMED = NotTimed("fbgemm/nn.GRU/dynamic-quint8/ptq/speech_10/bench@x86", "1", "small", "does not conform: numerics")
@@ -22,6 +24,51 @@ def test_timings_are_read_back(tmp_path: Path) -> None:
     assert file.not_timed == (NOT_TIMED,)
     assert file.cases == {timing().case: [timing(number=0), timing(number=1)]}
     assert file.header["torch"] == HEADER["torch"]
+
+
+def test_what_is_measured_beside_timings_is_read_back(tmp_path: Path) -> None:
+    repeat = Repeat(timing().id, "1", 0, 1, 0, -0.7, 1e-6)
+    machine = Machine("1", 1e11, 1e12, {"16384": 1e10, "65536": 5e9})
+    layers = (LayerTime("layer1.0.conv1", "nn.Conv2d", ("quantized.conv2d",), 1e-4, 3e-4),)
+    timed = network(memory=Memory(1, 2, 3, 4), layers=layers)
+    file = read(write(tmp_path / "one.jsonl", [timed], [repeat, machine]))
+    assert (file.timings, file.repeats, file.machines) == ((timed,), (repeat,), (machine,))
+
+
+def test_later_passes_over_two_builds_may_lack_the_float_model(tmp_path: Path) -> None:
+    alone = Builds(timing().new.quantized, ())
+    paired = dataclasses.replace(timing(number=1, base=0.6), new=alone, base=alone)
+    file = read(
+        write(tmp_path / "one.jsonl", [timing(base=0.6), paired], header={**HEADER, "against": {"torch": "2.10.0"}})
+    )
+    assert [timed.beside_float for timed in file.timings] == [True, False]
+    with pytest.raises(UsageError, match=r":3: damaged timing .*: the float model has no rounds"):
+        read(write(tmp_path / "two.jsonl", [timing(), dataclasses.replace(timing(number=1), new=alone)]))
+
+
+def of_schema_1(path: Path) -> Path:
+    """Rewrite a file of one timing as the version before placements wrote it."""
+    header, first, *rest = map(json.loads, path.read_text().splitlines())
+    for name in ("looks", "aim", "budget"):
+        del header[name]
+    first["new"] = {model: [x for placed in placements for x in placed] for model, placements in first["new"].items()}
+    for name in ("pace", "memory", "layers"):
+        del first[name]
+    for name in ("operations", "traffic"):
+        del first["counts"][name]
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({**header, "schema": 1}, first, *rest)))
+    return path
+
+
+def test_a_file_of_schema_1_is_read(tmp_path: Path) -> None:
+    file = read(of_schema_1(write(tmp_path / "one.jsonl", [timing()], [NOT_TIMED])))
+    (timed,) = file.timings
+    rounds = tuple(x for placed in timing().new.quantized for x in placed)
+    assert timed.new.quantized == (rounds,)
+    assert timed.new.quantized_seconds == pytest.approx(min(rounds))
+    assert (timed.pace, timed.memory, timed.layers, timed.counts.operations) == (None, None, (), None)
+    assert (file.header["looks"], file.header["aim"], file.header["budget"]) == ([5], AIM, None)
+    assert file.not_timed == (NOT_TIMED,)
 
 
 def test_a_case_that_failed_in_a_later_pass_is_not_timed(tmp_path: Path) -> None:
@@ -75,6 +122,7 @@ def replaced(**changes: Any) -> Callable[[list[str]], list[str]]:
         (lambda lines: [*lines[:2], *lines[1:]], ":3: duplicate timing fbgemm/nn.Linear/"),
         (replaced(passes=None, engines={}), "damaged header: passes: None is not a count"),
         (lambda lines: [json.dumps({"kind": "header", "schema": 2, "engines": {}})], "its header has no passes"),
+        (replaced(looks=[3, "five"]), "damaged header: looks: "),
         (lambda lines: lines[:-1], "truncated: it has no footer"),
         (lambda lines: [*lines[:1], *lines[2:]], "the footer counts 1 timings, there are 0"),
         (lambda lines: [lines[0], lines[1][:40], *lines[2:]], r":2: not a file of timings, or damaged"),
@@ -83,16 +131,19 @@ def replaced(**changes: Any) -> Callable[[list[str]], list[str]]:
             r":2: damaged timing .*: unknown field count",
         ),
         (
-            lambda lines: [lines[0], lines[1].replace('"floating": [', '"floating": [0.5, '), *lines[2:]],
-            r":2: damaged timing .*: builds and models have unequal numbers of rounds",
+            lambda lines: [lines[0], lines[1].replace('"floating": [[', '"floating": [[0.5, '), *lines[2:]],
+            r":2: damaged timing .*: models have unequal numbers of rounds",
         ),
         (
-            lambda lines: [lines[0], lines[1].replace("[0.001", "[-1.0"), *lines[2:]],
-            r":2: damaged timing .*: new: quantized: .* is not a list of a positive",
+            lambda lines: [lines[0], lines[1].replace("[[0.001", "[[-1.0"), *lines[2:]],
+            r":2: damaged timing .*: new: quantized: .* is not a list of a list of a positive",
         ),
-        (lambda lines: [lines[0], lines[1].replace("[0.001", "[NaN"), *lines[2:]], r":2: .*damaged: NaN is no number"),
+        (
+            lambda lines: [lines[0], lines[1].replace("[[0.001", "[[NaN"), *lines[2:]],
+            r":2: .*damaged: NaN is no number",
+        ),
         (lambda lines: [lines[0], lines[1].replace('"timing"', '"row"'), *lines[2:]], r":2: not a line of a file of"),
-        (replaced(schema=2), "schema 2; this version reads 1"),
+        (replaced(schema=3), "schema 3; this version reads 1, 2"),
         (replaced(cores="many"), "damaged header: cores: 'many' is not a count; time it again"),
     ],
 )

@@ -1,7 +1,8 @@
-"""The schedule of benchmarks: passes, worker processes and their deaths, interrupted invocations, the summary."""
+"""The schedule of benchmarks: passes until cases are settled, worker processes and their deaths, interrupted invocations."""
 
 import os
-import sys
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,32 +10,43 @@ from typing import Any
 import pytest
 from timed import HEADER
 
+pytest.importorskip("scipy", reason="`tox -e bench` has it")
+
 from conformance.bench import schedule
-from conformance.bench.results import NotTimed, Timing, Writer, read
-from conformance.bench.schedule import TURNS, Bench, Died, Item, Worker, header, hello, items
-from conformance.bench.timer import ROUNDS
-from conformance.cases.claims import backend
-from conformance.cases.runs import benchmarks as timed_runs
-from conformance.errors import UsageError
+from conformance.bench.plan import Plan
+from conformance.bench.results import Writer, read
+from conformance.bench.schedule import Bench, Case, header
+from conformance.bench.timer import PLACEMENTS, ROUNDS
+from conformance.bench.timings import WITH_FLOAT
+from conformance.bench.workers import Died
 from conformance.selection import Selection
 
-ROOT = Path(__file__).parents[2]
-COUNTS = {"kernels": ["quantized.linear"], "quantize": 1, "dequantize": 1, "weight_bytes": 9, "instructions": None}
+COUNTS = {
+    "kernels": ["quantized.linear"],
+    "quantize": 1,
+    "dequantize": 1,
+    "weight_bytes": 9,
+    "instructions": None,
+    "operations": 100,
+    "traffic": 10,
+}
+MACHINE = {"float_rate": 1e9, "int8_rate": 4e9, "bandwidth": {"16384": 1e9}}
 
 
-def case(pattern: str = "nn.Linear", threads: str = "1") -> tuple[Any, str, str]:
-    runs = timed_runs(backend("fbgemm"), ["x86"], ["small"])
-    return next(run for run in runs if run.claim.pattern == pattern), "small", threads
+def case(pattern: str = "nn.Linear", threads: str = "1") -> Case:
+    return Case(f"fbgemm/{pattern}/static-quint8/ptq/layer/bench@x86", "small", threads, f"{pattern}@x86")
 
 
 class FakeWorker:
     """A worker that records its requests, and answers them as `answers` does, or else with fixed values."""
 
     started: list["FakeWorker"]
-    answers: Callable[[dict[str, Any]], dict[str, Any] | None]
+    answers: Callable[[str, dict[str, Any]], dict[str, Any] | None]
 
-    def __init__(self, python: str, threads: str, backend_config: str | None = None) -> None:
-        self.python, self.threads, self.backend_config = python, threads, backend_config
+    def __init__(self, python: str, threads: str, declared: Sequence[str] = (), cache: str = "") -> None:
+        self.python, self.threads, self.declared = python, threads, declared
+        self.cache = Path(cache)
+        assert self.cache.is_dir()
         self.asked: list[dict[str, Any]] = []
         self.ended = False
         self.started.append(self)
@@ -42,17 +54,28 @@ class FakeWorker:
     def ask(self, **request: Any) -> dict[str, Any]:
         self.asked.append(request)
         ASKED.append((self.python, request))
-        answer = type(self).answers(request)
+        if request["do"] == "open":
+            self.open = request["id"]
+        answer = type(self).answers(self.python, {"id": getattr(self, "open", ""), **request})
         if answer is not None:
             return answer
         if request["do"] == "open":
+            return {}
+        if request["do"] == "judge":
             return {"counts": dict(COUNTS)}
         if request["do"] == "hello":
             return {"torch": "2.13.0", "python": "3.11.7"}
-        return {"quantized": [0.001] * request["rounds"], "floating": [0.002] * request["rounds"], "disturbed": 3}
+        return dict(MACHINE) if request["do"] == "limits" else rounds(request, 0.001)
 
     def end(self) -> None:
         self.ended = True
+
+
+def rounds(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The answer to a request for rounds of a lowered model, which takes so many seconds, and of a float model, if asked."""
+    floating = {"floating": [0.002] * request["rounds"]} if request["floating"] else {}
+    quiet = {"disturbed": 3, "pace": 1e-6, "quiet": True, "probe": 6e-6}
+    return {"quantized": [seconds] * request["rounds"], **floating, **quiet}
 
 
 ASKED: list[tuple[str, dict[str, Any]]] = []
@@ -62,165 +85,243 @@ ASKED: list[tuple[str, dict[str, Any]]] = []
 def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorker]:
     ASKED.clear()
     FakeWorker.started = []
-    FakeWorker.answers = staticmethod(lambda request: None)
+    FakeWorker.answers = staticmethod(lambda python, request: None)
     monkeypatch.setattr(schedule, "Worker", FakeWorker)
+    monkeypatch.setattr(schedule, "SAMPLE", 0)
     return FakeWorker
 
 
-def bench(tmp_path: Path, **options: Any) -> Bench:
-    return Bench(Writer(tmp_path / "timings.jsonl", HEADER), python="this", **options)
+def fixed(passes: int) -> Plan:
+    return Plan((passes,))
 
 
-def time_all(benchmarks: Bench, scheduled: Sequence[Item]) -> list[Timing | NotTimed]:
-    timings = [benchmarks.timing(item) for item in scheduled]
-    benchmarks.close(scheduled)
-    return timings
+def bench(tmp_path: Path, plan: Plan, **options: Any) -> Bench:
+    return Bench(Writer(tmp_path / "timings.jsonl", HEADER), plan, python="this", **options)
 
 
-def test_each_pass_has_every_case_in_its_own_order() -> None:
+def noisy(seconds: Callable[[str, str], tuple[float, float]]) -> Any:
+    """Answers of workers whose rounds take `seconds`, a mean and a relative deviation, by interpreter and case."""
+    chance = random.Random(5)
+
+    def answer(python: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["do"] != "time":
+            return None
+        mean, deviation = seconds(python, request["id"].split("/")[1])
+        return rounds(request, mean * (1 + deviation) ** chance.gauss(0, 1))
+
+    return staticmethod(answer)
+
+
+def passes(path: Path) -> dict[str, int]:
+    return {timed[0].id.split("/")[1]: len(timed) for timed in read(path).cases.values()}
+
+
+def test_each_pass_has_every_case_in_its_own_order_and_process(tmp_path: Path, workers: type[FakeWorker]) -> None:
     cases = [case(pattern) for pattern in ("nn.Linear", "nn.ReLU", "nn.Conv2d", "torch.add", "nn.ELU", "F.relu")]
-    scheduled = [*items(cases, 3)]
-    passes = [[item.case for item in scheduled if item.number == number] for number in range(3)]
-    assert [item.number for item in scheduled] == sorted(item.number for item in scheduled)
-    assert {frozenset(order) for order in passes} == {frozenset(f"{run.id}#1" for run, *_ in cases)}
-    assert len({tuple(order) for order in passes}) == 3
-    assert [*items(cases, 3)] == scheduled
-
-
-def test_each_pass_has_its_own_process_and_the_first_pass_judges(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    scheduled = [*items([case(), case("nn.ReLU")], 3)]
-    timings = time_all(bench(tmp_path), scheduled)
-    assert len(workers.started) == 3
+    bench(tmp_path, fixed(3)).run(cases)
+    judging, *timing = workers.started
+    assert [(request["do"], request["id"]) for request in judging.asked] == [("judge", case.id) for case in cases]
+    opened = [[request for request in worker.asked if request["do"] == "open"] for worker in timing]
+    first = {request["id"] for request in opened[0]}
+    assert first == {case.id for case in cases}
+    orders = [[*dict.fromkeys(request["id"] for request in requests)] for requests in opened]
+    assert len({tuple(order) for order in orders}) == len(timing) == 3
+    assert not any(request["do"] == "judge" for worker in timing for request in worker.asked)
+    assert all({*order} == first for order in orders)
     assert all(worker.ended for worker in workers.started)
-    judged = [[request["judged"] for request in worker.asked if request["do"] == "open"] for worker in workers.started]
-    assert judged == [[True, True], [False, False], [False, False]]
-    assert all(isinstance(timing, Timing) and timing.base is None for timing in timings)
-    assert len(read(tmp_path / "timings.jsonl").timings) == 6
+    (cache,) = {worker.cache for worker in workers.started}
+    assert not cache.exists(), "the folder that workers share is removed at the end"
+    assert len(read(tmp_path / "timings.jsonl").timings) == 18
 
 
-def test_a_process_has_one_number_of_threads(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    scheduled = [*items([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")], 2)]
-    time_all(bench(tmp_path), scheduled)
-    assert sorted(worker.threads for worker in workers.started) == ["1", "1", "all", "all"]
-    assert [len([request for request in worker.asked if request["do"] == "open"]) for worker in workers.started] == [
-        2
-    ] * 4
+def test_inputs_have_several_placements_in_a_pass(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    benchmarks = bench(tmp_path, fixed(1))
+    benchmarks.run([case()])
+    (timing,) = benchmarks.passes(case())
+    assert [len(placed) for placed in timing.new.quantized] == [ROUNDS] * PLACEMENTS
+    assert timing.pace == 1e-6
+    assert timing.disturbed == 3 * PLACEMENTS
+
+
+def test_a_process_has_one_number_of_threads_and_measures_its_limits_once(
+    tmp_path: Path, workers: type[FakeWorker]
+) -> None:
+    bench(tmp_path, fixed(2)).run([case(), case(threads="all"), case("nn.ReLU"), case("nn.ReLU", threads="all")])
+    assert Counter(worker.threads for worker in workers.started) == {"1": 3, "all": 3}, (
+        "one to judge, and one for each pass"
+    )
+    assert sum(request["do"] == "limits" for _, request in ASKED) == 2
+    assert {machine.threads for machine in read(tmp_path / "timings.jsonl").machines} == {"1", "all"}
+
+
+def test_a_pass_over_a_disturbed_machine_is_tried_again_unless_that_is_all_there_is(
+    tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "SAMPLE", 1)
+    disturbed = iter([True, False, *[True] * 100])
+
+    def answer(python: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["do"] != "time" or not next(disturbed):
+            return None
+        return {**rounds(request, 0.003), "quiet": False}
+
+    workers.answers = staticmethod(answer)
+    benchmarks = bench(tmp_path, fixed(3))
+    benchmarks.run([case()])
+    assert len(benchmarks.passes(case())) == 3
+    assert 1 <= benchmarks.dropped <= 3 + 1
+    assert f"3 passes ({benchmarks.dropped} disturbed ones dropped)" in "\n".join(benchmarks.summary([case()]))
+    assert [timing.number for timing in benchmarks.passes(case())] == [0, 1, 2]
+
+
+def test_workers_are_told_the_fastest_probe_of_earlier_ones(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    bench(tmp_path, fixed(2)).run([case()])
+    opened = [request for _, request in ASKED if request["do"] == "open"]
+    assert [request.get("probe") for request in opened] == [None, 6e-6]
 
 
 def test_two_interpreters_take_turns_and_each_is_first_equally_often(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    (timing,) = time_all(bench(tmp_path, against="other"), [*items([case()], 1)])
-    assert isinstance(timing, Timing)
+    benchmarks = bench(tmp_path, fixed(1), against="other")
+    benchmarks.run([case()])
+    (timing,) = benchmarks.passes(case())
     assert timing.base is not None
-    assert len(timing.base.quantized) == len(timing.new.quantized) == ROUNDS
+    assert len(timing.base.quantized) == len(timing.new.quantized) == PLACEMENTS
     turns = [python for python, request in ASKED if request["do"] == "time"]
-    assert turns == ["this", "other", "other", "this"] * (TURNS // 2)
+    assert turns == ["this", "other", "other", "this"] * (PLACEMENTS // 2)
+
+
+def test_the_float_model_is_timed_in_the_first_passes_over_two_builds(
+    tmp_path: Path, workers: type[FakeWorker]
+) -> None:
+    benchmarks = bench(tmp_path, fixed(WITH_FLOAT + 2), against="other")
+    benchmarks.run([case()])
+    assert [timing.beside_float for timing in benchmarks.passes(case())] == [True] * WITH_FLOAT + [False] * 2
+
+
+def test_repeated_timings_of_a_sample_split_the_noise(
+    tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "SAMPLE", 1)
+    bench(tmp_path, fixed(2)).run([case(), case("nn.ReLU")])
+    repeats = read(tmp_path / "timings.jsonl").repeats
+    assert len({repeat.id for repeat in repeats}) == 1
+    assert sorted((repeat.number, repeat.opened, repeat.repetition) for repeat in repeats) == [
+        (number, opened, repetition) for number in range(2) for opened in range(2) for repetition in range(2)
+    ]
+
+
+def test_further_passes_go_to_cases_that_are_not_settled(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    workers.answers = noisy(lambda python, name: (0.001, {"nn.Linear": 0.001, "nn.ReLU": 0.03}[name]))
+    benchmarks = bench(tmp_path, Plan((3, 5, 10, 20, 40)), against="other")
+    benchmarks.run([case(), case("nn.ReLU")])
+    counts = passes(tmp_path / "timings.jsonl")
+    assert counts["nn.Linear"] == 3 < counts["nn.ReLU"] <= 40
+    assert not benchmarks.unsettled([case()])
+
+
+def test_passes_over_one_build_depend_on_their_spread(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    workers.answers = noisy(lambda python, name: (0.001, {"nn.Linear": 0.001, "nn.ReLU": 0.02}[name]))
+    bench(tmp_path, Plan((3, 5, 10, 20, 40))).run([case(), case("nn.ReLU")])
+    counts = passes(tmp_path / "timings.jsonl")
+    assert counts["nn.Linear"] == 3 < counts["nn.ReLU"]
+
+
+def test_nothing_is_timed_after_the_budget(tmp_path: Path, workers: type[FakeWorker]) -> None:
+    workers.answers = noisy(lambda python, name: (0.001, 0.5))
+    now = iter(range(1000))
+    cases = [case(pattern) for pattern in ("nn.Linear", "nn.ReLU", "nn.Conv2d")]
+    benchmarks = bench(tmp_path, Plan((3, 5), budget=8), clock=lambda: float(next(now)))
+    benchmarks.run(cases)
+    counts = [len(benchmarks.passes(each)) for each in cases]
+    assert 0 < sum(counts) < 9
+    assert "0 cases are settled for changes of 3%" in "\n".join(benchmarks.summary(cases))
+    assert read(tmp_path / "timings.jsonl").finished
+
+
+def test_a_budget_goes_to_the_cases_that_it_can_settle(
+    tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "LEAST_SWEEP", 0)
+    deviations = {"nn.ReLU": 0.015, "nn.ELU": 0.015, "nn.Linear": 0.3, "nn.Conv2d": 0.3}
+    workers.answers = noisy(lambda python, name: (0.001, deviations[name]))
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.25
+        return now
+
+    bench(tmp_path, Plan((3, 10, 60), budget=30), clock=clock).run([case(name) for name in deviations])
+    counts = passes(tmp_path / "timings.jsonl")
+    assert max(counts["nn.ReLU"], counts["nn.ELU"]) > 3
+    assert counts["nn.Linear"] == counts["nn.Conv2d"] == 3
 
 
 def test_a_run_that_deviates_is_not_timed_in_any_pass(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    workers.answers = staticmethod(lambda request: {"reason": "does not conform: numerics"})
-    scheduled = [*items([case()], 3)]
-    timings = time_all(bench(tmp_path), scheduled)
-    assert {type(timing) for timing in timings} == {NotTimed}
+    workers.answers = staticmethod(lambda python, request: {"reason": "does not conform: numerics"})
+    benchmarks = bench(tmp_path, fixed(3))
+    benchmarks.run([case()])
     assert len(ASKED) == 1
-    file = read(tmp_path / "timings.jsonl")
-    assert [case.reason for case in file.not_timed] == ["does not conform: numerics"]
+    assert benchmarks.reason(case()) == "does not conform: numerics"
+    assert [case.reason for case in read(tmp_path / "timings.jsonl").not_timed] == ["does not conform: numerics"]
 
 
 def test_the_death_of_a_worker_loses_one_case(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    def dies(request: dict[str, Any]) -> None:
-        if "nn.ReLU/" in request.get("id", ""):
+    def dies(python: str, request: dict[str, Any]) -> None:
+        if "nn.ReLU/" in request["id"]:
             raise Died("killed by SIGSEGV")
 
     workers.answers = staticmethod(dies)
-    scheduled = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 1)]
-    timings = {
-        item.run.claim.pattern: timing
-        for item, timing in zip(scheduled, time_all(bench(tmp_path), scheduled), strict=True)
-    }
-    assert isinstance(timings["nn.ReLU"], NotTimed)
-    assert timings["nn.ReLU"].reason == "crashes: killed by SIGSEGV"
-    assert {type(timings[name]) for name in ("nn.Linear", "nn.ELU")} == {Timing}
+    benchmarks = bench(tmp_path, fixed(1))
+    benchmarks.run([case(), case("nn.ReLU"), case("nn.ELU")])
+    assert benchmarks.reason(case("nn.ReLU")) == "crashes: killed by SIGSEGV"
+    assert all(len(benchmarks.passes(case(name))) == 1 for name in ("nn.Linear", "nn.ELU"))
 
 
-def test_an_interrupted_invocation_is_continued_without_timing_an_item_twice(
+def test_an_interrupted_invocation_is_continued_without_timing_a_pass_twice(
     tmp_path: Path, workers: type[FakeWorker]
 ) -> None:
-    scheduled = [*items([case(), case("nn.ReLU")], 2)]
-    first = bench(tmp_path)
-    first.timing(scheduled[0])
-    first.close(scheduled)
+    def interrupts(python: str, request: dict[str, Any]) -> None:
+        if sum(asked["do"] == "time" for _, asked in ASKED) > 3 * PLACEMENTS:
+            raise KeyboardInterrupt
+
+    cases = [case(), case("nn.ReLU")]
+    workers.answers = staticmethod(interrupts)
+    first = bench(tmp_path, fixed(2))
+    with pytest.raises(KeyboardInterrupt):
+        first.run(cases)
     assert not (tmp_path / "timings.jsonl").exists()
-    assert any("3 of 4 passes are left" in line for line in first.summary(scheduled))
+    assert any("interrupted: the same command goes on with" in line for line in first.summary(cases))
     ASKED.clear()
-    again = bench(tmp_path)
-    assert "of which 1 passes are done" in again.estimate(scheduled)
-    time_all(again, scheduled)
-    opened = [request["id"] for _, request in ASKED if request["do"] == "open"]
-    assert sorted(opened) == sorted(item.run.id for item in scheduled[1:])
-    assert len(read(tmp_path / "timings.jsonl").timings) == 4
-
-
-def test_the_estimate_is_based_on_a_sample(tmp_path: Path, workers: type[FakeWorker]) -> None:
-    times = iter([0.0, 300.0, 300.0, 360.0])
-    scheduled = [*items([case(), case("nn.ReLU"), case("nn.ELU")], 8)]
-    estimate = bench(tmp_path).estimate(scheduled, clock=lambda: next(times))
-    # the first pass is in the sample; the two later items of the sample took 30 seconds each, and 18 are left
-    assert estimate == "latency: 3 cases, 24 passes over one: about 9 minutes"
+    workers.answers = staticmethod(lambda python, request: None)
+    bench(tmp_path, fixed(2)).run(cases)
+    assert sum(request["do"] == "time" for _, request in ASKED) == PLACEMENTS
+    assert sorted(timing.number for timing in read(tmp_path / "timings.jsonl").timings) == [0, 0, 1, 1]
 
 
 def test_the_summary_counts_reasons(tmp_path: Path, workers: type[FakeWorker]) -> None:
     workers.answers = staticmethod(
-        lambda request: (
-            {"reason": "does not conform: numerics: 3 of 9"} if "nn.ReLU/" in request.get("id", "") else None
+        lambda python, request: (
+            {"reason": "does not conform: numerics: 3 of 9"} if "nn.ReLU/" in request["id"] else None
         )
     )
-    scheduled = [*items([case(), case("nn.ReLU")], 1)]
-    benchmarks = bench(tmp_path)
-    time_all(benchmarks, scheduled)
-    assert [*benchmarks.summary(scheduled)] == [
+    cases = [case(), case("nn.ReLU")]
+    benchmarks = bench(tmp_path, fixed(1))
+    benchmarks.run(cases)
+    assert [*benchmarks.summary(cases)] == [
         "1 cases timed, 1 not:",
         "     1 does not conform: numerics",
+        "1 passes; 1 cases are settled for changes of 3%, 0 not",
         f"timings: {tmp_path / 'timings.jsonl'}",
     ]
 
 
-def test_a_real_worker_times_a_run_and_gives_reasons_for_others() -> None:
-    worker = Worker(sys.executable, "1")
-    try:
-        assert worker.ask(do="hello")["python"] == sys.version.split()[0]
-        answer = worker.ask(do="open", id=case()[0].id, judged=True)
-        assert answer["counts"]["kernels"] == ["quantized.linear"]
-        rounds = worker.ask(do="time", rounds=3)
-        assert [len(rounds[name]) for name in ("quantized", "floating")] == [3, 3]
-        transposed = case("nn.ConvTranspose2d")[0].id
-        assert worker.ask(do="open", id=transposed, judged=True)["reason"].startswith("does not conform: ")
-        missing = case()[0].id.replace("nn.Linear", "nn.Nonsense")
-        assert "KeyError" in worker.ask(do="open", id=missing, judged=True)["reason"]
-        worker._process.kill()
-        with pytest.raises(Died, match="killed by SIGKILL"):
-            worker.ask(do="hello")
-    finally:
-        worker.end()
-
-
-def test_an_interpreter_that_cannot_time_models_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--against .*missing: No such file"):
-        hello(str(tmp_path / "missing"))
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\nexit 3\n")
-    broken.chmod(0o755)
-    with pytest.raises(UsageError, match=r"broken: ended with status 3: it needs torch"):
-        hello(str(broken))
-
-
 def test_the_header_has_the_fields_that_comparisons_read() -> None:
     rows = {**HEADER, "cpu_flags": ["a"], "engines": {}}
-    fields = header(rows, "full", 5, {"torch": "2.10.0"})
-    assert (fields["form"], fields["passes"], fields["against"], fields["cores"]) == (
-        "full",
-        5,
-        {"torch": "2.10.0"},
-        os.cpu_count(),
+    fields = header(rows, "full", Plan((3, 5), budget=60, aim=0.05), {"torch": "2.10.0"})
+    planned = {"passes": 5, "looks": [3, 5], "budget": 60, "aim": 0.05}
+    assert (
+        fields.items() >= {**planned, "form": "full", "against": {"torch": "2.10.0"}, "cores": os.cpu_count()}.items()
     )
     assert "cpu_flags" not in fields
 

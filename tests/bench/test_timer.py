@@ -12,9 +12,11 @@ import torch
 
 from conformance.bench import counters
 from conformance.bench.timer import (
+    ELSEWHERE,
     FEWEST_ROUNDS,
     MOST_SECONDS,
     PATIENCE_SECONDS,
+    PROBE_VARIES,
     ROUND_SECONDS,
     WARM_UP_SECONDS,
     Pace,
@@ -58,12 +60,33 @@ def pace(clock: Clock, *references: float) -> Pace:
     return measured
 
 
+def test_a_slow_probe_is_a_disturbance_that_the_reference_does_not_show() -> None:
+    clock = Clock()
+    times = [1e-6, 1.05e-6, 1.5e-6]
+
+    def probe() -> None:
+        clock.now += times.pop(0) if times else 1.5e-6
+
+    disturbed = Pace(clock.taking("reference", 1e-6), clock, probe)
+    assert [disturbed.now() for _ in range(3)] == pytest.approx([1.0, 1.0, 1.5 / PROBE_VARIES])
+    interleaved([clock.taking("call", 1e-3)], [1], disturbed, 3)
+    assert not disturbed.quiet
+
+
+@pytest.mark.parametrize(("slower", "factor"), [(1.0, 1.0), (1.03, 1.03), (1.5, ELSEWHERE), (0.9, 0.9)])
+def test_a_pace_is_settled_in_a_new_process_unless_that_is_disturbed(slower: float, factor: float) -> None:
+    clock = Clock()
+    settled = pace(clock, *[1e-6] * 3, slower * 1e-6)
+    settled.moved()
+    assert settled.fastest == pytest.approx(factor * 1e-6)
+
+
 def test_each_round_has_both_calls_and_each_is_first_equally_often() -> None:
     clock = Clock()
-    calls = clock.taking("quick", 1e-3), clock.taking("slow", 2e-3)
+    calls = clock.taking("quick", 1e-4), clock.taking("slow", 2e-4)
     (quick, slow), disturbed = interleaved(calls, [1, 1], pace(clock), 10)
-    assert quick == pytest.approx([1e-3] * 10)
-    assert slow == pytest.approx([2e-3] * 10)
+    assert quick == pytest.approx([1e-4] * 10)
+    assert slow == pytest.approx([2e-4] * 10)
     assert disturbed == 0
     timed = clock.order[-20:]
     assert timed == ["quick", "slow", "slow", "quick"] * 5
@@ -82,7 +105,7 @@ def test_a_round_of_a_short_call_has_many_calls() -> None:
 
 def test_a_long_call_has_fewer_rounds() -> None:
     clock = Clock()
-    (rounds,), _ = interleaved([clock.taking("long", MOST_SECONDS / 4)], [1], pace(clock), 40)
+    (rounds,), _ = interleaved([clock.taking("long", 0.75 * MOST_SECONDS)], [1], pace(clock), 40)
     assert len(rounds) == FEWEST_ROUNDS
 
 
@@ -102,13 +125,13 @@ class Neighbour(Clock):
 
 
 def test_disturbed_rounds_are_left_out_and_replaced() -> None:
-    clock = Neighbour(0.01, 0.03)
+    clock = Neighbour(0.001, 0.005)
     call = clock.taking("call", ROUND_SECONDS)
     reference_pace = Pace(clock.taking("reference", 1e-6), clock)
     reference_pace.now()
-    (rounds,), disturbed = interleaved([call], [1], reference_pace, 60)
-    assert rounds == pytest.approx([ROUND_SECONDS] * 60)
-    assert disturbed == pytest.approx(0.02 / (1.5 * ROUND_SECONDS), abs=2)
+    (rounds,), disturbed = interleaved([call], [1], reference_pace, 20)
+    assert rounds == pytest.approx([ROUND_SECONDS] * 20)
+    assert disturbed == pytest.approx(0.004 / (1.5 * ROUND_SECONDS), abs=2)
 
 
 def test_disturbed_rounds_are_used_on_a_machine_that_is_always_disturbed() -> None:
@@ -119,10 +142,21 @@ def test_disturbed_rounds_are_used_on_a_machine_that_is_always_disturbed() -> No
     assert len(rounds) >= FEWEST_ROUNDS
     assert rounds == pytest.approx([1.5e-3] * len(rounds))
     assert clock.now == pytest.approx(PATIENCE_SECONDS, rel=0.02)
-    for _ in range(100):
+    for _ in range(250):
         reference_pace.forget()
-    (rounds,), disturbed = interleaved([clock.taking("call", 1e-3)], [1], reference_pace, 20)
+    (rounds,), disturbed = interleaved([clock.taking("call", 1e-4)], [1], reference_pace, 20)
     assert (len(rounds), disturbed) == (20, 0), "a machine that stays slower counts as undisturbed"
+
+
+def test_the_latest_pace_is_the_fastest_since_it_was_forgotten() -> None:
+    clock = Clock()
+    measured = pace(clock, *[4e-6] * 6, 2e-6)
+    assert measured.latest == pytest.approx(4e-6)
+    measured.forget()
+    assert measured.latest == math.inf
+    measured.now()
+    measured.now()
+    assert measured.latest == pytest.approx(2e-6)
 
 
 def test_garbage_collection_is_disabled_while_timing() -> None:
@@ -152,10 +186,33 @@ def test_the_lowered_and_the_float_model_are_timed() -> None:
     assert weights < counts.weight_bytes < 2 * weights, "one byte a weight, and its bias, scales and zero points"
 
 
+def test_inputs_lie_elsewhere_in_each_series_of_rounds() -> None:
+    reference = Pace(lambda: None)
+    with engine("x86").scope(), fx.quiet(), torch.no_grad():
+        timed = Timed.of(run_of("nn.Linear"))
+        places = []
+        for _ in range(4):
+            (quantized, floating), _ = timed.rounds(reference, 2)
+            assert len(quantized) == len(floating) >= 2
+            places.append(timed.inputs[0].data_ptr())
+        (alone,), _ = timed.rounds(reference, 2, floating=False)
+    assert len(alone) >= 2
+    assert len(set(places)) > 1
+
+
+def test_a_model_that_reshapes_its_input_gets_the_same_shape_in_each_call() -> None:
+    with engine("x86").scope(), fx.quiet(), torch.no_grad():
+        timed = Timed.of(run_of("Tensor.unsqueeze_"))
+        shapes = [call().shape for call in timed.calls() for _ in range(3)]  # type: ignore[attr-defined]
+    assert timed.reshapes
+    assert len(set(shapes)) == 1
+
+
 def test_the_float_model_of_a_qat_run_has_no_fake_quantize() -> None:
     run = run_of("nnqat.EmbeddingBag")
     with engine("x86").scope(), fx.quiet(), torch.no_grad():
         timed = Timed.of(run)
+    assert isinstance(timed.floating, torch.nn.Module)
     rounding = [name for name, _ in timed.floating.named_modules() if "fake_quant" in name]
     assert all(isinstance(timed.floating.get_submodule(name), torch.nn.Identity) for name in rounding)
     assert rounding

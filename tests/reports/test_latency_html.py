@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from timed import COUNTS, HEADER, passes, write
+from timed import COUNTS, HEADER, network, passes, timing, write
 
 pytest.importorskip("otava", reason="`tox -e page` has it")
 
 from browsing import WIDTHS, opened, serious
 
-from conformance.bench.results import NotTimed, read
+from conformance.bench.results import read
+from conformance.bench.timings import LayerTime, Machine, Memory, NotTimed, Repeat
 from conformance.errors import UsageError
 from conformance.reports.history import change_points, load, store
 from conformance.reports.latency_html import write as write_page
@@ -101,6 +102,41 @@ def test_a_page_without_history_or_comparison_opens(page: Any, tmp_path: Path) -
     opened(page, write_page([file], tmp_path / "out").as_uri())
     assert "2.00×" in page.inner_text("main")
     assert "Everything was timed." in page.inner_text("main")
+
+
+def with_networks(folder: Path) -> str:
+    """The address of a page with a network, the limits of the machine and its noise."""
+    layers = (LayerTime("layer1.0.conv1", "nn.Conv2d", ("quantized.conv2d",), 3e-4, 1e-4),)
+    timed = [network(0, memory=Memory(20 << 20, 60 << 20, 11 << 20, 44 << 20), layers=layers), network(1)]
+    repeats = [
+        Repeat(timing().id, "1", number, opened, repetition, 0.01 * number + 0.001 * repetition, 1e-6)
+        for number in range(2)
+        for opened in range(2)
+        for repetition in range(2)
+    ]
+    machine = Machine("1", 9e9, 36e9, {"1000000": 1e10})
+    file = read(write(folder / "one.jsonl", [*passes("nn.Linear", STEADY), *timed], [*repeats, machine]))
+    return write_page([file], folder / "out").as_uri()
+
+
+def test_networks_limits_and_noise_are_shown(page: Any, tmp_path: Path) -> None:
+    opened(page, with_networks(tmp_path))
+    text = page.inner_text("main")
+    for phrase in (
+        "50% of the limit",
+        "20.0, 60.0 MiB",
+        "Noise of the machine",
+        "slower than in float: layer1.0.conv1",
+    ):
+        assert phrase in text
+    page.locator("summary", has_text="resnet18").click()
+    assert "layer1.0.conv1" in page.inner_text("main")
+
+
+def test_axe_finds_nothing_serious_about_networks(browser: Any, tmp_path: Path) -> None:
+    page = opened(browser.new_page(), with_networks(tmp_path))
+    page.locator("summary", has_text="resnet18").click()
+    assert serious(page) == []
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

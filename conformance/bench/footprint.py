@@ -1,0 +1,132 @@
+"""Memory and disk of a saved program: `python -m conformance.bench.footprint PATH` loads and executes it in a new process.
+
+The process imports what the program consists of before it measures, so that memory is that of the program: its weights, its
+buffers, and the code of the kernels that it executes.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.ao.nn.quantized.modules.conv import _ConvNd
+
+from conformance.networks.operators import define_torchvision_operators
+
+EXECUTIONS = 3
+"""Executions of a program. Some kernels prepare their weights in the first one, TorchScript optimizes in the second one."""
+
+IMPORTED = ("torch.fx", "torch.ao.quantization", "torch.ao.nn.intrinsic.quantized")
+"""Modules that saved programs are made of."""
+
+SECONDS = 120.0
+"""Seconds after which the process is killed."""
+
+TORCHSCRIPT = ".torchscript"
+"""The suffix of a TorchScript archive. Other files are modules that `torch.save` has written."""
+
+_ROOT = Path(__file__).parents[2]
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak(program: Path, inputs: Path, engine: str | None, modules: Iterable[str] = ()) -> int | None:
+    """Return the bytes that a new process with one thread needs at most to load and execute a program, beyond what it had.
+
+    `inputs` is a file with a tuple of tensors, `engine` the quantized engine; `modules` are imported before. None on
+    systems without /proc, and if the process fails.
+    """
+    if not _RESET.exists():
+        return None
+    options = [
+        f"--inputs={inputs}",
+        *([f"--engine={engine}"] if engine else []),
+        *(f"--module={module}" for module in modules),
+    ]
+    command = [sys.executable, "-W", "ignore", "-m", "conformance.bench.footprint", str(program), *options]
+    # the allocator as in a deployment, not as in the processes that time
+    names = [name for name in os.environ if not name.startswith(("MALLOC_", "GLIBC_"))]
+    environment = {name: os.environ[name] for name in names}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=_ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return int(json.loads(done.stdout)["peak"]) if done.returncode == 0 else None
+
+
+def loaded(program: Path) -> Any:
+    """Return a saved program: a TorchScript module or any other module."""
+    if program.suffix == TORCHSCRIPT:
+        return torch.jit.load(program)  # type: ignore[no-untyped-call]
+    with _convolutions_restored():
+        return torch.load(program, weights_only=False)
+
+
+@contextmanager
+def _convolutions_restored() -> Iterator[None]:
+    """Have quantized convolutions restore what every module has. torch's own method restores their weights and options only,
+    and the loaded module raises AttributeError for its submodules and hooks."""
+    own = _ConvNd.__setstate__
+
+    def restored(self: _ConvNd, state: Any) -> None:
+        nn.Module.__init__(self)
+        own(self, state)
+
+    _ConvNd.__setstate__ = restored  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _ConvNd.__setstate__ = own  # type: ignore[method-assign]
+
+
+def _status(name: str) -> int:
+    """A field of this process's status in bytes."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _measured(program: Path, inputs: tuple[torch.Tensor, ...]) -> int:
+    _RESET.write_text("5")  # the peak is that since now
+    before = _status("VmRSS")
+    with torch.no_grad():
+        model = loaded(program)
+        for _ in range(EXECUTIONS):
+            model(*inputs)
+    return max(0, _status("VmHWM") - before)
+
+
+def main() -> None:
+    """Measure the program that the command line names, and print a line of JSON with its peak memory and size in bytes."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("program", type=Path, metavar="PATH", help="TorchScript archive or module saved by torch.save")
+    parser.add_argument("--inputs", type=Path, required=True, help="file with a tuple of tensors")
+    parser.add_argument("--engine", help="torch.backends.quantized.engine")
+    parser.add_argument("--module", action="append", default=[], help="module that is imported before")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    define_torchvision_operators()
+    for name in (*IMPORTED, *options.module):
+        import_module(name)
+    if options.engine:
+        torch.backends.quantized.engine = options.engine
+    inputs = torch.load(options.inputs)
+    print(json.dumps({"peak": _measured(options.program, inputs), "saved": options.program.stat().st_size}))
+
+
+if __name__ == "__main__":
+    main()
