@@ -7,27 +7,28 @@ considers a whole series, so that one noisy night is not a change.
 import math
 import re
 import statistics
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import duckdb
 from otava.analysis import compute_change_points
 
-from conformance.bench.results import Timing, TimingsFile, case_seconds
+from conformance.bench.results import AIM, TimingsFile
+from conformance.bench.timings import Memory, Timing, case_seconds, log_ratios
 from conformance.errors import UsageError
 from conformance.markdown import code, plain
 from conformance.results.jsonl import replacing
 
-from .regression import MARGIN
+from .revisions import commits
 
 WINDOW = 30
 """Size of the window of nights in which a change point is tested."""
 P_VALUE = 0.001
 SUSTAINED = 3
 """Number of nights after a change until it causes an alert."""
+MEMORY = tuple(field.name for field in fields(Memory))
 COLUMNS = {
     "case_name": "VARCHAR",
     "finished": "TIMESTAMP",
@@ -44,15 +45,19 @@ COLUMNS = {
     "float_seconds": "DOUBLE",
     "weight_bytes": "BIGINT",
     "kernels": "VARCHAR",
+    **dict.fromkeys(MEMORY, "BIGINT"),
 }
 """Columns of the Parquet files, which have a row for each case. `ratio` is the quantized model's latency divided by the float
-model's: the median over passes, with the minimum `low` and the maximum `high`."""
+model's: the median over passes, with the minimum `low` and the maximum `high`. Only networks have figures of memory, in
+bytes; files of before lack these columns."""
+SIZES = {"peak memory": "peak", "size on disk": "saved"}
+"""Figures of networks beside their latency, with the ends of the names of their columns."""
 PLATFORM = ("arch", "cpu", "isa", "cores")
 
 
 @dataclass(frozen=True)
 class Night:
-    """One point of a series: the ratio of latencies in the timings that were finished at this time."""
+    """One point of a series: the ratio of the quantized to the float model in the timings that were finished at this time."""
 
     finished: str
     revision: str
@@ -64,11 +69,16 @@ class Night:
 
 @dataclass(frozen=True)
 class Series:
-    """The history of one case on one platform, sorted by time."""
+    """The history of a figure of one case on one platform, sorted by time."""
 
     case: str
     platform: str
     nights: tuple[Night, ...]
+    figure: str = "latency"
+
+    @property
+    def title(self) -> str:
+        return self.case if self.figure == "latency" else f"{self.case}, {self.figure}"
 
 
 @dataclass(frozen=True)
@@ -91,11 +101,13 @@ class ChangePoint:
 
 
 def _values(case: str, passes: Sequence[Timing], file: TimingsFile) -> list[Any]:
-    ratios = [math.exp(timing.new.log_ratio) for timing in passes]
+    ratios = [math.exp(logarithm) for logarithm in log_ratios(passes)]
     head, counts = file.header, passes[0].counts
     environment = [head["git"] or "", head["torch"], *(head[name] for name in PLATFORM)]
     figures = [statistics.median(ratios), min(ratios), max(ratios), *case_seconds(passes)]
-    return [case, file.finished, *environment, *figures, counts.weight_bytes, " ".join(counts.kernels)]
+    memory = next((timing.memory for timing in passes if timing.memory), None)
+    sizes = [getattr(memory, name, None) for name in MEMORY]
+    return [case, file.finished, *environment, *figures, counts.weight_bytes, " ".join(counts.kernels), *sizes]
 
 
 def store(file: TimingsFile, folder: Path) -> Path:
@@ -125,54 +137,58 @@ def load(folder: Path, glob: str = "*") -> list[Series]:
         raise UsageError(
             f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
         )
-    platform = ", ".join(PLATFORM)
     with duckdb.connect() as database:
         try:
-            rows = database.execute(
-                f"SELECT case_name, {platform}, strftime(finished, '%Y-%m-%d %H:%M'), revision, torch, ratio, low, high "
-                f"FROM read_parquet({_quoted(folder / '*.parquet')}) WHERE case_name GLOB ? "
-                f"ORDER BY case_name, {platform}, finished",
+            found = database.execute(
+                "SELECT *, strftime(finished, '%Y-%m-%d %H:%M') AS night "
+                f"FROM read_parquet({_quoted(folder / '*.parquet')}, union_by_name = true) WHERE case_name GLOB ? "
+                f"ORDER BY case_name, {', '.join(PLATFORM)}, finished",
                 [glob],
-            ).fetchall()
+            )
+            names = [name for name, *_ in found.description or ()]
+            rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
         except duckdb.Error as error:
             raise UsageError(f"{folder}: damaged, or no history: {str(error).splitlines()[0]}") from error
-    by_platform: dict[tuple[str, str], list[Night]] = {}
-    for case, arch, cpu, isa, cores, *night in rows:
-        by_platform.setdefault((case, f"{arch} {isa}, {cpu}, {cores} cores"), []).append(Night(*night))
-    if not by_platform:
+    if not rows:
         raise UsageError(f"{folder}: no case {glob!r}: `bench history '*'` lists all cases")
-    return [Series(*key, tuple(nights)) for key, nights in by_platform.items()]
+    nights: dict[tuple[str, str, str], list[Night]] = {}
+    for row in rows:
+        platform = "{arch} {isa}, {cpu}, {cores} cores".format_map(row)
+        for figure, ratios in _figures(row).items():
+            night = Night(row["night"], row["revision"], row["torch"], *ratios)
+            nights.setdefault((row["case_name"], platform, figure), []).append(night)
+    return [Series(case, platform, tuple(of), figure) for (case, platform, figure), of in nights.items()]
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Each figure of a row: the ratio of the quantized to the float model, its minimum and its maximum."""
+    figures = {"latency": (row["ratio"], row["low"], row["high"])}
+    for figure, name in SIZES.items():
+        quantized, floating = (row.get(f"{model}_{name}") for model in ("quantized", "floating"))
+        if quantized and floating:
+            figures[figure] = (quantized / floating,) * 3
+    return figures
 
 
 def change_points(series: Series) -> list[ChangePoint]:
-    """Lasting changes of a series by more than the margin."""
+    """Lasting changes of a series by more than `AIM`."""
     logarithms = [math.log(night.ratio) for night in series.nights]
     candidates, _ = compute_change_points(logarithms, window_len=WINDOW, max_pvalue=P_VALUE)
     points = []
     for candidate in candidates:
         change = math.expm1(float(candidate.stats.mean_2) - float(candidate.stats.mean_1))
-        if abs(change) > MARGIN:
+        if abs(change) > AIM:
             points.append(ChangePoint(series, int(candidate.index), change, float(candidate.stats.pvalue)))
     return points
-
-
-def commits(before: str, after: str, repository: Path) -> list[str]:
-    """One line for each commit after one revision up to another; empty if the repository lacks a revision."""
-    if not before or not after or before == after:
-        return []
-    command = ["git", "-C", str(repository), "log", "--oneline", "--no-decorate"]
-    command.append(f"{before.removesuffix('-dirty')}..{after.removesuffix('-dirty')}")
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return []
 
 
 def change_lines(point: ChangePoint, repository: Path) -> Iterator[str]:
     """Yield lines with the size and time of a change, and the versions and commits that were new at that time."""
     old, new = point.before, point.after
-    direction = "slower" if point.change > 0 else "faster"
-    yield f"{point.change:+.1%} {direction} since {new.finished}: {plain(point.series.case)} ({plain(point.series.platform)})"
+    series = point.series
+    less, more = ("faster", "slower") if series.figure == "latency" else ("smaller", "larger")
+    word = more if point.change > 0 else less
+    yield f"{point.change:+.1%} {word} since {new.finished}: {plain(series.title)} ({plain(series.platform)})"
     if old.torch != new.torch:
         yield f"    torch {plain(old.torch)} → {plain(new.torch)}"
     if old.revision != new.revision:
@@ -183,7 +199,7 @@ def change_lines(point: ChangePoint, repository: Path) -> Iterator[str]:
 def lines(all_series: Iterable[Series], points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
     """Yield the lines of each series, one for each night, with changes after the first night that has them."""
     for series in all_series:
-        yield f"{plain(series.case)} ({plain(series.platform)})"
+        yield f"{plain(series.title)} ({plain(series.platform)})"
         point_at = {point.index: point for point in points if point.series is series}
         for number, night in enumerate(series.nights):
             yield f"  {night.finished}  {night.ratio:8.3f} ({night.low:.3f} to {night.high:.3f})  {plain(night.revision)}"
@@ -200,7 +216,7 @@ def alerts(all_series: Iterable[Series]) -> list[ChangePoint]:
 
 def as_markdown(points: Sequence[ChangePoint], repository: Path) -> Iterator[str]:
     """Yield lines of a job summary about lasting changes."""
-    yield f"## Lasting changes of latency: {len(points)}"
+    yield f"## Lasting changes of latency and memory: {len(points)}"
     for point in points:
         first, *rest = change_lines(point, repository)
         yield ""

@@ -6,14 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from timed import HEADER, passes, write
+from timed import HEADER, network, passes, write
 
 pytest.importorskip("duckdb", reason="`tox -e bench` has it")
 pytest.importorskip("otava", reason="`tox -e bench` has it")
 
 from conformance.bench.results import read
+from conformance.bench.timings import Memory
 from conformance.errors import UsageError
-from conformance.reports.history import SUSTAINED, alerts, as_markdown, change_points, commits, lines, load, store
+from conformance.reports.history import (
+    COLUMNS,
+    MEMORY,
+    SUSTAINED,
+    alerts,
+    as_markdown,
+    change_points,
+    lines,
+    load,
+    store,
+)
+from conformance.reports.revisions import commits
 
 
 def night(folder: Path, number: int, ratios: list[float], name: str = "nn.Linear", **header: Any) -> None:
@@ -111,9 +123,42 @@ def test_the_commits_between_two_nights_are_named(tmp_path: Path) -> None:
 def test_alerts_are_markdown_with_both_revisions(tmp_path: Path) -> None:
     (series,) = load(nights(tmp_path, [0.5] * 20 + [0.6] * 10))
     text = "\n".join(as_markdown(alerts([series]), tmp_path))
-    assert text.startswith("## Lasting changes of latency: 1\n")
+    assert text.startswith("## Lasting changes of latency and memory: 1\n")
     assert f"`{19:012x} → {20:012x}`" in text
-    assert "\n".join(as_markdown([], tmp_path)) == "## Lasting changes of latency: 0"
+    assert "\n".join(as_markdown([], tmp_path)) == "## Lasting changes of latency and memory: 0"
+
+
+def network_night(folder: Path, number: int, peak: int) -> None:
+    """Store the timings of a network on one night, with this peak of the lowered model's memory."""
+    timed = [network(0, memory=Memory(peak, 80_000_000, 12_000_000, 46_000_000)), network(1), network(2)]
+    finished = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T02:30:00+00:00"
+    store(read(write(folder / f"{number}.jsonl", timed, finished=finished)), folder / "history")
+
+
+def test_the_memory_of_networks_has_series_and_alerts_of_its_own(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    for number in range(30):
+        network_night(tmp_path, number, (30_000_000 if number < 20 else 40_000_000) + chance.randrange(100_000))
+    series = load(tmp_path / "history")
+    assert {one.figure for one in series} == {"latency", "peak memory", "size on disk"}
+    (point,) = alerts(series)
+    assert (point.series.figure, point.index) == ("peak memory", 20)
+    text = "\n".join(as_markdown([point], tmp_path))
+    assert "% larger since 2026-01-21 02:30: networks/resnet18/batch_1/eager@x86#1, peak memory" in text
+
+
+def test_a_history_of_before_memory_was_kept_is_read(tmp_path: Path) -> None:
+    night(tmp_path, 1, [0.4] * 3)
+    (path,) = (tmp_path / "history").glob("*.parquet")
+    import duckdb
+
+    with duckdb.connect() as database:
+        older = ", ".join(name for name in COLUMNS if name not in MEMORY)
+        database.execute(f"COPY (SELECT {older} FROM '{path}') TO '{tmp_path / 'older'}' (FORMAT parquet)")
+    (tmp_path / "older").replace(path)
+    assert [one.figure for one in load(tmp_path / "history")] == ["latency"]
+    network_night(tmp_path, 2, 30_000_000)
+    assert len(load(tmp_path / "history")) == 4
 
 
 def test_a_missing_or_damaged_history_is_an_error(tmp_path: Path) -> None:

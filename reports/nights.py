@@ -1,0 +1,191 @@
+"""The nights of a history of rows, and the night before each.
+
+A night is the rows of one date, torch version, architecture, instruction set and backend. The night before it is the last one
+on the same platform with the same torch; before the first night with a torch version, it is the last one with another.
+A series is a night that is before no other, with all nights before it. Its torch, processor and revision may change.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import duckdb
+
+from conformance.errors import UsageError
+from conformance.suggestions import did_you_mean, unknown
+
+from .rows_history import connected, has_files, table
+
+FILTERED = ("backend", "engine", "arch")
+"""Columns that are filtered by their values."""
+NEAREST = 50
+"""Ids that a suggestion is chosen from, the most similar: a history has too many to compare each part by part."""
+WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows of a history that are read: of these backends, engines and architectures, with ids that match a glob, from one
+    date to another, each in ISO 8601. What is empty or None excludes nothing."""
+
+    backend: Sequence[str] = ()
+    engine: Sequence[str] = ()
+    arch: Sequence[str] = ()
+    globs: Sequence[str] = ()
+    first: str | None = None
+    last: str | None = None
+
+
+@dataclass(frozen=True)
+class Night:
+    """The rows of a backend that were recorded on one date, with one version of torch, on one platform."""
+
+    date: str
+    torch: str
+    arch: str
+    isa: str
+    backend: str
+
+    @property
+    def platform(self) -> str:
+        return platform(self.arch, self.isa)
+
+
+def platform(arch: str, isa: str) -> str:
+    """Architecture and instruction set, each once."""
+    return arch if arch == isa else f"{arch} {isa}"
+
+
+KEYS = tuple(field.name for field in fields(Night))
+
+
+def nights_before(nights: Sequence[Night]) -> list[int | None]:
+    """For each night the index of the night before it, None for the first of its platform and backend."""
+    before: list[int | None] = [None] * len(nights)
+    latest: dict[tuple[str, str, str], dict[str, int]] = {}
+    dates: dict[str, list[int]] = {}
+    for index, night in enumerate(nights):
+        dates.setdefault(night.date, []).append(index)
+    for _, indexes in sorted(dates.items()):
+        for index in indexes:
+            night = nights[index]
+            others = latest.get((night.arch, night.isa, night.backend), {})
+            if others:
+                before[index] = others.get(
+                    night.torch, max(others.values(), key=lambda other: _near(nights[other], night))
+                )
+        for index in indexes:
+            night = nights[index]
+            latest.setdefault((night.arch, night.isa, night.backend), {})[night.torch] = index
+    return before
+
+
+def _near(other: Night, night: Night) -> tuple[str, bool, list[int]]:
+    """Sort key of nights with another torch: the latest, and of these the one with the greatest version below the night's."""
+    own, version = ([int(digits) for digits in re.findall(r"\d+", one.torch)] for one in (night, other))
+    return other.date, version <= own, version
+
+
+def series_of(before: Sequence[int | None]) -> list[tuple[int, int]]:
+    """The number of a series and the index of a night, for each night of each series."""
+    members = []
+    last_nights = sorted({*range(len(before))} - {index for index in before if index is not None})
+    for number, last in enumerate(last_nights):
+        index: int | None = last
+        while index is not None:
+            members.append((number, index))
+            index = before[index]
+    return members
+
+
+@contextmanager
+def loaded(history: str, wanted: Filter) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Night]]]:
+    """A database with rows of a history, and the nights that have them.
+
+    Its table `results` has a row for each run of each night: of several invocations the last counts. Column `night` is the
+    index of the night, `before` in the table `nights` that of the night before, and `series` lists the nights of each series.
+    Raises UsageError for a history that is missing or damaged, and for values and globs that match none of its rows.
+    """
+    with connected(history) as database:
+        if not has_files(database, history):
+            raise UsageError(
+                f"{history}: no history of rows: `python -m conformance store ROWS… --history {history}` begins one"
+            )
+        conditions, values = _conditions(database, history, wanted)
+        database.execute(
+            f"CREATE TEMP TABLE found AS SELECT {', '.join(KEYS)}, id, verdict, failed, known, cpu, revision, finished "
+            f"FROM {table(history)} WHERE {conditions} "
+            f"QUALIFY row_number() OVER (PARTITION BY date, torch, arch, isa, id ORDER BY finished DESC) = 1",
+            values,
+        )
+        found = database.execute(f"SELECT DISTINCT {', '.join(KEYS)} FROM found ORDER BY ALL").fetchall()
+        nights = [Night(*values) for values in found]
+        if not nights:
+            raise _no_rows(database, history, wanted)
+        before = nights_before(nights)
+        keys = zip(*found, strict=True)
+        _create(
+            database, "nights", {"night": range(len(nights)), "before": before, **dict(zip(KEYS, keys, strict=True))}
+        )
+        series, members = zip(*series_of(before), strict=True)
+        _create(database, "series", {"series": series, "night": members})
+        database.execute(
+            "CREATE TEMP TABLE results AS SELECT night, id, verdict, failed, known, cpu, revision, finished "
+            f"FROM found JOIN nights USING ({', '.join(KEYS)})"
+        )
+        yield database, nights
+
+
+def _create(database: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Iterable[Any]]) -> None:
+    """Create a table of these columns."""
+    lists = ", ".join(f"unnest(?) AS {column}" for column in columns)
+    database.execute(f"CREATE TEMP TABLE {name} AS SELECT {lists}", [[*values] for values in columns.values()])
+
+
+def _conditions(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> tuple[str, list[Any]]:
+    """The condition of SQL for the rows that are read, and its values. Raises UsageError for an unknown backend, engine or
+    architecture."""
+    conditions = ["TRUE"]
+    values: list[Any] = []
+    for column in FILTERED:
+        if names := [*getattr(wanted, column)]:
+            known = [name for (name,) in database.execute(f"SELECT DISTINCT {column} FROM {table(history)}").fetchall()]
+            for name in names:
+                if name not in known:
+                    raise unknown(column, name, sorted(known))
+            conditions.append(f"list_contains(?, {column})")
+            values.append(names)
+    if wanted.globs:
+        conditions.append(f"({' OR '.join(_matching(database, history, glob) for glob in wanted.globs)})")
+        values += wanted.globs
+    for relation, date in ((">=", wanted.first), ("<=", wanted.last)):
+        if date:
+            conditions.append(f"date {relation} ?")
+            values.append(date)
+    return " AND ".join(conditions), values
+
+
+def _matching(database: duckdb.DuckDBPyConnection, history: str, glob: str) -> str:
+    """The condition for ids that match a glob. An id takes precedence, because patterns may contain an asterisk."""
+    is_glob = any(character in glob for character in WILDCARDS)
+    if is_glob and database.execute(f"SELECT 1 FROM {table(history)} WHERE id = ? LIMIT 1", [glob]).fetchone() is None:
+        return "id GLOB ?"
+    return "id = ?"
+
+
+def _no_rows(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> UsageError:
+    """The error for a filter that matches no row: the ids nearest to a glob without matches, or the dates that there are."""
+    for glob in wanted.globs:
+        operator = _matching(database, history, glob)
+        if database.execute(f"SELECT 1 FROM {table(history)} WHERE {operator} LIMIT 1", [glob]).fetchone() is None:
+            similar = database.execute(
+                f"SELECT id FROM (SELECT DISTINCT id FROM {table(history)}) "
+                f"ORDER BY jaro_winkler_similarity(id, ?) DESC, id LIMIT {NEAREST}",
+                [glob],
+            ).fetchall()
+            suggestion = did_you_mean(glob, [name for (name,) in similar], cutoff=0.5)
+            return UsageError(f"{history}: no run matches {glob!r}" + (f": {suggestion}?" if suggestion else ""))
+    dates = database.execute(f"SELECT min(date), max(date) FROM {table(history)}").fetchone() or ()
+    return UsageError(f"{history}: no such rows in these nights: it has nights from {' to '.join(dates)}")

@@ -1,0 +1,144 @@
+"""The trend of a history of rows: verdicts of each night, and what changed since the night before."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from conformance.markdown import escaped, plain
+from conformance.results.verdicts import IN_ORDER, Verdict
+
+from .columns import padded, width
+from .nights import Filter, Night, loaded
+from .rows_history import quoted
+
+FAILING = f"verdict IN ({', '.join(quoted(verdict) for verdict in Verdict if verdict.fails)})"
+"""The condition of SQL for rows that deviate or crash, without the name of their table."""
+CONFORMS = quoted(Verdict.CONFORMS)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Numbers of runs that changed since the night before, whose date and torch version these are.
+
+    `newly_deviating` runs deviate or crash and did not, `newly_conforming` ones conform and did not; of the night before,
+    `removed` runs are no longer there, `added` ones were not.
+    """
+
+    date: str
+    torch: str
+    newly_deviating: int
+    newly_conforming: int
+    added: int
+    removed: int
+
+
+CHANGED = tuple(field.name for field in fields(Changes))[2:]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of runs of a night: by verdict, and of those that deviate or crash the `known` and the `unexplained` ones.
+
+    A known one names a finding of the ledger. `changes` is None for the first night.
+    """
+
+    night: Night
+    revision: str
+    verdicts: Mapping[str, int]
+    known: int
+    unexplained: int
+    changes: Changes | None
+
+    @property
+    def runs(self) -> int:
+        return sum(self.verdicts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object of the fields, with those of the night."""
+        values = asdict(self)
+        return {**values.pop("night"), "runs": self.runs, **values}
+
+
+QUERY = f"""
+WITH counted AS (
+    SELECT night, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts, count(*) AS runs,
+        count(*) FILTER ({FAILING} AND known <> '') AS known, count(*) FILTER ({FAILING} AND known = '') AS unexplained
+    FROM results GROUP BY night
+), pairs AS (
+    SELECT nights.night, now.{FAILING} AS fails, old.{FAILING} AS failed,
+        now.verdict = {CONFORMS} AS conforms, old.verdict = {CONFORMS} AS conformed
+    FROM nights JOIN results now ON now.night = nights.night JOIN results old ON old.night = nights.before AND old.id = now.id
+), compared AS (
+    SELECT night, count(*) AS common, count(*) FILTER (fails AND NOT failed) AS newly_deviating,
+        count(*) FILTER (conforms AND NOT conformed) AS newly_conforming
+    FROM pairs GROUP BY night
+)
+SELECT night, nights.before, now.revision, now.verdicts, now.known, now.unexplained, coalesce(newly_deviating, 0),
+    coalesce(newly_conforming, 0), now.runs - coalesce(common, 0), old.runs - coalesce(common, 0)
+FROM nights JOIN counted now USING (night) LEFT JOIN compared USING (night) LEFT JOIN counted old ON old.night = nights.before
+ORDER BY backend, arch, isa, date, torch
+"""
+
+
+def trend(history: str, wanted: Filter) -> list[Counts]:
+    """The nights of a history, by backend, platform and date. Raises UsageError as `nights.loaded` does."""
+    with loaded(history, wanted) as (database, nights):
+        found = database.execute(QUERY).fetchall()
+    counts = []
+    for night, before, revision, by_verdict, known, unexplained, *changed in found:
+        verdicts = {str(verdict): by_verdict.get(verdict, 0) for verdict in IN_ORDER}
+        changes = None if before is None else Changes(nights[before].date, nights[before].torch, *changed)
+        counts.append(Counts(nights[night], revision, verdicts, known, unexplained, changes))
+    return counts
+
+
+TEXTS = 4
+"""Columns of the table that are texts; the others are numbers."""
+
+
+def _cells(counts: Counts) -> dict[str, str]:
+    """The cells of a line by the titles of their columns."""
+    night = counts.night
+    cells: dict[str, object] = {
+        "night": night.date,
+        "backend": night.backend,
+        "platform": night.platform,
+        "torch": night.torch,
+        "runs": counts.runs,
+        **counts.verdicts,
+        "known": counts.known,
+        "unexplained": counts.unexplained,
+        **{name.replace("_", " "): getattr(counts.changes, name, "–") for name in CHANGED},
+    }
+    return {title: str(cell) for title, cell in cells.items()}
+
+
+def as_text(trend: Sequence[Counts]) -> Iterator[str]:
+    """Yield lines for a terminal: titles, and a line for each night, in columns."""
+    lines = [[*_cells(trend[0])], *([plain(cell) for cell in _cells(counts).values()] for counts in trend)]
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, strict=True)
+        yield "  ".join(padded(cell, columns, number >= TEXTS) for number, (cell, columns) in enumerate(cells))
+
+
+def as_markdown(trend: Sequence[Counts]) -> Iterator[str]:
+    """Yield lines of a table."""
+    titles = [*_cells(trend[0])]
+    yield f"| {' | '.join(titles)} |"
+    yield f"| {' | '.join(['---'] * TEXTS + ['--:'] * (len(titles) - TEXTS))} |"
+    for counts in trend:
+        yield f"| {' | '.join(map(escaped, _cells(counts).values()))} |"
+
+
+def as_json(trend: Sequence[Counts]) -> Iterator[str]:
+    """Yield a JSON array of the nights."""
+    yield json.dumps([counts.to_json() for counts in trend], indent=1)
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Counts]], Iterable[str]]] = {
+    "text": as_text,
+    "markdown": as_markdown,
+    "json": as_json,
+}
