@@ -1,6 +1,8 @@
 """The wheel, the editable install and the symbolic links: all code is under `conformance`, with its data."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,7 @@ LINKS = ("configs", "reports", "golden")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-deps", "--no-index"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run(*command: str | Path, folder: Path, packages: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,6 +66,14 @@ def wheel(project: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def source_distribution(project: Path) -> Path:
+    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    succeed(sys.executable, "-c", build, folder=project)
+    (path,) = (project / "dist").glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     succeed(*PIP, "install", *OFFLINE, "--target", folder, wheel, folder=folder)
@@ -82,12 +93,16 @@ def test_the_wheel_holds_every_module_and_all_data_under_one_name(wheel: Path) -
     assert names == expected
 
 
-def test_the_source_distribution_holds_the_same_files(project: Path, wheel: Path) -> None:
+def test_a_package_index_accepts_both_distributions(wheel: Path, source_distribution: Path) -> None:
+    output = succeed(
+        sys.executable, "-m", "twine", "check", "--strict", wheel, source_distribution, folder=wheel.parent
+    )
+    assert output.count("PASSED") == 2
+
+
+def test_the_source_distribution_holds_the_same_files(source_distribution: Path, wheel: Path) -> None:
     """An archive has no symbolic links: the linked folders are in it as folders of the package."""
-    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
-    succeed(sys.executable, "-c", build, folder=project)
-    (path,) = (project / "dist").glob("*.tar.gz")
-    with tarfile.open(path) as archive:
+    with tarfile.open(source_distribution) as archive:
         members = [member for member in archive.getmembers() if not member.isdir()]
     assert all(member.isfile() for member in members)
     names = {member.name.partition("/")[2] for member in members}
@@ -102,11 +117,66 @@ def test_the_installed_command_line_lists_claims(installed: Path, tmp_path: Path
 
 
 def test_the_installed_suite_runs_a_case_with_pytest(installed: Path, tmp_path: Path) -> None:
-    options = ["--pyargs", "conformance", "-p", "conformance.plugin", "-q", "--case", RUN]
+    options = ["--pyargs", "conformance", "-q", "--case", RUN]
     output = succeed_in_a_fork("pytest", *options, folder=tmp_path, packages=installed)
     assert "1 passed" in output
     assert "x86: 1 runs: 1 conforms; 0 in the ledger" in output
     assert [*(tmp_path / "reports" / "out").glob("*-selection.jsonl")]
+
+
+def test_the_guide_to_engines_holds_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    """Each block of Python creates the file that its first line names; each line of shell is a command that succeeds."""
+    outputs = []
+    for language, text in BLOCK.findall((ROOT / "docs" / "own-engine.md").read_text(encoding="utf-8")):
+        if language == "python":
+            (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+        for command in text.splitlines() if language == "sh" else ():
+            program, *arguments = shlex.split(command)
+            assert program == "python"
+            outputs.append(succeed(sys.executable, *arguments, folder=tmp_path, packages=installed))
+    compiled, edge, shown = outputs
+    assert "compiled: 1 runs: 1 conforms" in compiled
+    assert "edge: 108 runs: 107 conforms, 1 deviates; 1 in the ledger" in edge
+    assert "quantized  edge.linear" in shown
+
+
+THEIR_CONFTEST = """
+def pytest_addoption(parser):
+    parser.addoption("--backend", default="theirs")
+"""
+THEIR_TEST = """
+import sys
+
+def test_theirs(pytestconfig):
+    assert pytestconfig.getoption("backend") == "ours"
+    assert not {"torch", "hypothesis", "conformance.plugin.selecting"} & {*sys.modules}
+    assert "conformance.plugin.entry" in sys.modules
+"""
+
+
+def test_an_installed_suite_leaves_other_tests_their_options(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(THEIR_CONFTEST)
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    options = ["-q", "-p", "no:hypothesispytest", "-p", "no:randomly", "test_theirs.py", "--backend", "ours"]
+    done = run(sys.executable, "-m", "pytest", *options, folder=tmp_path, packages=installed)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_options_of_an_installed_suite_have_one_heading(installed: Path, tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "pytest", "--pyargs", "conformance", "--help", folder=tmp_path, packages=installed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, heading, rest = done.stdout.partition("\nconformance of quantized backends:\n")
+    assert heading
+    options = rest.partition("\n\n")[0]
+    for name in ("--backend-config", "--engine", "--results", "--bench", "--shard"):
+        assert f"  {name}" in options
+
+
+def test_the_console_script_is_the_command_line(installed: Path, tmp_path: Path) -> None:
+    script = installed / "bin" / "conformance"
+    done = run(sys.executable, script, "lint", "--rules", folder=tmp_path, packages=installed)
+    assert done.returncode == 0, done.stderr
+    assert "pattern-missing (error)\n" in done.stdout
 
 
 def test_the_installed_goldens_are_checked(installed: Path, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""`accept`: new deviations written into a ledger, with reproductions that were run."""
+
+import argparse
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.errors import UsageError
+
+from .arguments import add_backend_config, add_case, add_command, add_engine, add_operators, add_rows
+
+if TYPE_CHECKING:
+    from conformance.reports.load import Result
+    from conformance.results.reproductions import Reproduced
+    from conformance.results.rows import Row
+
+    from .arguments import Commands
+
+
+def add(commands: "Commands") -> None:
+    text = "write new deviations of rows files into a ledger as one finding, each with its reproduction, which is run first"
+    parser = add_command(commands, "accept", accept_command, text)
+    add_rows(parser)
+    parser.add_argument("--finding", metavar="ID", required=True, help="the id of the finding, new or not")
+    parser.add_argument("--ledger", metavar="DIR", required=True, help="the folder of known deviations to write into")
+    parser.add_argument("--title", help="what is wrong, in a sentence (default: what the first deviation says)")
+    parser.add_argument("--reason", help="what the engine does instead, in a sentence (default: the same)")
+    parser.add_argument("--upstream", default="unreported", help="owner/repo#number (default: unreported)")
+    add_case(parser, "only deviations whose run id matches this glob")
+    add_backend_config(parser, "the BackendConfig of the rows, if it is not one of the suite's")
+    add_engine(parser)
+    add_operators(parser)
+
+
+def accept_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.load import Report
+    from conformance.results.acceptance import add as add_to_ledger
+    from conformance.results.acceptance import places
+    from conformance.results.reproductions import record
+
+    if not re.fullmatch(r"[\w.-]+", arguments.finding):
+        raise UsageError(f"--finding {arguments.finding!r}: name it with letters, digits and _.- alone")
+    ledger = Path(arguments.ledger)
+    ledger.mkdir(parents=True, exist_ok=True)
+    results = Report([*map(Path, arguments.rows)], [ledger]).results
+    new = {one.row.id: one for one in results if one.new and one.row.failed and _wanted(one.row, arguments.case)}
+    if not new:
+        raise UsageError(
+            f"{' '.join(arguments.rows)}: no new deviation" + (" that --case matches" if arguments.case else "")
+        )
+    reproduced = _reproduced([*new.values()], arguments)
+    accepted = [new[run_id].row for run_id in reproduced]
+    if accepted:
+        first = accepted[0]
+        values = {
+            "id": arguments.finding,
+            "title": arguments.title or first.detail,
+            "reason": arguments.reason or first.detail,
+        }
+        shown = places(accepted, [one.row for one in results])
+        scripts = ledger / "scripts"
+        first_number = 1 + sum(script.stem.rpartition("-")[0] == arguments.finding for script in scripts.glob("*.py"))
+        numbered = enumerate(reproduced.values(), first_number)
+        record({f"{arguments.finding}-{number}": one for number, one in numbered}, scripts)
+        path = add_to_ledger(ledger, first.backend, {**values, "upstream": arguments.upstream}, shown)
+        print(f"{path}: {arguments.finding}: {len(accepted)} runs, whose reproductions are in {scripts}")
+    print(f"{len(accepted)} of {len(new)} deviations reproduced and accepted")
+    return 0 if len(accepted) == len(new) else 1
+
+
+def _wanted(row: "Row", globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatch.fnmatchcase(row.id, glob) for glob in globs)
+
+
+def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "dict[str, Reproduced]":
+    """The reproductions of results that show their deviation here, by run id. The reason of each other one is printed."""
+    from conformance.engines.registry import engine_name
+    from conformance.host.cpu import isa
+    from conformance.host.isa import ISA_LIMITS
+    from conformance.repro.execution import execute
+    from conformance.repro.script import script
+
+    from .runs import find
+
+    for path in arguments.engine:
+        engine_name(path)
+    theirs = bool(arguments.engine or arguments.backend_config)
+
+    def reproduce(text: str) -> "Reproduced | UsageError":
+        try:
+            return execute(text, importing=theirs)
+        except UsageError as error:
+            return error
+
+    texts = {}
+    for result in results:
+        limit = result.column.environment.isa
+        limited = limit if limit in ISA_LIMITS and limit != isa(None) else None
+        texts[result.row.id] = script(find(result.row.id, arguments.backend_config), result.row, None, isa=limited)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = dict(zip(texts, pool.map(reproduce, texts.values()), strict=True))
+    for run_id, outcome in outcomes.items():
+        if isinstance(outcome, UsageError):
+            print(f"{run_id}: not accepted: {outcome}", file=sys.stderr)
+    return {run_id: outcome for run_id, outcome in outcomes.items() if not isinstance(outcome, UsageError)}
