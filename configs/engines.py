@@ -8,8 +8,9 @@ class EngineSpec:
     """What the suite knows of an engine without importing it.
 
     Attributes:
-        implementation: `module:attribute` of the object that implements `conformance.engines.protocol.Engine`; None for
-            an engine of torch's own, which is a value of `torch.backends.quantized.engine`.
+        implementation: `module:attribute` of the object that implements `conformance.engines.protocol.Engine`, or of a
+            class or function that makes one without arguments; None for an engine of torch's own, which is a value of
+            `torch.backends.quantized.engine`.
         reduced_range: whether activations have 7 bits. Without VNNI, the engine's 8-bit kernels add pairs of products in
             int16, so torch's own qconfigs reduce the range (`torch.ao.quantization.get_default_qconfig`).
         ahead_of_time: whether a model is lowered to a program before it runs, which takes a fifth of a second. Such an
@@ -34,7 +35,8 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "x86": EngineSpec(reduced_range=True),
     "executorch": EngineSpec("conformance.engines.executorch.runtime:EXECUTORCH", ahead_of_time=True),
 }
-"""The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here."""
+"""The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
+third parties, which `--engine module:attribute` names, are added while the options are read."""
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "qnnpack": ("qnnpack",),

@@ -1,6 +1,8 @@
 """Names of patterns, as users write them. They are public: ids and the ledger are keyed by them."""
 
+import importlib
 import operator
+from collections.abc import Hashable, Iterator
 from functools import cache
 from typing import Any
 
@@ -11,11 +13,14 @@ import torch.ao.nn.qat as nnqat
 import torch.nn.functional as F
 from torch import nn
 from torch.ao.quantization.backend_config import BackendPatternConfig
+from torch.ao.quantization.backend_config.utils import _get_pattern_in_reversed_nested_tuple_format
 from torch.ao.quantization.utils import MatchAllNode
 
 # A function may be in several namespaces: the first one that has it gives the name.
 _FUNCTIONS = {"F": F, "torch": torch, "operator": operator}
 _MODULES = {"nn": nn, "nni": nni, "nnqat": nnqat, "nniqat": nniqat}
+NAMESPACES: dict[str, Any] = {**_FUNCTIONS, **_MODULES}
+"""The namespaces over which names and the sources of models are written."""
 
 
 @cache
@@ -30,17 +35,45 @@ def _names() -> dict[Any, str]:
     return names
 
 
-def _operator_name(op: Any) -> str:
+def operator_name(op: Any) -> str:
+    """Return the name of an operator, with that of its namespace or module."""
     if isinstance(op, str):
         return f"Tensor.{op}"
-    return _names().get(op) or f"{op.__module__}.{op.__qualname__}"
+    if isinstance(op, Hashable) and op in _names():
+        return _names()[op]
+    if hasattr(op, "__module__") and hasattr(op, "__qualname__"):
+        return f"{op.__module__}.{op.__qualname__}"
+    return f"{type(op).__qualname__}()"  # no operator: a declaration may hold anything
+
+
+@cache
+def operator_named(name: str) -> tuple[Any, str]:
+    """Return the operator that a pattern names, and the module to import for it; the text is empty for an operator of torch's
+    namespaces. A method of tensors is returned as its name.
+
+    Raises LookupError if nothing that can be imported has the name.
+    """
+    prefix, _, rest = name.partition(".")
+    if prefix == "Tensor":
+        return rest, ""
+    namespace = NAMESPACES.get(prefix)
+    if namespace is not None and hasattr(namespace, rest):
+        return getattr(namespace, rest), ""
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            return operator.attrgetter(".".join(parts[end:]))(importlib.import_module(module)), module
+        except (ImportError, AttributeError):
+            continue
+    raise LookupError(f"{name} cannot be imported")
 
 
 def _nested_name(pattern: Any) -> str:
     if not isinstance(pattern, tuple):
-        return _operator_name(pattern)
+        return operator_name(pattern)
     op, *operands = pattern
-    return f"{_operator_name(op)}({','.join(map(_nested_name, operands))})"
+    return f"{operator_name(op)}({','.join(map(_nested_name, operands))})"
 
 
 def pattern_name(pattern: Any) -> str:
@@ -49,7 +82,7 @@ def pattern_name(pattern: Any) -> str:
     A tuple is a sequence unless it holds a tuple or MatchAllNode; see `config_pattern` for the entries' own patterns.
     """
     if isinstance(pattern, tuple) and not any(isinstance(part, tuple) or part is MatchAllNode for part in pattern):
-        return "+".join(map(_operator_name, pattern))
+        return "+".join(map(operator_name, pattern))
     return _nested_name(pattern)
 
 
@@ -62,10 +95,39 @@ def _sequence(nested: Any) -> tuple[Any, ...] | None:
     return None if inner is None else (*inner, op)
 
 
+def nested_pattern(entry: BackendPatternConfig) -> Any:
+    """Return the entry's pattern in torch's nested format. Raises ValueError for a pattern that torch refuses."""
+    return _get_pattern_in_reversed_nested_tuple_format(entry)
+
+
 def config_pattern(entry: BackendPatternConfig) -> Any:
-    """Return the entry's pattern as a sequence of operators or, if it branches, in torch's nested format."""
-    nested = entry._pattern_complex_format
-    if nested is None:
-        return entry.pattern
+    """Return the entry's pattern as a sequence of operators or, if it branches, in torch's nested format.
+
+    It may be written as a sequence, in the nested format, or as a sequence of patterns in the nested format:
+    `((nn.BatchNorm1d, nn.Conv1d), nn.ReLU)`, as configs of torch 1 do. Raises ValueError for a pattern that torch refuses.
+    """
+    nested = nested_pattern(entry)
     sequence = _sequence(nested) or (nested,)
     return sequence if len(sequence) > 1 else nested
+
+
+def operators(entry: BackendPatternConfig) -> tuple[Any, ...]:
+    """Return the operators of an entry's pattern, in whatever format it was written, without wildcards."""
+    complex_format = entry._pattern_complex_format
+    return tuple(_flattened(entry.pattern if complex_format is None else complex_format))
+
+
+def _flattened(pattern: Any) -> Iterator[Any]:
+    if isinstance(pattern, tuple):
+        for part in pattern:
+            yield from _flattened(part)
+    elif pattern is not MatchAllNode:
+        yield pattern
+
+
+def entry_name(entry: BackendPatternConfig) -> str:
+    """Return the name of an entry's pattern, whatever it is."""
+    try:
+        return pattern_name(config_pattern(entry))
+    except ValueError:
+        return pattern_name(entry.pattern)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from conformance.commands import audits, claims, goldens, networks, reports, runs
+from conformance.commands import accept, audits, claims, goldens, histories, init, lint, networks, reports, runs
 from conformance.commands.arguments import Parser
 from conformance.errors import UsageError
 from conformance.markdown import plain
@@ -20,7 +20,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, runs, audits, networks, reports, bench, goldens):
+    for group in (claims, lint, runs, audits, networks, reports, histories, bench, goldens, init, accept):
         group.add(commands)
     return top
 
@@ -36,6 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser().print_help()
             return 0
         options = parser().parse_args(arguments)
+        if getattr(options, "operators", None):
+            from conformance.cases.operators.declared import declare
+
+            for module in options.operators:
+                declare(module)
         status: int = options.command(options)
         sys.stdout.flush()
     except UsageError as error:

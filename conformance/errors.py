@@ -7,6 +7,12 @@ class UsageError(Exception):
     """Raised for input that cannot be used. The message is one line and needs no traceback."""
 
 
+def not_installed(package: str | None, extra: str, environment: str) -> UsageError:
+    """The error for an optional package that is missing, which an extra and an environment of tox have."""
+    install = f"pip install 'quantized-backend-conformance[{extra}]'"
+    return UsageError(f"{package} is not installed: `{install}`, or in a checkout `tox -e {environment}`")
+
+
 @dataclass(frozen=True)
 class Failure:
     """An exception by the name of its type and the first line of its message, at most 300 characters of it."""

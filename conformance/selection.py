@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from conformance.cases.claims import BackendClaims, backend, third_party
+from conformance.cases.claims import BackendClaims, backend, third_parties
 from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.cases.shards import dealt
 from conformance.configs.registry import BACKENDS, Backend
 from conformance.engines.availability import probe
-from conformance.engines.registry import engine
+from conformance.engines.registry import engine_name
 from conformance.errors import UsageError
 from conformance.goldens.store import Store
 from conformance.host.cpu import isa
@@ -40,7 +40,7 @@ class Selection:
     backends: Sequence[str] = ()
     engines: Sequence[str] = ()
     globs: Sequence[str] = ()
-    backend_config: str | None = None
+    backend_configs: Sequence[str] = ()
     isa_limit: str | None = None
     results: Path | None = None
     ledger: Path = KNOWN
@@ -52,18 +52,21 @@ class Selection:
     @cached_property
     def claims(self) -> list[BackendClaims]:
         """The claims of each selected backend."""
-        if self.backend_config:
+        if self.backend_configs:
             if self.backends:
                 raise UsageError("--backend and --backend-config exclude each other")
-            return [third_party(self.backend_config)]
+            return third_parties(self.backend_configs)
         return [backend(name) for name in self.backends or BACKENDS]
 
     @cached_property
     def possible(self) -> list[Run]:
         """Every run of the selected backends and engines; with globs, those of the claims that they can match."""
-        for name in self.engines:
-            engine(name)
-        return candidates(self.claims, self.engines, self.globs)
+        return candidates(self.claims, self.engine_names, self.globs)
+
+    @cached_property
+    def engine_names(self) -> list[str]:
+        """The names of the engines that the option `--engine` names."""
+        return [engine_name(text) for text in self.engines]
 
     @cached_property
     def asked_for(self) -> list[Run]:
@@ -144,7 +147,7 @@ class Selection:
             run: extent
             for extent in extents
             for claims in self.claims
-            for run in benchmarks(claims, self.engines, [extent])
+            for run in benchmarks(claims, self.engine_names, [extent])
         }
         return [(run, extent_of[run]) for run in select(extent_of, self.globs)]
 
@@ -154,7 +157,7 @@ class Selection:
             return []
         from conformance.fuzz.samples import families
 
-        return [family for claims in self.claims for family in families(claims, self.engines)]
+        return [family for claims in self.claims for family in families(claims, self.engine_names)]
 
     @property
     def families(self) -> "list[Family]":
@@ -195,7 +198,7 @@ class Selection:
     @property
     def whole(self) -> list[Backend]:
         """The registered backends of which all claims are selected. The first shard stands for all shards of a selection."""
-        if self.globs or self.backend_config or self.only_since or (self.part and self.part.number > 1):
+        if self.globs or self.backend_configs or self.only_since or (self.part and self.part.number > 1):
             return []
         return [BACKENDS[claims.name] for claims in self.claims]
 

@@ -8,21 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance.errors import UsageError
+from conformance.errors import not_installed
 
 Command = Callable[[argparse.Namespace], int]
 
 
-def with_packages(command: Command) -> Command:
-    """Wrap a command so that a missing package raises a UsageError that says how to install it."""
+def with_packages(command: Command, environment: str = "bench-report") -> Command:
+    """Wrap a command so that a missing package raises a UsageError that says how to install it, or which environment of tox
+    has it."""
 
     def run(arguments: argparse.Namespace) -> int:
         try:
             return command(arguments)
         except ModuleNotFoundError as error:
-            raise UsageError(
-                f"{error.name} is not installed: `tox -q -e bench-report -- …` has it, or `pip install '.[bench]'`"
-            ) from error
+            raise not_installed(error.name, "bench", environment) from error
 
     return run
 
@@ -50,8 +49,9 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     report.add_argument("--base", metavar="BASE", help="earlier timings to compare the first file with")
     report.add_argument("--history", metavar="DIR", help="folder of the history")
     report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder")
-    speed = action("speed", speed_command, "print the speed-up of every operator over float, as markdown")
+    speed = action("speed", speed_command, "print the speed-up of operators and networks over float, as markdown")
     speed.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
+    speed.add_argument("-o", dest="out", metavar="FILE", help="write it to this file instead, such as docs/latency.md")
     store = action("store", store_command, "add timings to a history")
     store.add_argument("timings", metavar="TIMINGS", nargs="+", help="files of timings")
     history = action(
@@ -103,11 +103,16 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 def speed_command(arguments: argparse.Namespace) -> int:
     from conformance.bench.results import read
+    from conformance.results.jsonl import opened, replacing
 
-    from .speedup import table
+    from .speedup import document
 
-    for line in table([read(Path(path)) for path in arguments.timings]):
-        print(line)
+    text = "\n".join(document([read(Path(path)) for path in arguments.timings]))
+    if arguments.out is None:
+        print(text)
+        return 0
+    with opened(Path(arguments.out), "-o"), replacing(Path(arguments.out)) as beside:
+        beside.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Export of timings as pytest-benchmark's JSON, and import from it. `extra_info` of each benchmark is the whole timing."""
+"""Export of timings as pytest-benchmark's JSON, and import from it. A benchmark is a case; `extra_info` has its passes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,20 @@ from typing import Any
 from pytest_benchmark import __version__
 from pytest_benchmark.stats import Stats
 
-from conformance.bench.results import HEADER, Timing, TimingsFile, Writer, timing_of
+from conformance.bench.results import HEADER, PASSES, TimingsFile, Writer, timing_of, with_defaults
+from conformance.bench.timings import Timing
 from conformance.errors import UsageError
 from conformance.results.jsonl import opened, parse, replacing
 
 
 def exported(file: TimingsFile) -> dict[str, Any]:
-    """The JSON that pytest-benchmark saves: a benchmark for each pass, with its rounds as data."""
+    """The JSON that pytest-benchmark saves: a benchmark for each case, with its passes as data."""
     head = file.header
     cpu = {"brand_raw": head["cpu"], "count": head["cores"]}
     return {
         "machine_info": {"machine": head["arch"], "python_version": head["python"], "cpu": cpu, HEADER: dict(head)},
         "commit_info": {"id": head["git"] or "unversioned"},
-        "benchmarks": [_benchmark(timing) for timing in file.timings],
+        "benchmarks": [_benchmark(case, passes) for case, passes in file.cases.items()],
         "datetime": file.finished,
         "version": __version__,
     }
@@ -35,18 +36,17 @@ def save(file: TimingsFile, out: Path) -> None:
             beside.write_text(json.dumps(exported(file)), encoding="utf-8")
 
 
-def _benchmark(timing: Timing) -> dict[str, Any]:
+def _benchmark(case: str, passes: Sequence[Timing]) -> dict[str, Any]:
     stats: Any = Stats()  # type: ignore[no-untyped-call]
-    for seconds in timing.new.quantized:
-        stats.update(seconds)
-    name = f"{timing.case}#{timing.number}"
+    for timing in passes:
+        stats.update(timing.new.quantized_seconds)
     return {
-        "group": timing.id.rpartition("/")[0],
-        "name": f"test_latency[{name}]",
-        "fullname": f"conformance/test_benchmarks.py::test_latency[{name}]",
-        "params": {"item": name},
-        "param": name,
-        "extra_info": asdict(timing),
+        "group": passes[0].id.rpartition("/")[0],
+        "name": f"test_latency[{case}]",
+        "fullname": f"conformance/test_benchmarks.py::test_latency[{case}]",
+        "params": {"case": case},
+        "param": case,
+        "extra_info": {PASSES: [asdict(timing) for timing in passes]},
         "options": {"disable_gc": True, "timer": "perf_counter", "warmup": False},
         "stats": {**stats.as_dict(), "iterations": 1, "data": stats.data},
     }
@@ -69,17 +69,20 @@ def imported(path: Path, to: Path) -> None:
         raise UsageError(
             f"{path}: benchmarks of something else: its machine_info has no {HEADER!r}, which this suite adds"
         )
-    timings = [_timing(path, benchmark) for benchmark in benchmarks]
-    head = {name: value for name, value in machine[HEADER].items() if name != "schema"}
+    header = machine[HEADER]
+    timings = [timing for benchmark in benchmarks for timing in _timings(path, benchmark, header)]
+    head = {name: value for name, value in with_defaults(header).items() if name != "schema"}
     writer = Writer(to, head)
     for timing in timings:
         writer.add(timing)
     writer.finish(finished)
 
 
-def _timing(path: Path, benchmark: Mapping[str, Any]) -> Timing:
+def _timings(path: Path, benchmark: Mapping[str, Any], header: Mapping[str, Any]) -> list[Timing]:
     try:
-        return timing_of(benchmark["extra_info"])
+        extra = benchmark["extra_info"]
+        # with schema 1 a benchmark was a pass
+        return [timing_of(values, header["schema"]) for values in extra.get(PASSES, [extra])]
     except (TypeError, KeyError, AttributeError) as error:
         name = benchmark.get("name") if isinstance(benchmark, dict) else benchmark
         raise UsageError(f"{path}: {name}: no timing of this suite, or damaged: {error}") from error

@@ -151,15 +151,26 @@ def write(
     content: Iterable[Row],
     header: Mapping[str, Any] | None = None,
     details: Iterable[Details] | None = None,
+    finished: str = "2026-01-01T02:30:00+00:00",
 ) -> Path:
     """Write a rows file, and its diagnostics file unless `details` is None."""
     writer = rows.Writer(path, {**HEADER, **(header or {})})
     for row in content:
         writer.add(row)
-    digest = writer.finish({"seconds": 1.5, "torch_seconds": 1.0})
+    digest = writer.finish({"seconds": 1.5, "torch_seconds": 1.0}, finished)
     if details is not None:
         beside = diagnostics.Writer()
         for run_details in details:
             beside.add(run_details.id, run_details.line)
         beside.finish(path, digest)
+    return path
+
+
+def store_night(history: Path, day: int, content: Iterable[Row], **header: Any) -> Path:
+    """Add the rows of a night in January 2026 to a history, and return their file. They were finished in the hour `hour`."""
+    from conformance.reports.rows_history import store
+
+    hour = header.pop("hour", 2)
+    path = history.with_name(f"night-{len([*history.parent.glob('night-*')])}.jsonl")
+    store([write(path, content, header, finished=f"2026-01-{day:02}T{hour:02}:30:00+00:00")], str(history))
     return path

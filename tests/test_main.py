@@ -71,7 +71,8 @@ def test_help_loads_neither_torch_nor_hypothesis(arguments: list[str]) -> None:
 def test_without_a_command_help_is_printed(capsys: Capture) -> None:
     assert main([]) == 0
     out, err = capsys.readouterr()
-    for command in ("claims", "show", "repro", "golden", "report", "findings", "merge", "diff", "bench", "schema"):
+    of_rows = ("report", "findings", "merge", "diff", "schema", "store", "trend", "since", "first-bad")
+    for command in ("claims", "show", "repro", "golden", "bench", *of_rows):
         assert f"\n    {command} " in out
     assert err == ""
 
@@ -85,8 +86,8 @@ def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["claim"], "unknown command 'claim': did you mean claims? Choose from claims, show, repro, "),
-        (["nonsense"], "unknown command 'nonsense': choose from claims, show, repro, "),
+        (["claim"], "unknown command 'claim': did you mean claims? Choose from claims, lint, show, repro, "),
+        (["nonsense"], "unknown command 'nonsense': choose from claims, lint, show, repro, "),
         (["golden"], "the following arguments are required: ACTION"),
         (["golden", "upgrade"], "unknown action 'upgrade': did you mean update? Choose from check, update, diff"),
         (["diff", "a", "b", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
@@ -94,10 +95,10 @@ def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
             ["claims", "--backend", "fbgem"],
             "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, fbgemm, onednn, executorch",
         ),
-        (["claims", "--backend-config", "json"], "write it as module:callable"),
+        (["claims", "--backend-config", "json"], "write it as module:attribute"),
         (["claims", "--backend-config", "json:nope"], "AttributeError"),
         (["claims", "--backend-config", "json:dumps"], "TypeError"),
-        (["claims", "--backend-config", "time:time"], "returned float; it has to return a BackendConfig"),
+        (["claims", "--backend-config", "time:time"], "is of type float; it has to be a BackendConfig"),
         (["claims", "--backend", "qnnpack", "--backend-config", NATIVE], "not allowed with"),
         (["show", "nope/nn.Linear"], "unknown backend 'nope'"),
         (["show", "qnnpak/nn.Linear"], "unknown backend 'qnnpak': did you mean qnnpack? Choose from qnnpack, fbgemm"),

@@ -50,8 +50,8 @@ def test_backends_engines_and_globs_narrow_the_selection() -> None:
         (Selection(backends=["tensorrt"]), "unknown backend 'tensorrt'"),
         (Selection(engines=["tensorrt"]), "unknown engine 'tensorrt'"),
         (Selection(backends=["fbgemm"], globs=["qnnpack/*"]), "no run matches 'qnnpack/*'"),
-        (Selection(backend_config="nowhere"), "--backend-config 'nowhere': write it as module:callable"),
-        (Selection(backends=["fbgemm"], backend_config="a:b"), "--backend and --backend-config exclude each other"),
+        (Selection(backend_configs=["nowhere"]), "--backend-config 'nowhere': write it as module:attribute"),
+        (Selection(backends=["fbgemm"], backend_configs=["a:b"]), "--backend and --backend-config exclude each other"),
         (Selection(shard="5/4"), "--shard '5/4': not I/N with 1 <= I <= N: write 1/4 for the first of four parts"),
         (
             Selection(since=Path("nowhere")),
@@ -69,7 +69,7 @@ def test_an_unusable_option_is_an_error_of_one_line(selection: Selection, messag
 
 def test_a_third_party_config_is_selected_alone() -> None:
     path = "torch.ao.quantization.backend_config.native:get_native_backend_config"
-    selection = Selection(backend_config=path)
+    selection = Selection(backend_configs=[path])
     assert {run.engine for run in selection.runs} == {"x86"}
     assert {run.claim.backend for run in selection.runs} == {selection.claims[0].name}
     assert len(selection.claims) == 1
@@ -152,7 +152,7 @@ def ledger(tmp_path: Path) -> Path:
         ({}, ["fbgem", "fbgemm", "qnnpack", "theirs"]),
         ({"backends": ["fbgemm"]}, ["fbgem", "fbgemm", "theirs"]),
         ({"globs": ["fbgemm/nn.ReLU/*"]}, []),
-        ({"backend_config": "torch.ao.quantization.backend_config.native:get_native_backend_config"}, []),
+        ({"backend_configs": ["torch.ao.quantization.backend_config.native:get_native_backend_config"]}, []),
     ],
 )
 def test_entries_must_match_if_their_whole_backend_is_selected_or_unknown(

@@ -23,8 +23,8 @@ LAYERS = (
     ("execution",),
     ("repro",),
     ("fuzz",),
+    ("audit", "lint", "starter"),
     ("bench",),
-    ("audit",),
     ("selection", "show", "terminal"),
     ("plugin",),
     ("test_conformance", "test_constraints", "test_laws", "test_codes", "test_operators", "test_benchmarks"),
@@ -35,7 +35,7 @@ LAYERS = (
 
 REPORTS_IMPORT = {
     *("reports", "errors", "markdown", "progress", "paths", "suggestions", "results"),
-    *("configs.engines", "bench.results"),
+    *("configs.engines", "bench.results", "bench.timings", "bench.verdicts"),
 }
 """Modules that `reports` imports. Only the command line imports `reports`."""
 
@@ -191,6 +191,16 @@ def test_reports_load_neither_torch_nor_hypothesis() -> None:
     code = f"import sys, {', '.join(needed)}; print(*{{'torch', 'hypothesis'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_tests_of_the_suite_are_collected_without_optional_packages() -> None:
+    """The environments of backends have none of them."""
+    modules = [path for path in FILES if path.name.startswith("test_") or path.parent.name == "plugin"]
+    needed = [f"conformance.{module_name(path)}" for path in modules]
+    optional = ("scipy", "duckdb", "otava", "pytest_benchmark", "executorch", "covertable", "jsonschema")
+    code = f"import sys; sys.modules |= dict.fromkeys({optional}); import {', '.join(needed)}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_only_one_module_calls_the_fx_api() -> None:

@@ -2,20 +2,23 @@
 
 import gc
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
+from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
 
-from conformance.configs.names import config_pattern, pattern_name
+from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
-from conformance.host.callables import result_of
+from conformance.host.callables import object_of
 from conformance.suggestions import unknown
 
+from .operators.declared import declare_installed
 from .recipes import dtype_config_name
 
 gc.freeze()  # what torch has loaded stays: a collection would visit a million objects each time
@@ -36,13 +39,18 @@ def nested(pattern: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """The claim that `pattern`, quantized according to `dtypes`, works on `backend`."""
+    """The claim that `pattern`, quantized according to `dtypes`, works on `backend`.
+
+    `refused` says why torch cannot use the entry; empty if it can. The claim of such an entry stands for all of its dtype
+    configs and is not run.
+    """
 
     backend: str
     pattern: str
     dtype_config: str
     entry: BackendPatternConfig
     dtypes: DTypeConfig
+    refused: str = ""
 
     @property
     def id(self) -> str:
@@ -59,7 +67,7 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class BackendClaims:
-    """A backend's config and its claims, in the order of the config."""
+    """A backend's config and its claims, in the order of the config. `source` is code that binds `backend_config`."""
 
     name: str
     config: BackendConfig
@@ -87,6 +95,10 @@ def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:
     """List the claims of `config`; dtype configs of one entry that share a name are numbered from the second on."""
     claims = []
     for entry in config.configs:
+        if reason := refusal(entry):
+            label = entry_name(entry).replace("/", "_")  # a part of ids
+            claims.append(Claim(name, label, "refused", entry, DTypeConfig(), reason))
+            continue
         seen: Counter[str] = Counter()
         for dtypes in entry.dtype_configs:
             label = dtype_config_name(dtypes)
@@ -96,28 +108,65 @@ def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
+def refusal(entry: BackendPatternConfig) -> str:
+    """Why torch cannot use an entry of a config; empty if it can. An entry that it cannot use spoils the whole config."""
+    if not isinstance(entry.dtype_configs, list):
+        return f"its dtype_configs are a {type(entry.dtype_configs).__name__}, not a list"
+    for dtypes in entry.dtype_configs:
+        if not isinstance(dtypes, DTypeConfig):
+            return f"one of its dtype configs is a {type(dtypes).__name__}"
+    for operator in operators(entry):
+        if not isinstance(operator, str) and (isinstance(operator, nn.Module) or not callable(operator)):
+            return f"{operator!r:.60} is no module class, function or name of a method"
+    return ""
+
+
 @cache
 def backend(name: str) -> BackendClaims:
     """Return the claims of a registered backend. Raises UsageError for an unknown name."""
     if name not in BACKENDS:
         raise unknown("backend", name, BACKENDS, ", or use --backend-config")
     config = BACKENDS[name].factory()
-    factory = f"from {BACKENDS[name].factory.__module__} import {BACKENDS[name].factory.__name__}"
-    return BackendClaims(name, config, BACKENDS[name].engines, claims_of(name, config), factory)
+    factory = BACKENDS[name].factory
+    source = f"from {factory.__module__} import {factory.__name__}\nbackend_config = {factory.__name__}()"
+    return BackendClaims(name, config, BACKENDS[name].engines, claims_of(name, config), source)
+
+
+def third_parties(paths: Sequence[str]) -> list[BackendClaims]:
+    """Return the claims of several configs, as `third_party` does. Raises UsageError for two of one name."""
+    found = {path: third_party(path) for path in paths}
+    by_name: dict[str, str] = {}
+    for path, claims in found.items():
+        if (other := by_name.setdefault(claims.name, path)) != path:
+            raise UsageError(
+                f"--backend-config {path!r} and {other!r} are both named {claims.name}: run them one by one"
+            )
+    return [*found.values()]
 
 
 @cache
 def third_party(path: str) -> BackendClaims:
-    """Return the claims of the BackendConfig that `module:callable` returns. Raises UsageError if it does not."""
-    config = result_of("--backend-config", path)
+    """Return the claims of the BackendConfig that `module:attribute.path` names, or returns if it is a callable.
+
+    Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or an empty one.
+    """
+    declare_installed()
+    config, source = object_of("--backend-config", path)
     module, _, attribute = path.partition(":")
     if not isinstance(config, BackendConfig):
-        raise UsageError(
-            f"--backend-config {path!r} returned {type(config).__name__}; it has to return a BackendConfig"
-        )
-    name = config.name or attribute
+        raise UsageError(f"--backend-config {path!r} is of type {type(config).__name__}; it has to be a BackendConfig")
+    if not config.configs:
+        raise UsageError(f"--backend-config {path!r} has no entries: there is nothing to run")
+    name = (config.name or attribute).replace("/", "_")
     if name in BACKENDS:
         name = attribute
-    return BackendClaims(
-        name, config, THIRD_PARTY_ENGINES, claims_of(name, config), f"from {module} import {attribute}"
-    )
+    source = f"import {module}\nbackend_config = {source}"
+    claims = claims_of(name, config)
+    refused = [number for number, entry in enumerate(config.configs) if refusal(entry)]
+    if refused:
+        config = BackendConfig(name).set_backend_pattern_configs(
+            [entry for entry in config.configs if not refusal(entry)]
+        )
+        kept = f"[entry for number, entry in enumerate(backend_config.configs) if number not in {refused}]"
+        source += f"\nbackend_config = type(backend_config)().set_backend_pattern_configs({kept})"
+    return BackendClaims(name, config, THIRD_PARTY_ENGINES, claims, source)

@@ -11,7 +11,7 @@ from .claims import BackendClaims, Claim
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
-from .sources import continuing, missing_operators, operators_of
+from .sources import continuing, in_tables, not_covered, operators_of
 from .spaces import SPACES
 from .spaces.arrays import arrays, common_name
 from .spaces.space import COMMON, JOINT, Factor
@@ -134,7 +134,7 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     turns: dict[str, int] = {}
     whole: set[tuple[str, frozenset[str], bool | None, bool]] = set()
     for claim in backend.claims:
-        if missing_operators(claim):
+        if not_covered(claim) or not in_tables(claim):
             continue
         root, *rest = operators_of(claim.tree)
         layer = plain_of(root)

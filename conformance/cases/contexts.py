@@ -21,8 +21,8 @@ from .keepers import keepers
 from .operators import Operand, Shape, Variant
 from .operators.variant import Context, Neighbour
 from .operators.weighted import plain_of
-from .recipes import shares
-from .sources import is_qat_module, missing_operators, operators_of, root_of, variants
+from .recipes import QUANTIZED, activation_constraints, shares
+from .sources import in_tables, is_qat_module, not_covered, operators_of, root_of, variants
 
 CHANNELS_LAST = (4, 5)
 """Numbers of dimensions of tensors that have a channels-last memory format."""
@@ -97,8 +97,10 @@ class Site:
 
     @property
     def exists(self) -> bool:
-        """Whether torch has the operator. A config may name a method that tensors do not have."""
-        return bool(self.result or self.variant.init)
+        """Whether torch has the operator, and it takes what the dtype config declares: a config may name a method that no
+        tensor has, or quantize indices."""
+        quantizes = self.claim.dtypes.input_dtype in QUANTIZED and not self.claim.dtypes.is_dynamic
+        return bool(self.result or self.variant.init) and bool(self.taken or not quantizes)
 
     @property
     def writes(self) -> bool:
@@ -229,7 +231,7 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     """
     families = defaultdict(list)
     for claim in backend.claims:
-        if not missing_operators(claim) and not is_qat_module(root_of(claim.tree)):
+        if in_tables(claim) and not not_covered(claim) and not is_qat_module(root_of(claim.tree)):
             kind = claim.dtype_config.partition("-")[0]
             families[family_named(plain_of(root_of(claim.tree))), kind].append(claim)
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
@@ -262,7 +264,7 @@ def _within(site: Site, name: str, context: Context) -> Variant:
     variant = site.variant.named(name, core=False, operands=operands, context=context)
     if context.result != "y":
         variant = replace(variant, result=context.result)
-    if site.claim.dtypes.input_dtype_with_constraints.scale_exact_match is not None and context.neighbours:
+    if activation_constraints(site.claim.dtypes).scale_exact_match is not None and context.neighbours:
         preludes = [other.prelude for other in variants(site.claim) if other.prelude]
         variant = replace(variant, data="full", prelude="" if context.before else preludes[0])
     return variant

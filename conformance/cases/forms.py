@@ -5,7 +5,7 @@ from .operators import WEIGHTED, Variant
 from .operators.variant import ALONE
 from .operators.weighted import plain_of
 from .runs import Run
-from .sources import root_of, variants
+from .sources import in_tables, root_of, variants
 
 WORDS = {
     "called_twice": "called twice",
@@ -58,7 +58,7 @@ def form(run: Run) -> str:
     (default, *_) = variants(run.claim)
     if run.variant == default:
         return ""
-    if run.variant.context != ALONE:
+    if run.variant.context != ALONE or not in_tables(run.claim):
         return run.variant.name.replace("_", " ")
     operator, present = root_of(run.claim.tree), features_of(run)
     usual = options(operator, default)

@@ -25,8 +25,6 @@ RANGES: dict[torch.dtype, tuple[int, int]] = {
     torch.qint32: (-(2**31), 2**31 - 1),
 }
 QUANTIZED = frozenset(RANGES)
-REDUCED_RANGE_ENGINES = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.reduced_range)
-NATIVE_ENGINES = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.native)
 
 
 def rounded_up(observer: Any, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,6 +67,14 @@ def dtype_config_name(dtypes: DTypeConfig) -> str:
     if dtypes.weight_dtype in QUANTIZED and dtypes.input_dtype not in QUANTIZED:
         return f"weight-{dtype_name(dtypes.weight_dtype)}"
     return f"static-{dtype_name(dtypes.input_dtype)}"
+
+
+def activation_constraints(dtypes: DTypeConfig) -> DTypeWithConstraints:
+    """The constraints that the observer of activations has to satisfy: those of the input, or those of the output where only
+    these fix the qparams. A QConfig has one observer for both."""
+    given, output = dtypes.input_dtype_with_constraints, dtypes.output_dtype_with_constraints
+    fixed_after = given.scale_exact_match is None and output.scale_exact_match is not None
+    return output if fixed_after and given.dtype == output.dtype else given
 
 
 def shares(entry: BackendPatternConfig) -> tuple[int, ...]:
@@ -131,23 +137,26 @@ def scheme(
     fused: bool,
     apart: bool,
     symmetric: bool,
+    by_row: bool,
     context: Context = ALONE,
+    prelude_keeps: bool = True,
 ) -> Scheme:
     """Return the scheme of a dtype config on an engine.
 
     `apart` if another operator precedes the pattern in the model, `symmetric` if zero is in the middle of the codes of
-    activations.
+    activations, `by_row` if weights have a scale and a float zero point for each row, as tables of embeddings do, and
+    `prelude_keeps` if an activation before the pattern keeps qparams.
     """
     kind = dtype_config_name(dtypes).split("-")[0]
-    reduced = engine in REDUCED_RANGE_ENGINES
-    constrained, weight = dtypes.input_dtype_with_constraints, dtypes.weight_dtype_with_constraints
+    reduced = ENGINE_TABLE[engine].reduced_range
+    constrained, weight = activation_constraints(dtypes), dtypes.weight_dtype_with_constraints
     activation = others = weights = None
     if constrained.dtype in QUANTIZED:
         activation = _grid(constrained, "symmetric" if symmetric else "affine", reduced=reduced)
         if apart:
             others = _grid(replace(constrained, scale_exact_match=None), "affine", reduced=reduced)
     if weight.dtype in QUANTIZED:
-        by_row = kind == "weight"
+        by_row = by_row and kind == "weight"
         weights = _grid(weight, "float" if by_row else "symmetric", axis=0 if by_row or per_channel else None)
     half = kind == "dynamic" and weight.dtype == torch.float16
     before, after = ([n.keeps_qparams for n in neighbours] for neighbours in (context.before, context.after))
@@ -163,6 +172,7 @@ def scheme(
         tuple(before),
         tuple(after),
         context.applications,
+        prelude_keeps,
     )
 
 
@@ -181,7 +191,7 @@ def _observer(grid: Grid, *, qat: bool) -> str:
 
 
 def _activation(dtypes: DTypeConfig, case_scheme: Scheme) -> str:
-    constrained, grid = dtypes.input_dtype_with_constraints, case_scheme.activation
+    constrained, grid = activation_constraints(dtypes), case_scheme.activation
     dtype = constrained.dtype
     if grid is None:
         dynamic = ", is_dynamic=True" if dtypes.is_dynamic else ""
@@ -224,13 +234,15 @@ def recipe(
     shares: tuple[int, ...] = (),
     fused: bool = False,
     symmetric: bool = False,
+    by_row: bool = True,
     context: Context = ALONE,
+    prelude_keeps: bool = True,
 ) -> Recipe:
     """Return the `exact` recipe for a dtype config on an engine.
 
     `target` is the source of the object type that gets the pattern's qconfig if the model contains another operator that
-    must not have it; it is empty if the qconfig is global. `shares` and `fused` are as in `Scheme`, `symmetric` is as in
-    `scheme`. `context` is that of the variant.
+    must not have it; it is empty if the qconfig is global. `shares`, `fused` and `prelude_keeps` are as in `Scheme`,
+    `symmetric` and `by_row` as in `scheme`. `context` is that of the variant.
     """
     case_scheme = scheme(
         dtypes,
@@ -241,7 +253,9 @@ def recipe(
         fused=fused,
         apart=bool(target),
         symmetric=symmetric,
+        by_row=by_row,
         context=context,
+        prelude_keeps=prelude_keeps,
     )
     weight = _weight(dtypes, case_scheme, per_channel=per_channel)
     qconfig = f"QConfig(activation={_activation(dtypes, case_scheme)}, weight={weight})"
@@ -317,12 +331,15 @@ def range_recipe(dtypes: DTypeConfig, exact: Recipe) -> Recipe:
 def typical_recipe(dtypes: DTypeConfig, exact: Recipe, *, engine: str) -> Recipe:
     """Return the `typical` recipe: torch's qconfig mapping for the engine.
 
-    It is torch's qconfig for the dtype config if the mapping does not quantize it, and `exact` if torch has neither.
+    It is torch's qconfig for the dtype config if the mapping does not quantize it, and `exact` if torch has neither. torch's
+    static ones quantize weights to qint8, and those for weights alone by row.
     """
-    qat = exact.scheme.qat
+    qat, weight = exact.scheme.qat, exact.scheme.weight
     kind = dtype_config_name(dtypes)
-    if kind == "static-quint8":
-        name = engine if engine in NATIVE_ENGINES else DEFAULT_ENGINE
+    if kind.startswith("weight") and weight is not None and weight.zero_point != "float":
+        return exact
+    if kind == "static-quint8" and (weight is None or weight.dtype == "qint8"):
+        name = engine if ENGINE_TABLE[engine].native else DEFAULT_ENGINE
         infix = "_qat" if qat else ""
         qconfig, mapping = f'get_default{infix}_qconfig("{name}")', f'get_default{infix}_qconfig_mapping("{name}")'
     elif (kind, qat) in BY_KIND:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from torch import nn
+
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.results.constraints import Constraint
@@ -21,16 +23,16 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
 from .operators.weighted import plain_of
 from .ranges import bounds
-from .recipes import Recipe, range_recipe, recipe, shares, typical_recipe
+from .recipes import Recipe, activation_constraints, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
 from .sources import (
     Model,
     deployed,
     flows,
-    is_qat_module,
+    in_tables,
     large,
-    missing_operators,
     model_source,
+    not_covered,
     operators_of,
     root_of,
     swept,
@@ -38,10 +40,13 @@ from .sources import (
     variants,
 )
 
-AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
-"""Engines that lower a model ahead of time, which takes a fifth of a second. Unless `--case` selects other runs, they run
-only the core variants of a claim and no metamorphic relations. They have no sweeps over codes, because
-these change the qparams of lowered models."""
+
+def ahead_of_time(engine: str) -> bool:
+    """Whether an engine lowers a model ahead of time, which takes a fifth of a second.
+
+    Unless `--case` selects other runs, such an engine runs only the core variants of a claim and no metamorphic relations.
+    """
+    return ENGINE_TABLE[engine].ahead_of_time
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -90,8 +95,14 @@ class Run:
     def _has_own_qconfig(self) -> bool:
         """Whether operators beside the pattern must not have its qconfig, which fixes the qparams."""
         assert self.variant is not None
-        fixed = self.claim.dtypes.input_dtype_with_constraints.scale_exact_match is not None
+        fixed = activation_constraints(self.claim.dtypes).scale_exact_match is not None
         return bool(self.variant.prelude) or (fixed and bool(self.variant.context.neighbours))
+
+    @property
+    def _prelude_keeps(self) -> bool:
+        """Whether the config lets the Hardtanh of a prelude keep qparams."""
+        entry = self.backend.entries.get(nn.Hardtanh)
+        return entry is None or 1 in shares(entry)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -102,10 +113,12 @@ class Run:
             qat=self.flow == "qat",
             per_channel=self.variant.per_channel,
             symmetric=self.variant.symmetric,
+            by_row="mbedding" in root_of(self.claim.tree),
             target=target_source(self.claim) if self._has_own_qconfig else "",
             shares=shares(self.claim.entry),
             context=self.variant.context,
             fused=len(list(operators_of(self.claim.tree))) > 1,
+            prelude_keeps=self._prelude_keeps,
         )
         mapping = PROFILES[self.profile].mapping
         if mapping == "default":
@@ -150,12 +163,12 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     for claim in backend.claims:
         if globs and not any(may_match(glob, claim.id + "/") for glob in globs):
             continue
-        covered: list[Variant | None] = [None] if missing_operators(claim) else [*variants(claim)]
+        covered: list[Variant | None] = [None] if not_covered(claim) else [*variants(claim)]
         main = _main(covered)
         claim_flows = flows(claim, backend.entries)
         for flow in claim_flows:
             # training affects weights and observers, not the kernels: the core variants are enough
-            few = flow == "qat" and not is_qat_module(root_of(claim.tree))
+            few = flow == "qat" and len(claim_flows) > 1
             kept = [v for v in covered if v is None or v.core or v is main] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
@@ -166,13 +179,14 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
-        if main is not None:
+        if main is not None and in_tables(claim):
             for profile, variant in sized(claim):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
             for variant in swept(claim):
-                for engine in [engine for engine in engines if engine not in AHEAD_OF_TIME]:
+                # a sweep changes the qparams of models that torch has lowered: no other program can be changed
+                for engine in [engine for engine in engines if ENGINE_TABLE[engine].native]:
                     yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
         for profile, other in further[claim]:
             yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)
@@ -207,7 +221,7 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
     wanted = frozenset(extents)
     for claim in backend.claims:
         flow = flows(claim, backend.entries)[0]
-        for extent, variant in [] if missing_operators(claim) else deployed(claim):
+        for extent, variant in deployed(claim) if in_tables(claim) and not not_covered(claim) else ():
             for engine in (tuple(engines) or backend.engines) if extent in wanted else ():
                 yield Run(backend, claim, flow, variant, BENCH.name, engine)
 
@@ -215,7 +229,7 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
 def usual(run: Run) -> bool:
     """Whether a run is selected without `--case`."""
     unasked = PROFILES[run.profile].unasked
-    if run.engine not in AHEAD_OF_TIME or run.variant is None or unasked == "always":
+    if not ahead_of_time(run.engine) or run.variant is None or unasked == "always":
         return True
     # every operator's default variant is a core one
     return unasked == "core variants" and (run.variant.core or bool(run.variant.prelude))

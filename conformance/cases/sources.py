@@ -1,57 +1,51 @@
 """Source text of a model from a claim and a variant, which is executed and printed in reproductions."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
+import torch
+from torch import nn
+from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.operators.networks import layers
 from conformance.cases.operators.sizes import enlarged
-from conformance.configs.names import pattern_name
+from conformance.configs.names import NAMESPACES, operator_named, pattern_name
 from conformance.errors import UsageError
 
 from .claims import Claim
+from .followers import FOLLOWERS, JOINS, follower, modules_of, variants_of
 from .operators import OPERATORS, Operand, Variant, codes
+from .operators.declared import DECLARED
 from .operators.expressions import Call
-from .operators.variant import Wildcard
+from .operators.signatures import NAME, tried
+from .operators.variant import Shape, Wildcard
 from .operators.weighted import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .recipes import QUANTIZED, dtype_config_name
-
-FOLLOWERS: dict[str, tuple[str, str]] = {
-    "nn.ReLU": ("nn.ReLU()", "self.{name}({inner})"),
-    "F.relu": ("", "F.relu({inner})"),
-    "torch.relu": ("", "torch.relu({inner})"),
-    "nn.LeakyReLU": ("nn.LeakyReLU(0.25)", "self.{name}({inner})"),
-    "F.leaky_relu": ("", "F.leaky_relu({inner}, 0.25)"),
-    "nn.Tanh": ("nn.Tanh()", "self.{name}({inner})"),
-    "torch.tanh": ("", "torch.tanh({inner})"),
-    "nn.BatchNorm1d": ("nn.BatchNorm1d({channels})", "self.{name}({inner})"),
-    "nn.BatchNorm2d": ("nn.BatchNorm2d({channels})", "self.{name}({inner})"),
-    "nn.BatchNorm3d": ("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
-}
-"""Operators that follow another one in a pattern: source of the module, if any, and of the call."""
-
-JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
-"""Operators of two operands inside a pattern, and source of the call."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as source text: lines of `__init__`, lines of `forward`, and the operands of `forward` in order."""
+    """A model as source text: lines of `__init__`, lines of `forward`, the operands of `forward` in order, and the modules of
+    third parties that it needs."""
 
     init: tuple[str, ...]
     forward: tuple[str, ...]
     operands: tuple[tuple[str, Operand], ...]
+    imports: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
+        imports = "".join(f"import {module}\n" for module in self.imports)
         init = "".join(f"        {line}\n" for line in self.init)
         forward = "".join(f"        {line}\n" for line in self.forward)
         names = ", ".join(name for name, _ in self.operands)
         return (
-            "class Model(nn.Module):\n"
+            f"{imports}class Model(nn.Module):\n"
             f"    def __init__(self):\n        super().__init__()\n{init}\n"
             f"    def forward(self, {names}):\n{forward}"
         )
@@ -77,29 +71,93 @@ def is_qat_module(name: str) -> bool:
     return name.startswith(("nnqat.", "nniqat."))
 
 
+def in_tables(claim: Claim) -> bool:
+    """Whether the suite's own tables have all operators of a claim. Others have no contexts, no layers in use, and nothing
+    else that depends on what an operator does."""
+    return _in_tables(claim.tree)
+
+
+def _in_tables(tree: Any) -> bool:
+    root, *rest = operators_of(tree)
+    return root in OPERATORS and all(name in OPERATORS or name in FOLLOWERS or name in JOINS for name in rest)
+
+
+def from_signature(claim: Claim) -> list[str]:
+    """Names of the pattern's operators that are tried from their signatures."""
+    return _from_signature(claim.tree)
+
+
+def _from_signature(tree: Any) -> list[str]:
+    known = {*OPERATORS, *DECLARED, *FOLLOWERS, *JOINS}
+    return [name for name in operators_of(tree) if name not in known]
+
+
+def untraced(claim: Claim) -> list[tuple[str, type[nn.Module]]]:
+    """The module classes of a pattern, with their names, that torch would trace through, so that the pattern never matched.
+
+    A user of such a module tells `prepare_fx` that it is not traceable, with a `PrepareCustomConfig`.
+    """
+    named = dict.fromkeys(name for name in operators_of(claim.tree) if next(modules_of(name), ""))
+    classes = [(name, operator_named(name)[0]) for name in named]
+    return [
+        (name, one)
+        for name, one in classes
+        if isinstance(one, type) and issubclass(one, nn.Module) and not _is_leaf(one)
+    ]
+
+
+def _is_leaf(module: type[nn.Module]) -> bool:
+    """Whether torch's quantization traces a call of a module as one node."""
+    if issubclass(module, _FusedModule):
+        return True
+    return module.__module__.startswith(("torch.nn", "torch.ao.nn")) and not issubclass(module, nn.Sequential)
+
+
 def missing_operators(claim: Claim) -> list[str]:
-    """Names of the pattern's operators that the tables lack."""
+    """Names of the pattern's operators that the tables lack, and whose signatures do not say how to call them."""
     root, *rest = operators_of(claim.tree)
-    missing = [] if root in OPERATORS else [root]
-    return missing + [name for name in rest if name not in FOLLOWERS and name not in JOINS]
+    missing = [] if variants_of(root) else [root]
+    return missing + [name for name in rest if name not in JOINS and follower(name) is None]
+
+
+def not_covered(claim: Claim) -> str:
+    """Why a claim is not run; empty if it is."""
+    if claim.refused:
+        return f"torch refuses the entry: {claim.refused}"
+    for name in missing_operators(claim):
+        return f"no operator {name!r} in the tables: {_untried(claim, name)}: declare it with --operators"
+    return "" if _variants(claim.tree) else f"no variant of {root_of(claim.tree)} has an output that the others take"
+
+
+def _untried(claim: Claim, name: str) -> str:
+    """Why an operator is not tried in a pattern."""
+    if name != root_of(claim.tree) and variants_of(name):
+        return f"{name} takes more operands than the result before it"
+    return tried(name).reason
 
 
 def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
     """`ptq`, and `qat` for an entry with a QAT module; a QAT module itself exists only in models prepared for training."""
     entry = claim.entry
-    if is_qat_module(root_of(claim.tree)):
+    if claim.refused:
+        return ("ptq",)
+    if is_qat_module(root_of(claim.tree)) or _is_trained(claim, config_entries):
         return ("qat",)
     fused = config_entries.get(entry.fused_module)
     trainable = entry.qat_module is not None or (fused is not None and fused.qat_module is not None)
     return ("ptq", "qat") if trainable else ("ptq",)
 
 
+def _is_trained(claim: Claim, config_entries: dict[Any, Any]) -> bool:
+    """Whether a claim is about a module of a third party that an entry of its config has for training."""
+    ours = root_of(claim.tree) in OPERATORS or not isinstance(claim.tree, type)
+    return not ours and any(entry.qat_module is claim.tree for entry in config_entries.values())
+
+
 def variants(claim: Claim) -> list[Variant]:
     """All variants of a claim. Raises UsageError naming an operator that the tables lack."""
-    if lacking := missing_operators(claim):
-        raise UsageError(
-            f"{claim.id}: no operator {lacking[0]!r} in the tables: add an entry for it to conformance/cases/operators/"
-        )
+    if missing_operators(claim):
+        raise UsageError(f"{claim.id}: {not_covered(claim)}")
     applicable = _variants(claim.tree)
     if claim.dtypes.weight_dtype not in QUANTIZED:
         applicable = [variant for variant in applicable if not variant.per_channel]
@@ -156,10 +214,28 @@ def _large(tree: Any, per_channel: bool) -> Variant:
 
 @cache
 def _variants(tree: Any) -> list[Variant]:
-    root = root_of(tree)
+    own = variants_of(root_of(tree))
     if not isinstance(tree, tuple):
-        return OPERATORS[root]
-    return continuing(tree, [v for v in OPERATORS[root] if v.core])
+        return own
+    continued = continuing(tree, [variant for variant in own if variant.core])
+    if _in_tables(tree):
+        return continued
+    name = NAME if _from_signature(tree) else ""
+    return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
+
+
+def _accepted(tree: Any, variant: Variant) -> bool:
+    """Whether the operators of a pattern take the results of those before them."""
+    model = written(tree, variant)
+    scope = dict(NAMESPACES)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(model.source, scope)
+            scope["Model"]().eval()(*(torch.zeros(spec.shape) for _, spec in model.operands))
+    except Exception:
+        return False
+    return True
 
 
 def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
@@ -224,7 +300,7 @@ def written(whole: Any, variant: Variant) -> Model:
     init = [f"self.op = {variant.init}"] if variant.init else []
     if variant.prelude:
         init.insert(0, variant.prelude)
-    init += [f"self.{name} = nn.Parameter(torch.empty({shape}))" for name, shape in variant.parameters.items()]
+    init += _parameters(variant.parameters)
     forward = ["x = self.prelude(x)"] if variant.prelude else []
     if variant.wildcard and variant.wildcard.layer:
         init.append(f"self.other = {variant.wildcard.layer}")
@@ -243,11 +319,14 @@ def written(whole: Any, variant: Variant) -> Model:
             forward.append(f"y = {JOINS[name].format(left=left, right=right)}")
             return "y"
         inner = write(tree[1])
-        module, call = FOLLOWERS[name]
+        after = follower(name)
+        assert after is not None  # a claim with another operator is not covered
         bound = name.rpartition(".")[2].lower()
-        if module:
-            init.append(f"self.{bound} = {module.format(channels=variant.channels)}")
-        forward.append(f"y = {call.format(name=bound, inner=inner)}")
+        if after.module:
+            channels = variant.channels if "{channels}" in after.module else 0
+            init.append(f"self.{bound} = {after.module.format(channels=channels)}")
+        init.extend(_parameters({key.format(name=bound): shape for key, shape in after.parameters.items()}))
+        forward.append(f"y = {after.call.format(name=bound, inner=inner)}")
         return "y"
 
     context = variant.context
@@ -261,7 +340,13 @@ def written(whole: Any, variant: Variant) -> Model:
         write(whole)
     forward += (neighbour.line for neighbour in context.after)
     forward.append(f"return {variant.result}")
-    return Model(tuple(dict.fromkeys(init)), tuple(forward), tuple(variant.operands.items()))
+    imports = dict.fromkeys(module for name in operators_of(whole) for module in modules_of(name))
+    return Model(tuple(dict.fromkeys(init)), tuple(forward), tuple(variant.operands.items()), tuple(imports))
+
+
+def _parameters(shapes: Mapping[str, Shape]) -> list[str]:
+    """The lines that make the parameters of functions."""
+    return [f"self.{name} = nn.Parameter(torch.empty({shape}))" for name, shape in shapes.items()]
 
 
 def without_relu(claim: Claim, variant: Variant) -> Model | None:

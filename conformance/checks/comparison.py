@@ -61,6 +61,10 @@ class Comparison:
         )
 
 
+FLOAT32 = 2.0**-20
+"""The error of a float32 result, relative to the greatest value: that of 16 roundings."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The check and the number of the output that a comparison is about."""
@@ -75,6 +79,12 @@ ENGINE_OUTPUT = Place()
 def differ(first: Tensor, again: Tensor) -> Tensor:
     """Mask (bool) of the elements in which two float tensors of one shape differ; NaN is equal to NaN."""
     return ~((first == again) | (first.isnan() & again.isnan()))
+
+
+def float32_error(values: Tensor) -> float:
+    """The error of float32 results that is allowed, from the greatest finite value among them."""
+    finite = values[values.isfinite()]
+    return FLOAT32 * float(finite.abs().max()) if finite.numel() else 0.0
 
 
 def _worst(wrong: Tensor, off: Tensor, got: Tensor, golden: Tensor, exact: Tensor | None = None) -> tuple[Element, ...]:
@@ -181,7 +191,7 @@ def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance, place: Pl
     got, expected = got.double(), expected.double()
     greatest = max(float(expected.abs().max()) if expected.numel() else 0.0, allowed.magnitude)
     off = (got - expected).abs().nan_to_num(torch.inf)
-    wrong = off > greatest * max(allowed.relative, 2.0**-20)
+    wrong = off > greatest * max(allowed.relative, FLOAT32)
     if not bool(wrong.any()):
         return Comparison(got.numel())
     mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, expected)

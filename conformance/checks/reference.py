@@ -25,6 +25,7 @@ from conformance.results.findings.structure import (
 
 from .evidence import Evidence, Outcome, outcome, skip
 from .numerics import compare_execution
+from .structure import class_name
 
 CHECK = "reference"
 
@@ -61,7 +62,7 @@ def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
         return
     modules: list[Any] = [module for module in graph.modules() if type(module) is declared]
     if not modules:
-        yield MissingModule(CHECK, declared.__name__, "reference")
+        yield MissingModule(CHECK, class_name(declared), "reference")
     for module in modules:
         if hasattr(module, "weight_dtype") and module.weight_dtype != weight_dtype:
             yield WeightDtype(CHECK, dtype_name(module.weight_dtype), dtype_name(weight_dtype))

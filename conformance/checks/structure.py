@@ -126,6 +126,13 @@ def _declared_class(run: Run) -> type[nn.Module] | None:
     return entry.fused_module
 
 
+def class_name(declared: type) -> str:
+    """The name of a class, with its module if it is not torch's: QAT modules of third parties are named as the fused ones."""
+    return (
+        declared.__name__ if declared.__module__.startswith("torch.") else f"{declared.__module__}.{declared.__name__}"
+    )
+
+
 def _observation_type(run: Run, tensors: int) -> ObservationType:
     """The observation type that the claim's entry declares for an operator with that number of tensor arguments."""
     entry = run.claim.entry
@@ -145,7 +152,7 @@ def observed(evidence: Evidence) -> Outcome:
     problems = [*_misplaced_observers(run, graph), *_wrong_ranges(run, graph), *_disabled(graph)]
     declared = _declared_class(run)
     if declared is not None and declared not in {type(module) for module in graph.modules()}:
-        problems.append(MissingModule(CHECK, declared.__name__, run.flow))
+        problems.append(MissingModule(CHECK, class_name(declared), run.flow))
     return outcome(problems)
 
 

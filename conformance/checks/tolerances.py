@@ -4,9 +4,10 @@ import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from conformance.cases.claims import Claim
 from conformance.cases.operators import WEIGHTED
 from conformance.cases.runs import Run
-from conformance.cases.sources import root_of
+from conformance.cases.sources import operators_of, root_of
 from conformance.goldens.golden import Golden
 from conformance.models.data import GREATEST_BIAS
 from conformance.results.profiles import PROFILES
@@ -60,6 +61,32 @@ FLOAT_BAND = 2.0**-10
 NEAR_TIES = Tolerance("*", "*", "data that are not dyadic: float32 rounds before the kernel does", "", 1, TYPICAL_BAND)
 RECURRENT = frozenset({"nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNNCell"})
 """Recurrent layers: their gates are between -1 and 1, even where the output is much smaller."""
+
+ROUNDED = frozenset(
+    {
+        "celu",
+        "elu",
+        "exp2",
+        "gelu",
+        "glu",
+        "logsigmoid",
+        "logsoftmax",
+        "mish",
+        "selu",
+        "sigmoid",
+        "silu",
+        "softmax",
+        "tanh",
+    }
+)
+"""Functions whose float result depends on whether vectorized code or its scalar tail computed it, and for a sum of
+exponentials on their order: torch.sigmoid(x)[1:] may differ from torch.sigmoid(x[1:])."""
+
+
+def rounds(claim: Claim) -> bool:
+    """Whether a float output of the pattern may differ by the rounding of float32 where its elements lie elsewhere."""
+    names = (name.rpartition(".")[2].lower().replace("_", "") for name in operators_of(claim.tree))
+    return not ROUNDED.isdisjoint(names)
 
 
 def tolerance(run: Run, table: Iterable[Tolerance] = TABLE, golden: Golden | None = None) -> Tolerance:

@@ -47,7 +47,27 @@ def add_actions(commands: "Commands", name: str, text: str) -> "Commands":
 
 
 def add_backend_config(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", text: str) -> None:
-    parser.add_argument("--backend-config", metavar="MODULE:CALLABLE", help=text)
+    parser.add_argument("--backend-config", metavar="MODULE:ATTRIBUTE", help=text)
+
+
+def add_operators(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--operators",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module with operators of your own; repeatable",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="an engine of your own, which ids then name; repeatable",
+    )
 
 
 def add_case(parser: argparse.ArgumentParser, text: str) -> None:

@@ -47,7 +47,7 @@ def add(commands: "Commands") -> None:
         "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
     )
     add_backend_config(
-        audit, "use the BackendConfig that this callable returns (default: that of the engine's backend)"
+        audit, "use this BackendConfig, or the one that this callable returns (default: that of the engine's backend)"
     )
     audit.add_argument("--json", metavar="FILE", help="write the audits as JSON")
     audit.add_argument("-o", dest="out", metavar="HTML", help="write the audits as a page")

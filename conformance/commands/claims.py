@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .arguments import add_backend_config, add_command
+from .arguments import add_backend_config, add_command, add_operators
 
 if TYPE_CHECKING:
     from conformance.cases.claims import BackendClaims
@@ -19,7 +19,8 @@ def add(commands: "Commands") -> None:
     source.add_argument(
         "--backend", action="append", default=[], metavar="NAME", help="list the claims of this backend; repeatable"
     )
-    add_backend_config(source, "list the claims of the BackendConfig that this callable returns")
+    add_backend_config(source, "list the claims of this BackendConfig, or of the one that this callable returns")
+    add_operators(claims)
     claims.add_argument(
         "--json", action="store_true", help="print JSON with the engines of each backend and the runs of each claim"
     )
@@ -27,6 +28,7 @@ def add(commands: "Commands") -> None:
 
 def claims_command(arguments: argparse.Namespace) -> int:
     from conformance.cases.claims import backend, third_party
+    from conformance.cases.sources import from_signature
     from conformance.configs.registry import BACKENDS
 
     if arguments.backend_config:
@@ -39,17 +41,19 @@ def claims_command(arguments: argparse.Namespace) -> int:
     for claims in backends:
         print(f"{claims.name}: {claims.patterns} patterns, {len(claims.claims)} claims")
         for claim in claims.claims:
-            print(claim.id)
+            tried = from_signature(claim)
+            print(claim.id + (f" (from the signature of {', '.join(tried)})" if tried else ""))
     return 0
 
 
 def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
     """Return a backend with its claims as JSON values.
 
-    `covered` is false for a claim that the operator tables lack. Its runs are counted all the same: their rows report it.
+    `covered` is false for a claim with an unknown operator. Its runs are counted all the same: their rows report it.
+    `from_signature` has the operators that are tried from their signatures.
     """
     from conformance.cases.runs import runs
-    from conformance.cases.sources import missing_operators
+    from conformance.cases.sources import from_signature, not_covered
 
     count = Counter(run.claim.id for run in runs(backend))
     return {
@@ -62,7 +66,8 @@ def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
                 "id": claim.id,
                 "pattern": claim.pattern,
                 "dtype_config": claim.dtype_config,
-                "covered": not missing_operators(claim),
+                "covered": not not_covered(claim),
+                "from_signature": from_signature(claim),
                 "runs": count[claim.id],
             }
             for claim in backend.claims

@@ -9,7 +9,7 @@ from conformance.errors import UsageError
 from conformance.host.isa import ISA_LIMITS, limit_isa
 from conformance.suggestions import did_you_mean
 
-from .arguments import add_backend_config, add_command
+from .arguments import add_backend_config, add_command, add_engine, add_operators
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -28,7 +28,9 @@ def add(commands: "Commands") -> None:
     ):
         parser = add_command(commands, name, command, text)
         parser.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
-        add_backend_config(parser, "take the run from the BackendConfig that this callable returns")
+        add_backend_config(parser, "take the run from this BackendConfig, or from the one that this callable returns")
+        add_engine(parser)
+        add_operators(parser)
         parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
         if name == "repro":
             parser.add_argument(
@@ -95,10 +97,13 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     """Return the run, its ledger entries, and the reason why it cannot run on this host, or None."""
     if arguments.isa:
         limit_isa(arguments.isa)
-    run = find(arguments.run, arguments.backend_config)
     from conformance.engines.availability import probe
+    from conformance.engines.registry import engine_name
     from conformance.results.profiles import PROFILES
 
+    for path in arguments.engine:
+        engine_name(path)
+    run = find(arguments.run, arguments.backend_config)
     reason: str | None
     if run.variant is None:
         reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"

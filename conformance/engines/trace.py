@@ -188,8 +188,28 @@ def nested_kernels(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple
     with torch.no_grad(), torch.autograd.profiler.profile() as profile:
         outputs = tensors(model(*inputs))
     assert profile.kineto_results is not None
-    inside = conversions_inside(profile.kineto_results.events())
+    operators = (event for event in profile.kineto_results.events() if "::" in event.name())
+    inside = conversions_inside(operators)
     return outputs, tuple(inner_conversion(around[0], name) for around, name in inside)
+
+
+def profiled(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Kernel]]:
+    """Run `model` once under torch's profiler. Returns the outputs and the outermost operators that ran.
+
+    For what a dispatch trace would not see as it is: `torch.compile` runs the original function under one.
+    """
+    with torch.no_grad(), torch.autograd.profiler.profile(record_shapes=True) as profile:
+        outputs = tensors(model(*inputs))
+    assert profile.kineto_results is not None
+    kernels, end = [], 0
+    for event in profile.kineto_results.events():
+        if "::" in event.name() and event.start_ns() >= end:
+            end = event.start_ns() + event.duration_ns()
+            dtypes = event.dtypes()
+            quantized = any("::q" in dtype for dtype in dtypes)
+            floating = any(dtype in ("float", "double", "c10::Half", "c10::BFloat16") for dtype in dtypes)
+            kernels.append(Kernel(event.name().replace("::", "."), quantized, floating))
+    return outputs, kernels
 
 
 def conversions_inside(events: Iterable[Any]) -> Iterator[tuple[list[str], str]]:

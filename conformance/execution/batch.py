@@ -9,7 +9,7 @@ import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, describe, runs
-from conformance.cases.sources import missing_operators
+from conformance.cases.sources import not_covered
 from conformance.checks.judge import Judge
 from conformance.engines.registry import engine
 from conformance.goldens.golden import name_of
@@ -130,9 +130,7 @@ def judge_runs(
 def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row | None:
     """The row of a run that cannot be executed here, or None."""
     if run.variant is None:
-        named = ", ".join(missing_operators(run.claim)) or run.claim.pattern
-        lacking = f"not covered: no entry for {named} in conformance/cases/operators/"
-        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=lacking)
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"not covered: {not_covered(run.claim)}")
     reason = unavailable(run.engine)
     if reason and PROFILES[run.profile].needs_engine:
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")

@@ -7,8 +7,8 @@ import torch
 
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import Variant
-from conformance.cases.runs import AHEAD_OF_TIME, Run
-from conformance.cases.sources import missing_operators, root_of
+from conformance.cases.runs import Run, ahead_of_time
+from conformance.cases.sources import in_tables, not_covered, root_of
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.build import float_outputs, subject
 from conformance.models.fx import quiet
@@ -56,11 +56,11 @@ def families(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Fa
 
     Engines that lower ahead of time are left out, because shrinking a sample takes a thousand runs.
     """
-    covered = [claim for claim in backend.claims if not missing_operators(claim)]
+    covered = [claim for claim in backend.claims if in_tables(claim) and not not_covered(claim)]
     for name in FAMILIES:
         claims = tuple(claim for claim in covered if family(claim) == name)
         for engine in tuple(engines) or backend.engines:
-            if claims and engine not in AHEAD_OF_TIME:
+            if claims and not ahead_of_time(engine):
                 yield Family(name, backend, claims, engine)
 
 

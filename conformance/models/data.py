@@ -57,7 +57,7 @@ def fill(model: nn.Module, key: str, levels: int) -> None:
                 tensor.copy_(4.0 ** integers(label, tensor.numel(), -1 if eps < 0.25 else 0, 1).double() - eps)
             elif leaf == "running_mean":
                 tensor.copy_(grid(label, shape, -8, 8, -4))
-            elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
+            elif leaf.endswith("weight") and (owner in norms or tensor.dim() < 2):
                 tensor.copy_(grid(label, shape, 1, 1, 0) * 2.0 ** integers(label, tensor.numel(), -1, 0).reshape(shape))
             elif leaf.startswith("bias"):
                 # the results of a norm are multiples of small powers of two, and half of them would be ties without an offset
@@ -90,7 +90,7 @@ def fill_typical(model: nn.Module, key: str) -> None:
             label, shape = f"{key}/{name}", tuple(tensor.shape)
             if leaf == "running_var":
                 tensor.copy_(integers(label, tensor.numel(), 32, 96) / 64)
-            elif leaf == "weight" and (owner in norms or tensor.dim() < 2):
+            elif leaf.endswith("weight") and (owner in norms or tensor.dim() < 2):
                 tensor.copy_(1 + normal(label, shape, 0.1))
             elif leaf == "running_mean" or leaf.startswith("bias"):
                 tensor.copy_(normal(label, shape, 0.1))
@@ -174,7 +174,7 @@ def fill_trained(model: nn.Module, key: str) -> None:
                 tensor.copy_((spreads(key, shape[0]) * 2.0 ** bell(label, shape, 0.5)) ** 2)
             elif leaf == "running_mean":
                 tensor.copy_(bell(label, shape, 0.5) * spreads(key, shape[0]))
-            elif leaf == "weight":
+            elif leaf.endswith("weight"):
                 tensor.copy_((0.25 if isinstance(module, nn.PReLU) else 1.0) + bell(label, shape, 0.3))
             else:
                 tensor.copy_(bell(label, shape, 0.3 if hasattr(module, "eps") else 0.05))

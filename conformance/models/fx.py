@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
+from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.ao.quantization.quantize_fx import (
     _convert_to_reference_decomposed_fx,
     convert_fx,
@@ -22,6 +23,7 @@ from torch.ao.quantization.quantize_fx import (
 from torch.fx import GraphModule, Node
 
 from conformance.cases.runs import Run
+from conformance.cases.sources import untraced
 from conformance.shortcuts import enabled
 
 from .build import Subject
@@ -48,14 +50,25 @@ torch.fx.config.do_not_emit_stack_traces = True
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
     flow = prepare_qat_fx if subject.run.flow == "qat" else prepare_fx
-    return _prepared(flow, subject.model, subject.mapping, subject.calibration, config)
+    return _prepared(flow, subject.model, subject.mapping, subject.calibration, config, _custom(subject.run))
+
+
+def _custom(run: Run) -> PrepareCustomConfig | None:
+    """What `prepare_fx` has to know about the modules of a pattern, if anything."""
+    classes = [one for _, one in untraced(run.claim)]
+    return PrepareCustomConfig().set_non_traceable_module_classes(classes) if classes else None
 
 
 def _prepared(
-    flow: Any, model: nn.Module, mapping: Any, inputs: Sequence[Tensor], config: BackendConfig
+    flow: Any,
+    model: nn.Module,
+    mapping: Any,
+    inputs: Sequence[Tensor],
+    config: BackendConfig,
+    custom: PrepareCustomConfig | None = None,
 ) -> GraphModule:
     with code_postponed():
-        return with_code(flow(copy.deepcopy(model), mapping, tuple(inputs), backend_config=config))
+        return with_code(flow(copy.deepcopy(model), mapping, tuple(inputs), custom, backend_config=config))
 
 
 def prepare_network(

@@ -70,7 +70,7 @@ class Graph:
         after = dict(zip(calls[len(calls) - len(last) :], last, strict=True))
         for node in calls:
             if node.target in ("other", "prelude"):
-                before[node] = not isinstance(self.module(node), LAYERS)
+                before[node] = self.scheme.prelude_keeps and not isinstance(self.module(node), LAYERS)
         return [[Group((node,), False, keeps) for node, keeps in nodes.items()] for nodes in (before, after)]  # type: ignore[return-value]
 
     @property

@@ -93,7 +93,7 @@ class Interpreter:
                 dyadic &= exact
             elif node.op == "call_function":
                 if node.target in FUNCTIONS:
-                    args, kwargs = self._quantized_arguments(args, kwargs)
+                    args, kwargs = self._quantized_arguments(FUNCTIONS[node.target], args, kwargs)
                 function: Any = node.target
                 local[node] = function(*args, **kwargs)
                 dyadic &= node.target in DYADIC_FUNCTIONS
@@ -139,11 +139,12 @@ class Interpreter:
         return quantize(x, qparams).dequantized()
 
     def _quantized_arguments(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, places: Mapping[str, int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one of `FUNCTIONS` with its input and weight quantized."""
         positional, keywords = list(args), dict(kwargs)
-        for place, key, quantized in ((0, "input", self._layer_input), (1, "weight", self._weight)):
+        quantizers: tuple[Callable[[Tensor], Tensor], ...] = (self._layer_input, self._weight)
+        for (key, place), quantized in zip(places.items(), quantizers, strict=True):
             if len(positional) > place:
                 if positional[place].is_floating_point():
                     positional[place] = quantized(positional[place])
@@ -161,7 +162,7 @@ class Interpreter:
         if parts.layer is None:
             result = None
             for part in parts.rest:
-                float64_part = copy.deepcopy(part).double().eval()
+                float64_part = self._of_weights(copy.deepcopy(part).double().eval())
                 result = float64_part(*args, **kwargs) if result is None else float64_part(result)
             return result, dyadic
         if "input" in kwargs:
@@ -175,6 +176,13 @@ class Interpreter:
         for part in parts.rest:
             result = part(result)
         return result, dyadic
+
+    def _of_weights(self, module: nn.Module) -> nn.Module:
+        """A module in float64 with its `weight` quantized, if that is a matrix at least: a layer that torch does not have."""
+        weight = module._parameters.get("weight")
+        if weight is not None and weight.dim() > 1:
+            module._parameters["weight"] = nn.Parameter(self._weight(weight.detach().float()), requires_grad=False)
+        return module
 
     def _call_layer(self, layer: Any, norm: Any, args: Any, kwargs: Any) -> Any:
         """Call a layer with its weights quantized after `norm`, if any, is folded into them."""

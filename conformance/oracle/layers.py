@@ -1,6 +1,6 @@
 """Layers with weights: decomposition of fused modules, batch-norm folding, and application with replaced parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,14 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
-    {*CONVOLUTIONS.values(), *TRANSPOSED.values(), F.linear, F.embedding}
-)
-"""Functions whose second argument, `weight`, is quantized as a weight."""
+FUNCTIONS: dict[Any, Mapping[str, int]] = {
+    **{
+        function: {"input": 0, "weight": 1}
+        for function in (*CONVOLUTIONS.values(), *TRANSPOSED.values(), F.linear, F.embedding)
+    },
+    torch.addmm: {"mat1": 1, "mat2": 2},
+}
+"""Functions with weights: the names and places of their input and of their weight, which is quantized as such."""
 
 LAYERS = (_ConvNd, nn.Linear, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
 
@@ -33,17 +37,27 @@ class Parts:
     add: Callable[..., Tensor] | None = None
 
 
+def _flat(module: nn.Sequential) -> Iterator[nn.Module]:
+    """The modules of a fused module, which may hold another one."""
+    for part in module.children():
+        if isinstance(part, nn.Sequential) and not isinstance(part, LAYERS):  # QAT modules are both
+            yield from _flat(part)
+        else:
+            yield part
+
+
 def decompose(module: nn.Module) -> Parts:
     """Decompose a fused module or a QAT module. A plain layer is its own only part."""
     if isinstance(module, LAYERS):
         relu = (nn.ReLU(),) if type(module).__name__.rstrip("123d").endswith("ReLU") else ()
         return Parts(module, getattr(module, "bn", None), relu)
     if isinstance(module, nn.Sequential):
-        first, *rest = module.children()
+        first, *rest = _flat(module)
         if not isinstance(first, LAYERS):
             return Parts(None, None, (first, *rest))
         folds = bool(rest) and isinstance(rest[0], _BatchNorm)
-        return Parts(first, rest[0] if folds else None, tuple(rest[folds:]), getattr(module, "add", None))
+        norm = rest[0] if folds else getattr(first, "bn", None)
+        return Parts(first, norm, tuple(rest[folds:]), getattr(module, "add", None))
     return Parts(None, None, (module,))
 
 

@@ -16,7 +16,7 @@ DYADIC_FUNCTIONS = frozenset(
     {
         *FUNCTIONS,
         *(F.relu, torch.relu, F.relu6, F.hardtanh, F.hardtanh_, torch.clamp, F.dropout, F.pad, torch.matmul),
-        *(operator.add, operator.sub, operator.mul, torch.add, torch.sub, torch.mul),
+        *(operator.add, operator.sub, operator.mul, torch.add, torch.sub, torch.mul, torch.einsum),
         *(torch.cat, torch.concat, torch.concatenate, torch.stack, torch.flatten, torch.narrow, torch.transpose),
         *(torch.permute, torch.squeeze, torch.unsqueeze, torch.repeat_interleave, F.pixel_shuffle, F.pixel_unshuffle),
         *(F.max_pool1d, F.max_pool2d, F.max_pool3d),

@@ -48,6 +48,7 @@ class Scheme:
         before, after: the operators before and after the pattern, in order of execution: whether the output of each keeps
             its input's qparams.
         applications: how often the pattern is applied, one time after the other.
+        prelude_keeps: whether the output of an activation that precedes the pattern keeps its input's qparams.
     """
 
     kind: str
@@ -62,3 +63,4 @@ class Scheme:
     before: tuple[bool, ...] = field(default=(), repr=False)
     after: tuple[bool, ...] = field(default=(), repr=False)
     applications: int = field(default=1, repr=False)
+    prelude_keeps: bool = field(default=True, repr=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from conformance.cases.runs import Run
     from conformance.selection import Selection
 
-SELECTING = ("backend", "engine", "case", "backend_config", "ledger", "shard", "since", "only_since")
+SELECTING = ("backend", "engine", "case", "backend_config", "operators", "ledger", "shard", "since", "only_since")
 """Options that are checked before anything is collected."""
 
 PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="run on this engine instead of the backend's own; repeatable",
+        help="run on this engine instead of the backend's own, or on the one that MODULE:ATTRIBUTE names; repeatable",
     )
     group.addoption(
         "--case",
@@ -47,8 +47,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--backend-config",
-        metavar="MODULE:CALLABLE",
-        help="run the claims of the BackendConfig that this callable returns",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="run the claims of this BackendConfig, or of the one that this callable returns; repeatable",
+    )
+    group.addoption(
+        "--operators",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="add the operators of this module to those that the suite knows; repeatable",
     )
     group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
@@ -114,12 +123,15 @@ class Selecting:
     def selection(self) -> "Selection":
         import torch
 
+        from conformance.cases.operators.declared import declare
         from conformance.paths import GOLDEN, KNOWN
         from conformance.selection import Selection
 
         # set before a config is loaded: forked children would miss a thread pool that the config's module starts
         torch.set_num_threads(1)
         option = self.config.getoption
+        for module in option("operators"):
+            declare(module)
         return Selection(
             option("backend"),
             option("engine"),

@@ -15,7 +15,11 @@ import torch
 
 from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
+from conformance.cases.sources import untraced
 from conformance.configs.registry import BACKENDS
+from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.engines.native import NATIVE
+from conformance.engines.registry import engine_expression
 from conformance.errors import UsageError
 from conformance.models.build import clipped, names, range_in_use
 from conformance.models.build import label as named
@@ -130,7 +134,37 @@ def backend_config_source(run: Run) -> str:
     """The lines that bind `backend_config`."""
     if run.backend.name in BACKENDS:
         return f"backend_config = get_{run.backend.name}_backend_config()\n"
-    return f"{run.backend.source}\nbackend_config = {run.backend.source.rpartition(' ')[2]}()\n"
+    return f"{run.backend.source}\n"
+
+
+def custom_source(run: Run) -> str:
+    """The line that binds `untraced`, if modules of the pattern must not be traced through."""
+    names = [name for name, _ in untraced(run.claim)]
+    if not names:
+        return ""
+    return f"untraced = PrepareCustomConfig().set_non_traceable_module_classes([{', '.join(names)}])\n"
+
+
+def custom_argument(run: Run) -> str:
+    """The argument of `prepare_fx` about these modules, with a comma, if there are any."""
+    return "prepare_custom_config=untraced, " if untraced(run.claim) else ""
+
+
+def engine_source(run: Run) -> str:
+    """The lines that select the engine of a run; none for ExecuTorch, whose programs select it.
+
+    The engine of a third party lowers and compiles in place of `convert_fx`.
+    """
+    if run.engine in NATIVE:
+        return f'torch.backends.quantized.engine = "{run.engine}"\n'
+    if run.engine == EXECUTORCH.name:
+        return ""
+    module, expression = engine_expression(run.engine)
+    return (
+        f"import {module}\nengine = {expression}\nscope = engine.scope()\nscope.__enter__()  # until the process ends\n"
+        "def convert_fx(prepared, backend_config):\n"
+        "    return engine.compile(engine.convert(prepared, backend_config), inputs())\n"
+    )
 
 
 def has_state(run: Run) -> bool:

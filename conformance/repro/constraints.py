@@ -19,7 +19,7 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
 )
 
-from .case import Case, Renderer, condition_block, has_state, violates
+from .case import Case, Renderer, condition_block, custom_argument, has_state, violates
 
 PrepareFinding = (
     ViolatingQConfigUsed
@@ -55,7 +55,7 @@ def _prepare_lines(run: Run, qconfig: str, weights: str = "") -> str:
     return (
         f"{lines}with warnings.catch_warnings(record=True) as caught:\n"
         '    warnings.simplefilter("always")\n'
-        f"    prepared = {entry}(model, mapping, inputs(), backend_config=backend_config)\n"
+        f"    prepared = {entry}(model, mapping, inputs(), {custom_argument(run)}backend_config=backend_config)\n"
     )
 
 

@@ -1,5 +1,6 @@
 """A reproduction script executed in an interpreter of its own, with the versions that it ran with."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,14 +16,25 @@ TIMEOUT = 120.0
 """Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
 
 
-def execute(script: str, python: str = sys.executable) -> Reproduced:
+def execute(script: str, python: str = sys.executable, *, importing: bool = False) -> Reproduced:
     """Execute a script in isolation, without this project. Raises UsageError unless it says that it deviates, and exits with
-    status 1 or dies."""
+    status 1 or dies.
+
+    With `importing` it can import what the current folder and PYTHONPATH have, such as the engine of a third party.
+    """
+    isolated = [] if importing else ["-I"]
+    paths = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "reproduction.py"
         path.write_text(script, encoding="utf-8")
         process = subprocess.run(
-            [python, "-I", str(path)], capture_output=True, text=True, errors="replace", timeout=TIMEOUT, cwd=folder
+            [python, *isolated, str(path)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": paths},
         )
     if "DEVIATES" not in process.stdout or process.returncode == 0:
         said = process.stdout.strip().splitlines()[-1:] or process.stderr.strip().splitlines()[-1:]

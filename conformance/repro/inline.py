@@ -45,6 +45,7 @@ IMPORTS = {
     "ExecutorchBackendConfig": "from executorch.exir import ExecutorchBackendConfig",
     "to_edge_transform_and_lower": "from executorch.exir import to_edge_transform_and_lower",
     "Runtime": "from executorch.runtime import Runtime",
+    "PrepareCustomConfig": "from torch.ao.quantization.fx.custom_config import PrepareCustomConfig",
     "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
     **{
         f"get_{name}_backend_config": f"from torch.ao.quantization.backend_config import get_{name}_backend_config"

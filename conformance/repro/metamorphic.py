@@ -17,7 +17,7 @@ from conformance.results.findings.relations import (
 )
 from conformance.results.findings.stages import Raises
 
-from .case import Case, Once, Renderer, guarded
+from .case import Case, Once, Renderer, custom_argument, guarded
 from .inline import CHANNELS_LAST, LOADED
 
 CALL = """\
@@ -54,7 +54,8 @@ def _observed(run: Run, name: str, model: str, calibration: str) -> str:
         freeze = f'for module in {name}.modules():\n    if hasattr(module, "freeze_bn_stats"):\n        '
         freeze += "module.freeze_bn_stats()\n"
     return (
-        f"given = {calibration}\n{name} = {entry}({model}, mapping, given, backend_config=backend_config)\n"
+        f"given = {calibration}\n{name} = {entry}({model}, mapping, given, "
+        f"{custom_argument(run)}backend_config=backend_config)\n"
         f"{freeze}{name}(*given)\n{name}.eval()\n"
     )
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from conformance.cases.operators.variant import in_sizes
 from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
-from conformance.engines.native import NATIVE
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stages import INPUTS, Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
@@ -19,7 +18,7 @@ from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
 from . import codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
-from .case import Case, NothingToCheck, Once, Renderer
+from .case import Case, NothingToCheck, Once, Renderer, engine_source
 from .inline import merged, needs
 
 RENDERERS: Mapping[type[Finding], Renderer] = {
@@ -118,12 +117,10 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     if "calibration()" in "".join(blocks) and "def calibration" not in "".join(blocks):
         blocks = [block.replace("calibration()", "inputs()") for block in blocks]
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
-    # engines that are not torch's own have no name in torch.backends.quantized
-    engine = f'torch.backends.quantized.engine = "{run.engine}"\n' if run.engine in NATIVE else ""
     # kernels divide larger inputs among threads, of which a run has one unless its findings say otherwise
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) else ""
-    start = f'torch.set_grad_enabled(False)\n{threads}{engine}warnings.simplefilter("ignore")\nfound = []\n'
+    start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)

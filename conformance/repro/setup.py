@@ -18,7 +18,17 @@ from conformance.results.findings.values import CodesVary
 from conformance.results.profiles import PROFILES
 
 from . import constraints, metamorphic
-from .case import Case, Once, Renderer, backend_config_source, data_source, guarded, has_state
+from .case import (
+    Case,
+    Once,
+    Renderer,
+    backend_config_source,
+    custom_argument,
+    custom_source,
+    data_source,
+    guarded,
+    has_state,
+)
 
 CHECK_OF = {
     "float": "matched",
@@ -84,7 +94,7 @@ def _setting(run: Run) -> Iterator[str]:
     elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
         yield f"qconfig = {run.recipe.qconfig}\n"
     yield f"mapping = {run.recipe.mapping}\n"
-    yield backend_config_source(run)
+    yield backend_config_source(run) + custom_source(run)
     yield f'key = "{run.key}"  # what the data are a function of\n'
     calibration, inputs = (data_source(run, executed=executed) for executed in (False, True))
     if calibration != inputs:
@@ -96,6 +106,7 @@ def _constraint_setting(run: Run) -> Iterator[str]:
     yield run.model.source
     registered = run.backend.name in BACKENDS
     yield (not registered and constraints.config_source(run.claim.entry)) or backend_config_source(run)
+    yield custom_source(run)
     yield f'key = "{run.key}"  # what the data are a function of\n'
     yield f"def inputs():\n    return {data_source(run, executed=False)}\n"
 
@@ -132,7 +143,8 @@ def _float_lines(case: Case) -> str:
 def _prepare_lines(case: Case) -> str:
     entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
     model = "copy.deepcopy(model)" if case.has(NoEffect) else "model"
-    return f"prepared = {entry}({model}, mapping, calibration(), backend_config=backend_config)\n"
+    custom = custom_argument(case.run)
+    return f"prepared = {entry}({model}, mapping, calibration(), {custom}backend_config=backend_config)\n"
 
 
 def _calibrate_lines(case: Case) -> str:

@@ -84,7 +84,8 @@ def _disabled(case: Case, finding: FakeQuantizeDisabled) -> str:
 def _missing_module(case: Case, finding: MissingModule) -> Iterator[str]:
     model = "reference" if finding.model == "reference" else "prepared"
     yield Once("print(reference)\n") if model == "reference" else GRAPH
-    condition = f"'{finding.module}' not in [type(module).__name__ for module in {model}.modules()]"
+    name = "__name__" if "." not in finding.module else "__module__ + '.' + type(module).__name__"
+    condition = f"'{finding.module}' not in [type(module).{name} for module in {model}.modules()]"
     yield condition_block(finding.check, condition, finding.text)
 
 

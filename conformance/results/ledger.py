@@ -4,10 +4,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance.configs.engines import ENGINES
+
 from .globs import Ids, glob_of
 from .known import Entry, Host, checks_of
 from .profiles import PROFILES, profile_names
 from .rows import Row
+
+ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engine in engines)
 
 
 def explaining(
@@ -48,7 +52,9 @@ def judge(
     covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
-    listed = frozenset(name for entry in covering for name in entry.check) & checks_of(row.id)
+    demanding = [entry for entry in covering if demands(entry, row)]
+    covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
+    listed = frozenset(name for entry in demanding for name in entry.check) & checks_of(row.id)
     excused = frozenset(name for entry in covering for name in entry.excused(row))
     unlisted, gone = sorted(row.failed - excused - {*explained}), sorted(listed - row.failed)
     covering = (*covering, *alike)
@@ -61,6 +67,17 @@ def judge(
         sources = ", ".join(f"{entry.id} ({entry.source})" for entry in covering if entry.check & set(gone))
         parts.append(f"no longer deviates in {', '.join(gone)}: remove it from {sources}")
     return Expectation(False, covering, "; ".join(parts))
+
+
+def demands(entry: Entry, row: Row) -> bool:
+    """Whether a row that an entry covers has to deviate.
+
+    A glob with wildcards for backend and engine is about those of the tables: it explains rows of third parties as well, but
+    does not know which of them deviate.
+    """
+    if row.backend in ENGINES and row.engine in ENGINES_OF_BACKENDS:
+        return True
+    return any(row.backend in glob.partition("/")[0] or row.engine in glob.rpartition("@")[2] for glob in entry.match)
 
 
 def own_entries(row: Row, entries: Iterable[Entry]) -> list[Entry]:

@@ -35,18 +35,42 @@ OF_A_PLACE = {
 }
 REQUIRED = ("id", "title", "reason", "upstream", "shows")
 LAYER_REQUIRED = ("engine", "check")
+SUITE = "suite"
+"""The value of `extends`, which adds the suite's own entries to a ledger."""
 VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
 
 
 def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
-    """Read the entries of every finding in `*.toml` of a folder. Raises UsageError naming the file, the finding and the wrong
-    field."""
+    """Read the entries of every finding in `*.toml` of a folder, behind the suite's own if a file has `extends = "suite"`.
+
+    Raises UsageError naming the file, the finding and the wrong field.
+    """
+    sources: dict[str, str] = {}
+    before = _read(KNOWN, sources) if extends(folder) and folder.resolve() != KNOWN.resolve() else []
+    return (*before, *_read(folder, sources))
+
+
+def own(folder: Path) -> tuple[Entry, ...]:
+    """The entries of a ledger without those of the suite that it extends. Raises UsageError as `load` does."""
+    return tuple(_read(folder, {}))
+
+
+def extends(folder: Path) -> bool:
+    """Whether a ledger extends that of the suite."""
+    return any("extends" in _document(path) for path in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(f"ledger {folder}: no such folder")
+    return sorted(folder.glob("*.toml"))
+
+
+def _read(folder: Path, sources: dict[str, str]) -> list[Entry]:
+    """The entries of the files of a folder. `sources` has where the ids are that are taken, and gets those that they take."""
     entries: list[Entry] = []
-    sources: dict[str, str] = {}
-    for path in sorted(folder.glob("*.toml")):
-        for number, values in enumerate(_tables(path), 1):
+    for path in _files(folder):
+        for number, values in enumerate(_document(path).get("finding", []), 1):
             source = f"{path.name}#{number}"
             of_finding = list(_entries(source, values))
             for name in (of_finding[0].id, *of_finding[0].finding.formerly):
@@ -54,20 +78,23 @@ def load(folder: Path = KNOWN) -> tuple[Entry, ...]:
                     raise UsageError(f"{source}: id {name!r} is taken by {sources[name]}")
                 sources[name] = source
             entries += of_finding
-    return tuple(entries)
+    return entries
 
 
-def _tables(path: Path) -> list[Any]:
+def _document(path: Path) -> dict[str, Any]:
+    """A file as it is written, with a list of tables of findings, if any."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not readable as TOML: {error}") from error
-    if unknown := sorted(document.keys() - {"finding"}):
+    if unknown := sorted(document.keys() - {"finding", "extends"}):
         raise UsageError(f"{path}: unknown table {unknown[0]!r}: write [[finding]] with [[finding.shows]]")
+    if document.get("extends", SUITE) != SUITE:
+        raise UsageError(f'{path}: extends {document["extends"]!r}: write extends = "{SUITE}" above the findings')
     listed = document.get("finding", [])
     if not isinstance(listed, list) or not all(isinstance(values, dict) for values in listed):
         raise UsageError(f"{path}: finding is not a list of tables: findings begin with [[finding]]")
-    return listed
+    return document
 
 
 def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -135,6 +136,11 @@ class RowsFile:
     footer: Mapping[str, Any]
     text: str
 
+    @property
+    def finished(self) -> str | None:
+        """When the invocation ended, in ISO 8601, in UTC; None in files of earlier versions, which do not state it."""
+        return self.footer.get("finished")
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the text."""
@@ -233,9 +239,14 @@ class Writer(PartialFile[Row]):
         """How many rows come from an execution."""
         return sum(row.verdict.executed for row in self.rows.values())
 
-    def finish(self, footer: Mapping[str, Any]) -> str:
-        """Write the complete file, rows in order of id, and return its SHA-256."""
-        return digest_of(self.complete([self.rows[key] for key in sorted(self.rows)], footer))
+    def finish(self, footer: Mapping[str, Any], finished: str = "") -> str:
+        """Write the complete file, rows in order of id, and return its SHA-256.
+
+        `finished` is the time in ISO 8601, in UTC, that the footer states, by default the present.
+        """
+        finished = finished or datetime.now(UTC).isoformat(timespec="seconds")
+        rows = [self.rows[key] for key in sorted(self.rows)]
+        return digest_of(self.complete(rows, {**footer, "finished": finished}))
 
 
 def read(path: Path) -> RowsFile:
@@ -252,17 +263,32 @@ def read_all(path: Path) -> tuple[RowsFile, ...]:
     Raises UsageError naming the file, and the line if it is one, that is missing, damaged, truncated, too new, or contradicts
     itself.
     """
-    return tuple(RowsFile(part.header, part.items, part.footer, part.text) for part in read_text(FORMAT, path))
+    parts = read_text(FORMAT, path)
+    for part in parts:
+        if "finished" in part.footer and not _is_time(part.footer["finished"]):
+            raise UsageError(f"{path}: damaged: finished of its footer is {part.footer['finished']!r}; {FORMAT.again}")
+    return tuple(RowsFile(part.header, part.items, part.footer, part.text) for part in parts)
+
+
+def _is_time(value: object) -> bool:
+    """Whether a value is a time in ISO 8601, in UTC."""
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).utcoffset() == timedelta()
+    except ValueError:
+        return False
 
 
 def assembled(header: Mapping[str, Any], files: Iterable[RowsFile]) -> RowsFile:
-    """The file of one invocation that has the rows of several, with this header; the seconds of their footers add up."""
+    """The file of one invocation that has the rows of several, with this header. The seconds of their footers add up, and it
+    finished when the last of them did."""
     files = list(files)
     rows = sorted((row for file in files for row in file.rows), key=lambda row: row.id)
     footer = counts(rows)
     for name in [name for name in files[0].footer if name not in footer]:
         values: list[Any] = [file.footer.get(name) for file in files]
         footer[name] = round(sum(values), 3) if all(isinstance(value, int | float) for value in values) else values[0]
+    if "finished" in footer:
+        footer["finished"] = max(file.finished or "" for file in files)
     text = FORMAT.part(header, [FORMAT.line(*FORMAT.encode(row)) for row in rows], footer)
     return RowsFile(header, tuple(rows), footer, text)
 

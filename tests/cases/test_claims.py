@@ -9,7 +9,9 @@ from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
 
-from conformance.cases.claims import Claim, backend, claims_of, nested, third_party
+from conformance.cases.claims import Claim, backend, claims_of, nested, third_parties, third_party
+from conformance.cases.runs import runs
+from conformance.cases.sources import not_covered
 from conformance.configs import dtypes
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
@@ -107,6 +109,34 @@ def test_a_claims_tree_does_not_depend_on_the_format_of_its_entry() -> None:
     assert trees == [(nn.ReLU, nn.Conv2d)] * 2
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        (nn.Conv1d, nn.BatchNorm1d, nn.ReLU),
+        ((nn.BatchNorm1d, nn.Conv1d), nn.ReLU),  # a sequence whose first part is nested, as configs of torch 1 have it
+    ],
+)
+def test_every_format_of_a_pattern_gives_the_same_claim(pattern: object) -> None:
+    entry = BackendPatternConfig(pattern).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
+    (claim,) = claims_of("mine", config(entry))
+    assert claim.id == "mine/nn.Conv1d+nn.BatchNorm1d+nn.ReLU/static-quint8"
+    assert claim.tree == (nn.ReLU, (nn.BatchNorm1d, nn.Conv1d))
+
+
+def test_an_entry_that_torch_cannot_use_is_a_claim_that_is_not_covered() -> None:
+    bad: list[tuple[BackendPatternConfig, str]] = [
+        (BackendPatternConfig(nn.ReLU), "its dtype_configs are a DTypeConfig, not a list"),
+        (BackendPatternConfig(nn.Tanh), "one of its dtype configs is a dict"),
+        (BackendPatternConfig((nn.Linear, nn.ReLU())), "ReLU() is no module class, function or name of a method"),
+    ]
+    bad[0][0].dtype_configs = dtypes.STATIC_QUINT8_WEIGHTED  # type: ignore[assignment]
+    bad[1][0].dtype_configs = [{}]  # type: ignore[list-item]
+    for entry, reason in bad:
+        (claim,) = claims_of("mine", config(entry))
+        assert claim.dtype_config == "refused"
+        assert not_covered(claim) == f"torch refuses the entry: {reason}"
+
+
 def test_an_unknown_backend_is_refused_with_one_line_that_names_the_known_ones() -> None:
     with pytest.raises(UsageError) as raised:
         backend("tensorrt")
@@ -124,11 +154,17 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig\n"
         "from conformance.configs.dtypes import STATIC_QUINT8_WEIGHTED\n"
         "NOT_CALLABLE = 7\n"
+        "EMPTY = BackendConfig('empty')\n"
         "def theirs():\n"
         "    entry = BackendPatternConfig(nn.Linear).set_dtype_configs([STATIC_QUINT8_WEIGHTED])\n"
         "    return BackendConfig('their').set_backend_pattern_config(entry)\n"
-        "def unnamed():\n    return BackendConfig()\n"
-        "def taken():\n    return BackendConfig('fbgemm')\n"
+        "def unnamed():\n    return BackendConfig().set_backend_pattern_config(theirs().configs[0])\n"
+        "def taken():\n    return BackendConfig('fbgemm').set_backend_pattern_config(theirs().configs[0])\n"
+        "CONFIG = theirs()\n"
+        "bad = BackendPatternConfig(nn.ReLU)\n"
+        "bad.dtype_configs = STATIC_QUINT8_WEIGHTED\n"
+        "MIXED = BackendConfig('mixed').set_backend_pattern_configs([bad, *theirs().configs])\n"
+        "class Registry:\n    config = theirs()\n"
         "def nothing():\n    return None\n"
         "def broken():\n    raise KeyError('lost')\n"
     )
@@ -136,6 +172,34 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "their_configs", raising=False)
     third_party.cache_clear()
     return path
+
+
+def test_entries_that_torch_cannot_use_do_not_keep_the_others_from_running(module: Path) -> None:
+    claims = third_party("their_configs:MIXED")
+    assert [claim.id for claim in claims.claims] == ["mixed/nn.ReLU/refused", "mixed/nn.Linear/static-quint8"]
+    assert [entry.pattern for entry in claims.config.configs] == [nn.Linear]
+    scope: dict[str, BackendConfig] = {}
+    sys.path.insert(0, "")
+    try:
+        exec(claims.source, scope)
+    finally:
+        sys.path.remove("")
+    assert [entry.pattern for entry in scope["backend_config"].configs] == [nn.Linear]
+    rows = [run.id for run in runs(claims) if run.profile == "exact"]
+    assert rows[0] == "mixed/nn.ReLU/refused/ptq/not-covered/exact@x86"
+
+
+@pytest.mark.parametrize("path", ["their_configs:theirs", "their_configs:Registry.config", "their_configs:CONFIG"])
+def test_a_config_may_be_a_callable_an_object_or_an_attribute_of_one(path: str, module: Path) -> None:
+    claims = third_party(path)
+    assert [claim.id for claim in claims.claims] == ["their/nn.Linear/static-quint8"]
+
+
+def test_several_configs_have_names_of_their_own(module: Path) -> None:
+    both = third_parties(["their_configs:theirs", "their_configs:MIXED"])
+    assert [claims.name for claims in both] == ["their", "mixed"]
+    with pytest.raises(UsageError, match="are both named their: run them one by one"):
+        third_parties(["their_configs:theirs", "their_configs:CONFIG"])
 
 
 def test_any_config_is_accepted_by_module_and_callable(module: Path) -> None:
@@ -154,14 +218,15 @@ def test_a_config_without_a_name_of_its_own_is_named_after_its_function(path: st
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("their_configs", "'their_configs': write it as module:callable"),
-        ("their_configs:", "'their_configs:': write it as module:callable"),
-        (":theirs", "':theirs': write it as module:callable"),
+        ("their_configs", "'their_configs': write it as module:attribute"),
+        ("their_configs:", "'their_configs:': write it as module:attribute"),
+        (":theirs", "':theirs': write it as module:attribute"),
         ("no_such_module:theirs", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("their_configs:other", "AttributeError: module 'their_configs' has no attribute 'other'"),
-        ("their_configs:NOT_CALLABLE", "is of type int, which cannot be called: name a function"),
-        ("their_configs:nothing", "returned NoneType; it has to return a BackendConfig"),
+        ("their_configs:NOT_CALLABLE", "is of type int; it has to be a BackendConfig"),
+        ("their_configs:nothing", "is of type NoneType; it has to be a BackendConfig"),
         ("their_configs:broken", "KeyError: 'lost'"),
+        ("their_configs:EMPTY", "has no entries: there is nothing to run"),
     ],
 )
 def test_an_invalid_config_is_refused_with_one_line_that_gives_the_reason(

@@ -1,7 +1,9 @@
 """Every family of operators is in every context, whose neighbours are operators of their own."""
 
+import copy
 import operator
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ import torch
 import torch.ao.nn.intrinsic as nni
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
 
-from conformance.cases.claims import Claim, backend
+from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.contexts import CONTEXTS, RESULTS, in_contexts
 from conformance.cases.keepers import keepers
 from conformance.cases.operators import Variant
@@ -19,6 +22,7 @@ from conformance.cases.sources import is_qat_module, missing_operators, model_so
 from conformance.configs.registry import BACKENDS
 from conformance.oracle.graph import Graph
 from conformance.results.families import family_named
+from tests.runs_by_id import run
 
 NAMES = {"torch": torch, "nn": nn, "F": F, "nni": nni, "operator": operator}
 
@@ -175,3 +179,28 @@ def test_a_context_without_its_neighbours_claims_is_left_out() -> None:
         "cat_last",
         "cat_kept",
     }
+
+
+def test_an_embedding_whose_indices_a_config_quantizes_has_no_contexts() -> None:
+    entries = backend("qnnpack").config.configs
+    embedding = BackendPatternConfig(nn.Embedding).set_dtype_configs([DTypeConfig(torch.quint8, torch.quint8)])
+    config = BackendConfig("vendor").set_backend_pattern_configs([*entries, embedding])
+    vendor = BackendClaims("vendor", config, ("qnnpack",), claims_of("vendor", config), "")
+    found = {(claim.pattern, claim.dtype_config) for claim, _ in in_contexts(vendor)}
+    assert ("nn.Linear", "static-quint8") in found
+    assert ("nn.Embedding", "static-quint8") not in found
+
+
+def test_an_activation_before_a_pattern_keeps_qparams_if_its_entry_says_so() -> None:
+    whole, prelude = backend("fbgemm"), "fbgemm/nn.Sigmoid/static-quint8/ptq/in_network/exact@fbgemm"
+    own = copy.deepcopy(whole.config)
+    for entry in own.configs:
+        if entry.pattern is nn.Hardtanh:
+            entry.set_observation_type(ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT)
+    for config, keeps in ((whole.config, True), (own, False)):
+        subject = replace(run(prelude), backend=replace(whole, config=config))
+        assert subject.recipe.scheme.prelude_keeps is keeps
+        assert subject.variant is not None
+        model, _ = model_of(subject.claim, subject.variant)
+        before = Graph(model, subject.recipe.scheme).groups[0]
+        assert (before.pattern, before.keeps_qparams) == (False, keeps)

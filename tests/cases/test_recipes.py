@@ -22,6 +22,7 @@ from conformance.cases.recipes import (
     Recipe,
     dtype_config_name,
     recipe,
+    typical_recipe,
 )
 from conformance.cases.runs import Run, runs
 from conformance.configs import dtypes
@@ -285,6 +286,22 @@ def test_every_typical_recipe_is_torchs_own_and_satisfies_the_same_constraints_a
             assert mapping.to_dict() != QConfigMapping().set_global(qconfig).to_dict(), run.id
         else:
             assert mapping.global_qconfig is qconfig, run.id
+
+
+@pytest.mark.parametrize(
+    ("config", "torchs"),
+    [
+        (DTypeConfig(torch.quint8, torch.quint8, torch.qint8, torch.float), True),
+        (DTypeConfig(torch.quint8, torch.quint8), True),
+        (DTypeConfig(torch.quint8, torch.quint8, torch.quint8, torch.float), False),
+        (DTypeConfig(torch.float, torch.float, torch.quint8, torch.float), False),
+    ],
+)
+def test_a_typical_recipe_is_the_exact_one_where_torchs_quantizes_weights_otherwise(
+    config: DTypeConfig, torchs: bool
+) -> None:
+    exact = recipe(config, engine="x86", qat=False, per_channel=False, by_row=False)
+    assert (typical_recipe(config, exact, engine="x86") != exact) is torchs
 
 
 @pytest.mark.parametrize("name", BACKENDS)

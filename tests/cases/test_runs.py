@@ -184,10 +184,10 @@ def test_padded_maxima_are_tested_on_negative_data(claim: str) -> None:
 
 
 def test_a_claim_without_variants_has_a_run_that_is_not_covered() -> None:
-    entry = BackendPatternConfig(nn.Bilinear).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
+    entry = BackendPatternConfig(nn.Unfold).set_dtype_configs([dtypes.STATIC_QUINT8_WEIGHTED])
     config = BackendConfig("mine").set_backend_pattern_config(entry)
     (run,) = runs(BackendClaims("mine", config, ("x86",), claims_of("mine", config), ""))
-    assert (run.id, run.variant) == ("mine/nn.Bilinear/static-quint8/ptq/not-covered/exact@x86", None)
+    assert (run.id, run.variant) == ("mine/nn.Unfold/static-quint8/ptq/not-covered/exact@x86", None)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

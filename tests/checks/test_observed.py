@@ -7,6 +7,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from conformance.checks.structure import class_name
+from conformance.repro.script import script
+from conformance.results.findings.structure import MissingModule
+from tests.fabricated import row_of
 from tests.lies import (
     DYNAMIC,
     LINEAR,
@@ -145,3 +149,14 @@ def test_a_model_that_cannot_be_observed_is_caught_by_observed(stage: str, messa
 
     outcomes = judged(run(LINEAR), instead(stage, refuses))
     assert outcomes["observed"].detail == message
+
+
+def test_a_module_of_a_third_party_is_named_with_its_package() -> None:
+    class Linear(nn.Linear):
+        """A QAT module that is named as the one it replaces."""
+
+    name = f"{__name__}.Linear"
+    assert (class_name(nn.Linear), class_name(Linear)) == ("Linear", name)
+    row = row_of(run(LINEAR_QAT), MissingModule("observed", name, "qat"))
+    text = script(run(LINEAR_QAT), row, None)
+    assert f"'{name}' not in [type(module).__module__ + '.' + type(module).__name__ for " in text

@@ -140,3 +140,21 @@ def test_only_another_memory_format_may_change_codes_and_only_at_ties(
     )
     back = Back(execution=Execution((), outputs), repetitions={repetition: (again,)})
     assert stable(Evidence(run(LINEAR), back=back, expectation=Expectation(golden))).result == result
+
+
+@pytest.mark.parametrize(
+    ("run_id", "step", "result"),
+    [
+        ("fbgemm/nn.Sigmoid/static-quint8/ptq/default/exact@fbgemm", 2.0**-23, "pass"),
+        ("fbgemm/nn.Sigmoid/static-quint8/ptq/default/exact@fbgemm", 2.0**-18, "fail"),
+        ("fbgemm/nn.Sigmoid/static-quint8/ptq/default/exact@fbgemm", float("nan"), "fail"),
+        (LINEAR, 2.0**-23, "fail"),
+    ],
+)
+def test_float_outputs_of_functions_that_round_may_change_by_the_error_of_float32(
+    run_id: str, step: float, result: str
+) -> None:
+    values = torch.tensor([0.25, 0.75, float("inf")])
+    again = values + torch.tensor([step, 0.0, 0.0])
+    back = Back(execution=Execution((), (Output(values),)), repetitions={"second run": (again,)})
+    assert stable(Evidence(run(run_id), back=back, expectation=Expectation(None))).result == result

@@ -23,7 +23,7 @@ def test_without_executorch_the_reason_names_the_installation(monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     used = engine("executorch")
     used.warm_up()
-    assert "pip install executorch" in (used.unavailable() or "")
+    assert "pip install 'quantized-backend-conformance[executorch]'" in (used.unavailable() or "")
     assert "tox -e executorch" in (used.unavailable() or "")
 
 

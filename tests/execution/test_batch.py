@@ -6,7 +6,10 @@ import signal
 
 import pytest
 import torch
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 
+from conformance.cases.claims import BackendClaims, claims_of
 from conformance.cases.runs import Run, describe
 from conformance.checks.evidence import Evidence
 from conformance.checks.judge import Judge
@@ -99,12 +102,15 @@ def test_a_death_is_a_row_and_an_exception_of_the_suite_is_raised(monkeypatch: p
     assert "LookupError: a bug of the suite" in raised.traceback
 
 
-def test_a_claim_of_an_unknown_operator_is_unavailable_and_names_the_folder_to_add_it_to() -> None:
-    bare = run(RELU)
-    lacking = Run(bare.backend, bare.claim, "ptq", None, "exact", "fbgemm")
+def test_a_claim_of_an_unknown_operator_is_unavailable_and_says_how_to_declare_it() -> None:
+    entry = BackendPatternConfig(nn.MaxUnpool2d).set_dtype_configs([DTypeConfig(torch.quint8, torch.quint8)])
+    config = BackendConfig("vendor").set_backend_pattern_configs([entry])
+    (claim,) = claims_of("vendor", config)
+    lacking = Run(BackendClaims("vendor", config, ("fbgemm",), (claim,), ""), claim, "ptq", None, "exact", "fbgemm")
     (row,) = rows_of(judge_runs([lacking], lambda name: None))
     assert (row.verdict, row.variant) == ("unavailable", "not-covered")
-    assert row.detail == "not covered: no entry for nn.ReLU in conformance/cases/operators/"
+    assert row.detail.startswith("not covered: no operator 'nn.MaxUnpool2d' in the tables: ")
+    assert row.detail.endswith(": declare it with --operators")
 
 
 def test_the_parent_starts_no_threads_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.ao.quantization import MinMaxObserver, QConfig
 from torch.ao.quantization.fx import quantize_handler
 
 from conformance.cases.claims import backend
@@ -31,7 +32,8 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_an_observer_that_is_read_is_created_once(created: list[object]) -> None:
-    qconfig = torch.ao.quantization.get_default_qconfig("fbgemm")  # type: ignore[no-untyped-call]
+    weight = MinMaxObserver.with_args(dtype=torch.qint8)  # type: ignore[no-untyped-call]
+    qconfig = QConfig(activation=MinMaxObserver.with_args(dtype=torch.quint8), weight=weight)  # type: ignore[no-untyped-call]
     dtypes = [torchs.ao_utils.get_qconfig_dtypes(qconfig) for _ in range(3)]
     assert dtypes == [(torch.quint8, torch.qint8, False)] * 3
     assert len(created) == 2

@@ -141,7 +141,7 @@ def test_rows_of_several_workers_equal_those_of_one_process_except_seconds(
 
     assert timeless(distributed) == timeless(serial)
     assert distributed.file.header == serial.file.header
-    timings = ("seconds", "torch_seconds")
+    timings = ("seconds", "torch_seconds", "finished")
     assert {k: v for k, v in distributed.file.footer.items() if k not in timings} == {
         k: v for k, v in serial.file.footer.items() if k not in timings
     }

@@ -4,13 +4,15 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from conformance.cases.runs import Run
+from conformance.engines.trace import Execution, Output
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
-from conformance.models import fx
+from conformance.models import build, fx
 from conformance.models.templates import Template
 from conformance.properties.metamorphic import callables, relations, transforms
 from conformance.properties.metamorphic.scripting import remembered_annotations
@@ -36,6 +38,26 @@ def test_one_step_at_a_tie_is_no_difference_and_two_steps_are() -> None:
     finding = compared([first], [again], None)
     assert isinstance(finding, RelationValues)
     assert finding.text == "a split batch changes 1 of 3 values, first at (0,): 0.5, not 0"
+
+
+def test_float_outputs_of_functions_that_round_may_differ_by_the_error_of_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = torch.tensor([0.5, -2.0])
+    outputs = Execution((), (Output(values),))
+    monkeypatch.setattr(callables, "execute", lambda model, inputs: outputs)
+    allowed = {}
+    for name in ("nn.Sigmoid", "nn.Linear"):
+        subject = build.subject(run(f"fbgemm/{name}/static-quint8/ptq/default/exact@fbgemm"))
+        prepared = fx.prepare(subject, subject.run.backend.config)
+        fx.calibrate(prepared, subject)
+        allowed[name] = callables.allowed_difference(subject, prepared, 0)
+    sigmoid, linear = allowed.values()
+    assert linear is None
+    assert sigmoid is not None
+    assert compared([values], [values + 2.0**-20], sigmoid) is None
+    assert compared([values], [values + 2.0**-18], sigmoid) is not None
+    assert compared([values], [values * float("nan")], sigmoid) is not None
 
 
 def test_other_shapes_and_numbers_of_outputs_are_differences() -> None:

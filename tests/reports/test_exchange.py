@@ -1,6 +1,7 @@
 """Timings survive export to pytest-benchmark's JSON and import from it, and JSON of other benchmarks is refused."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ def test_an_error_about_a_missing_package_names_the_environment_that_has_it(
     monkeypatch.delitem(sys.modules, "conformance.reports.exchange", raising=False)
     write(tmp_path / "one.jsonl", passes("nn.Linear", [0.5]))
     assert main(["bench", "export", str(tmp_path / "one.jsonl"), "-o", str(tmp_path / "out.json")]) != 0
-    assert "pytest_benchmark.stats is not installed: `tox -q -e bench-report -- …` has it" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "pytest_benchmark.stats is not installed: `pip install 'quantized-backend-conformance[bench]'`" in error
 
 
 @pytest.fixture
@@ -45,11 +47,31 @@ def test_import_restores_what_export_wrote(saved: Path, tmp_path: Path) -> None:
 
 def test_the_json_has_the_fields_that_pytest_benchmark_compares(saved: Path) -> None:
     values = json.loads(saved.read_text())
-    (first, second) = values["benchmarks"]
-    assert first["stats"]["median"] == pytest.approx(0.001, rel=0.02)
-    assert (second["stats"]["rounds"], second["stats"]["iterations"]) == (8, 1)
-    assert first["fullname"].startswith("conformance/test_benchmarks.py::test_latency[fbgemm/nn.Linear/")
+    (benchmark,) = values["benchmarks"]
+    assert benchmark["stats"]["data"] == pytest.approx([0.001, 0.0012], rel=0.02)
+    assert (benchmark["stats"]["rounds"], benchmark["stats"]["iterations"]) == (2, 1)
+    assert benchmark["fullname"].startswith("conformance/test_benchmarks.py::test_latency[fbgemm/nn.Linear/")
     assert values["machine_info"]["cpu"]["brand_raw"] == HEADER["cpu"]
+
+
+def test_json_of_before_with_a_benchmark_for_each_pass_is_imported(saved: Path, tmp_path: Path) -> None:
+    def older(values: dict[str, Any]) -> None:
+        (benchmark,) = values["benchmarks"]
+        passes_of = benchmark["extra_info"]["passes"]
+        for timing in passes_of:
+            timing["new"] = {model: placements[0] for model, placements in timing["new"].items()}
+            for name in ("pace", "memory", "layers"):
+                del timing[name]
+            for name in ("operations", "traffic"):
+                del timing["counts"][name]
+        values["benchmarks"] = [{**benchmark, "extra_info": timing} for timing in passes_of]
+        values["machine_info"]["conformance"]["schema"] = 1
+
+    changed(saved, older)
+    imported(saved, tmp_path / "two.jsonl")
+    assert [timing.new.log_ratio for timing in read(tmp_path / "two.jsonl").timings] == pytest.approx(
+        [math.log(0.5), math.log(0.6)]
+    )
 
 
 def changed(path: Path, change: Any) -> None:
@@ -64,7 +86,10 @@ def changed(path: Path, change: Any) -> None:
         (lambda values: values.pop("benchmarks"), "not what pytest-benchmark saves"),
         (lambda values: values["machine_info"].pop("conformance"), "benchmarks of something else"),
         (lambda values: values["benchmarks"][0].update(extra_info={}), "no timing of this suite, or damaged"),
-        (lambda values: values["benchmarks"][1]["extra_info"].pop("counts"), "no timing of this suite, or damaged"),
+        (
+            lambda values: values["benchmarks"][0]["extra_info"]["passes"][1].pop("counts"),
+            "no timing of this suite, or damaged",
+        ),
     ],
 )
 def test_json_that_is_damaged_or_of_other_benchmarks_is_refused(

@@ -123,6 +123,16 @@ def test_shards_of_different_selections_do_not_complete_each_other(other: dict[s
     assert [line.rpartition(": ")[2] for line in missing(parts)] == ["2/2", "1/2"]
 
 
+def test_joined_shards_finished_when_the_last_of_them_did(tmp_path: Path) -> None:
+    times = [f"2026-01-0{day}T02:30:00+00:00" for day in (2, 3, 1)]
+    paths = [
+        write(tmp_path / f"{number}.jsonl", [ROWS[number]], {"shard": f"{number}/3"}, finished=times[number - 1])
+        for number in (1, 2, 3)
+    ]
+    (part,) = parts_of(paths)
+    assert part.file.finished == times[1]
+
+
 def test_shards_that_were_cut_differently_are_refused(tmp_path: Path) -> None:
     first, _ = shards(tmp_path, since="0" * 64)
     _, second = shards(tmp_path, name="other", since="1" * 64)

@@ -70,6 +70,28 @@ def test_a_listed_run_that_conforms_is_not_expected_and_its_entry_is_named() -> 
     assert expectation.message == "no longer deviates in numerics: remove it from an-entry (known.toml#1)"
 
 
+@pytest.mark.parametrize(
+    ("backend", "engine", "glob", "expected"),
+    [
+        ("edge", "x86", "*/nn.Linear/*", True),
+        ("edge", "npu", "*/nn.Linear/*@*", True),
+        ("fbgemm", "npu", "*/nn.Linear/*", True),
+        ("edge", "npu", "edge/nn.Linear/*", False),
+        ("edge", "npu", "*/nn.Linear/*@npu", False),
+        ("fbgemm", "x86", "*/nn.Linear/*", False),
+    ],
+)
+def test_a_wildcard_explains_the_runs_of_third_parties_and_demands_no_deviation(
+    backend: str, engine: str, glob: str, expected: bool
+) -> None:
+    run_id = RUN.replace("fbgemm/", f"{backend}/").replace("@x86", f"@{engine}")
+    theirs = replace(row(), id=run_id, backend=backend, engine=engine)
+    expectation = judge(theirs, [entry(glob)], HOST)
+    assert (expectation.expected, expectation.known) == (expected, None if expected else "an-entry")
+    deviating = replace(row("numerics"), id=run_id, backend=backend, engine=engine)
+    assert judge(deviating, [entry(glob)], HOST).known == "an-entry"
+
+
 def test_a_deviation_in_another_check_than_the_listed_one_is_wrong_in_both_directions() -> None:
     expectation = judge(row("stable"), [entry()], HOST)
     assert not expectation.expected

@@ -8,7 +8,7 @@ import pytest
 from conformance.errors import UsageError
 from conformance.results.known import Entry, KnownFinding, entries_by_finding
 from conformance.results.ledger import backends_of
-from conformance.results.ledger_file import load
+from conformance.results.ledger_file import extends, load, own
 
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
 FINDING = {
@@ -143,3 +143,25 @@ def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
     assert known.exclude == ("*/batch0/*",)
     assert known.matches(RUN)
     assert not known.matches(RUN.replace("/default/", "/batch0/"))
+
+
+def test_a_ledger_that_extends_the_suites_has_its_entries_too(tmp_path: Path) -> None:
+    (theirs,) = loaded(tmp_path, document())
+    assert not extends(tmp_path)
+    (tmp_path / "known.toml").write_text('extends = "suite"\n' + document())
+    assert extends(tmp_path)
+    assert load(tmp_path) == (*load(), theirs)
+    assert own(tmp_path) == (theirs,)
+
+
+def test_an_extending_ledger_cannot_take_an_id_of_the_suite(tmp_path: Path) -> None:
+    (entry, *_) = load()
+    (tmp_path / "known.toml").write_text('extends = "suite"\n' + document(id=f'"{entry.id}"'))
+    with pytest.raises(UsageError, match=rf"known\.toml#1: id '{entry.id}' is taken by "):
+        load(tmp_path)
+
+
+def test_a_ledger_extends_only_the_suites(tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_text('extends = "../others"\n' + document())
+    with pytest.raises(UsageError, match=r"known\.toml: extends '\.\./others': write extends = \"suite\""):
+        load(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,21 @@ def test_rows_are_read_back(path: Path) -> None:
     assert {key: file.header[key] for key in HEADER} == HEADER
     assert file.footer["rows"] == 3
     assert file.footer["seconds"] == 1.5
+
+
+def test_the_footer_states_when_the_invocation_finished(path: Path) -> None:
+    assert read(write(path, ROWS, finished="2026-01-02T03:04:05+00:00")).finished == "2026-01-02T03:04:05+00:00"
+    writer = Writer(path, HEADER)
+    writer.finish({})
+    assert datetime.fromisoformat(read(path).finished or "").utcoffset() == timedelta()
+
+
+def test_a_file_of_an_earlier_version_does_not_state_when_it_finished(path: Path) -> None:
+    *lines, footer = write(path, ROWS).read_text(encoding="utf-8").splitlines()
+    values = {name: value for name, value in json.loads(footer).items() if name != "finished"}
+    path.write_text("\n".join([*lines, json.dumps(values)]) + "\n", encoding="utf-8")
+    assert read(path).finished is None
+    assert len(read(path).rows) == 3
 
 
 def test_rows_are_sorted_by_id(path: Path, tmp_path: Path) -> None:

@@ -110,6 +110,12 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "findings that say something else": (edited(2, detail="numerics: all equal"), "its findings render as"),
     "no engines counted": (edited(-1, engines=NO), "the footer counts None engines of rows, there are {'fbgemm': {"),
+    "finished at no time": (edited(-1, finished="yesterday"), "damaged: finished of its footer is 'yesterday'; run it"),
+    "finished at no text": (edited(-1, finished=1767225600), "damaged: finished of its footer is 1767225600"),
+    "finished in no zone": (
+        edited(-1, finished="2026-01-01T02:30:00"),
+        "finished of its footer is '2026-01-01T02:30:00'",
+    ),
     "more known ones counted": (edited(-1, known=2), "the footer counts 2 known of rows, there are 1"),
 }
 

@@ -45,6 +45,15 @@ def test_the_header_of_an_invocation_keeps_to_the_schema(validator: jsonschema.D
         assert not validator.is_valid({**header, name: 1})
 
 
+def test_a_footer_states_a_time_in_utc_or_none(path: Path, validator: jsonschema.Draft202012Validator) -> None:
+    footer = json.loads(write(path, ROWS).read_text(encoding="utf-8").splitlines()[-1])
+    for finished in ("2026-01-01T02:30:00+00:00", "2026-01-01T02:30:00.25Z"):
+        validator.validate({**footer, "finished": finished})
+    validator.validate({name: value for name, value in footer.items() if name != "finished"})
+    for wrong in ("yesterday", "2026-01-01T02:30:00+01:00", 1767225600, None):
+        assert not validator.is_valid({**footer, "finished": wrong})
+
+
 WRONG: dict[str, Any] = {
     "id": "nn.ReLU",
     "backend": 1,

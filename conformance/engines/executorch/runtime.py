@@ -22,6 +22,7 @@ from conformance.engines.mutation import Write
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution, Kernel, Output
+from conformance.errors import not_installed
 from conformance.models import build, fx
 
 from .bridge import with_integer_weights
@@ -201,7 +202,7 @@ class ExecuTorchEngine:
     @staticmethod
     def _missing() -> str | None:
         if importlib.util.find_spec("executorch") is None:
-            return "executorch is not installed: `tox -e executorch` has it, or `pip install executorch==1.4.1`"
+            return str(not_installed("executorch", "executorch", "executorch"))
         return None
 
     def unavailable(self) -> str | None:

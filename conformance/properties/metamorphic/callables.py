@@ -14,7 +14,8 @@ from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
-from conformance.checks.comparison import differ
+from conformance.checks.comparison import differ, float32_error
+from conformance.checks.tolerances import rounds
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, execute
@@ -84,12 +85,11 @@ def as_call(model: Program) -> Call:
 
 
 def compared(
-    relation: str, expected: Sequence[Tensor], got: Sequence[Tensor], tie_steps: Callable[[int], Tensor | None]
+    relation: str, expected: Sequence[Tensor], got: Sequence[Tensor], allowed: Callable[[int], Tensor | None]
 ) -> Finding | None:
-    """The first difference between two lists of outputs. A difference of one step is allowed at a tie.
+    """The first difference between two lists of outputs.
 
-    `tie_steps` returns, by the number of the output, the step for each element that lies at a tie and 0 for the others, or
-    None without a grid.
+    `allowed` returns, by the number of the output, the difference that is allowed for each element, or None for none.
     """
     if len(expected) != len(got):
         return RelationOutputs(CHECK, relation, len(got), len(expected))
@@ -97,8 +97,8 @@ def compared(
         if first.shape != again.shape:
             return RelationShape(CHECK, relation, number, tuple(again.shape), tuple(first.shape))
         changed = differ(first, again)
-        if bool(changed.any()) and (steps := tie_steps(number)) is not None and steps.shape == first.shape:
-            changed &= (first - again).abs() > 1.001 * steps
+        if bool(changed.any()) and (most := allowed(number)) is not None and most.shape == first.shape:
+            changed &= ~((first - again).abs() <= most)
         if bool(changed.any()):
             index = tuple(changed.nonzero()[0].tolist())
             values = float(again[index].item()), float(first[index].item())
@@ -106,15 +106,17 @@ def compared(
     return None
 
 
-def tie_steps(subject: Subject, prepared: GraphModule, number: int) -> Tensor | None:
-    """The step of an output's grid for each element that the reference model quantizes at a tie, else 0; None without a grid
-    of one scale."""
+def allowed_difference(subject: Subject, prepared: GraphModule, number: int) -> Tensor | None:
+    """The difference that is allowed for each element of an output: a step where the reference model quantizes a tie, or the
+    error of float32 in a float output of functions that round. None without either."""
     reference = execute(fx.reference(prepared, subject.run.backend.config), subject.fresh_inputs())
-    codes = reference.outputs[number].quantized
-    if codes is None or codes.qscheme() not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+    codes, values = reference.outputs[number].quantized, reference.outputs[number].values
+    if codes is None:
+        return torch.full_like(values, float32_error(values)) if rounds(subject.run.claim) else None
+    if codes.qscheme() not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return None
     position = next(value for value, result in reference.quantized if result is codes).double() / codes.q_scale()
-    return ((position - position.floor() - 0.5).abs() <= TIE) * codes.q_scale()
+    return ((position - position.floor() - 0.5).abs() <= TIE) * (1.001 * codes.q_scale())
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,6 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
         return as_call(lower(other_prepared, subject.fresh_inputs()))
 
     def compare(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
-        return compared(relation, expected, got, partial(tie_steps, own, prepared))
+        return compared(relation, expected, got, partial(allowed_difference, own, prepared))
 
     return EngineImplementation(own, call_of, compare, lower, blank, prepared, program), execution

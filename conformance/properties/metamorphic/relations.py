@@ -42,11 +42,11 @@ from .callables import (
     CHECK,
     EngineImplementation,
     Implementation,
+    allowed_difference,
     as_call,
     compared,
     implementation,
     small,
-    tie_steps,
 )
 from .scripting import remembered_annotations
 
@@ -149,7 +149,9 @@ def _relu_after(impl: EngineImplementation) -> Finding | None:
         fused.set_submodule(target, copy.deepcopy(unfused.get_submodule(own)))
     expected = as_call(impl.lower(unfused, plain.fresh_inputs()))(plain.fresh_inputs())
     got = as_call(impl.lower(fused, impl.subject.fresh_inputs()))(impl.subject.fresh_inputs())
-    return compared(RELU_APART, [y.clamp_min(0.0) for y in expected], got, partial(tie_steps, impl.subject, fused))
+    return compared(
+        RELU_APART, [y.clamp_min(0.0) for y in expected], got, partial(allowed_difference, impl.subject, fused)
+    )
 
 
 def _without_relu(subject: Subject) -> Subject | None:

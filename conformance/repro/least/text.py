@@ -13,7 +13,7 @@ from conformance.cases.runs import Run
 from conformance.engines.native import NATIVE
 from conformance.host import poison
 from conformance.host.isa import ISA_LIMITS
-from conformance.repro.case import backend_config_source
+from conformance.repro.case import backend_config_source, custom_argument, custom_source
 from conformance.repro.inline import IMPORTS, free
 
 from .candidate import Candidate
@@ -94,7 +94,7 @@ def prepare_line(run: Run, candidate: Candidate, custom: str = "") -> str:
     function = "prepare_qat_fx" if run.flow == "qat" else "prepare_fx"
     data = arguments(candidate, "calibration")
     example = f"({data},)" if len(candidate.operands) == 1 else f"({data})"
-    return f"prepared = {function}(model, mapping, {example}, {custom}backend_config=config)\n"
+    return f"prepared = {function}(model, mapping, {example}, {custom or custom_argument(run)}backend_config=config)\n"
 
 
 def calibrate_lines(run: Run, candidate: Candidate) -> str:
@@ -118,6 +118,7 @@ def setting(run: Run, candidate: Candidate) -> str:
     gradients = GRADIENTS if candidate.parameter_lines else ""
     model = f"\n\n{candidate.model_source}\n\n" if candidate.model_source else ""
     config = backend_config_source(run).replace("backend_config = ", "config = ", 1)
+    config += custom_source(run)
     return engine + threads + gradients + model + data_lines(candidate) + qconfig_lines(candidate) + config
 
 
