@@ -33,6 +33,8 @@ NOISE_PASSES = 8
 MOST_DROPPED = 1.0
 """Disturbed passes that are dropped at most, as a share of the others. The pace drops them, and not what was timed, so the
 others are as they would be without a disturbance."""
+MOST_DROPPED_OF_CASE = 2
+"""Disturbed passes of a case that are dropped before one is kept, so that each case has a pass."""
 LEAST_SWEEP = 10
 """Cases that get a pass although the budget will probably settle none."""
 REPORT_SECONDS = 30.0
@@ -72,8 +74,8 @@ class Bench:
     _timing: float = 0.0
     _timed_passes: int = 0
     _probes: dict[str, float] = field(default_factory=dict)
-    dropped: int = 0
-    """Passes that were dropped because the machine was disturbed."""
+    dropped_of: Counter[str] = field(default_factory=Counter)
+    """Passes that were dropped because the machine was disturbed, by case."""
     _judged: dict[str, dict[str, Any]] = field(default_factory=dict)
     _sample: set[str] = field(default_factory=set)
 
@@ -116,16 +118,21 @@ class Bench:
 
     def _judge(self, cases: Sequence[Case]) -> None:
         """Judge the cases that were not timed before, in processes that time nothing: judging leaves memory and modules."""
+        answered: dict[str, list[dict[str, Any]]] = {}
         for case in cases:
             if self.passes(case) or self.reason(case) is not None:
                 continue
             if self._left() <= 0:
                 break
             try:
-                answers = [worker.ask(do="judge", id=case.id) for worker in self._workers_for(case)]
+                # what is judged does not depend on the number of threads; memory and layers are measured with one
+                answers = [_without_measurements(answer) for answer in answered.get(case.id, [])] or [
+                    worker.ask(do="judge", id=case.id) for worker in self._workers_for(case)
+                ]
             except Died as death:
                 self.writer.add(self._not_timed(case, death))
                 continue
+            answered[case.id] = answers
             if reason := next((answer["reason"] for answer in answers if "reason" in answer), None):
                 self.writer.add(NotTimed(case.id, case.threads, case.extent, reason))
             else:
@@ -199,7 +206,7 @@ class Bench:
                 return
             line = self.measured(case, len(self.passes(case)))
             if line is None:
-                self.dropped += 1
+                self.dropped_of[case.name] += 1
                 continue
             self.writer.add(line)
             if isinstance(line, Timing):
@@ -214,13 +221,17 @@ class Bench:
             return self._not_timed(case, death)
 
     @property
-    def _may_drop(self) -> bool:
+    def dropped(self) -> int:
+        return self.dropped_of.total()
+
+    def _may_drop(self, case: Case) -> bool:
         """Whether a disturbed pass is dropped: a machine that is always disturbed gets every other pass all the same."""
-        return self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
+        lacking = self.dropped_of[case.name] >= MOST_DROPPED_OF_CASE and not self.passes(case)
+        return not lacking and self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
 
     def _timed(self, case: Case, number: int) -> Timing | NotTimed | None:
         workers = self._workers_for(case)
-        floating, repeatable = len(workers) == 1 or number < WITH_FLOAT, self._may_drop
+        floating, repeatable = len(workers) == 1 or number < WITH_FLOAT, self._may_drop(case)
         for worker in workers:
             probe = {"probe": self._probes[worker.python]} if worker.python in self._probes else {}
             answer = worker.ask(do="open", id=case.id, **probe)
@@ -310,6 +321,11 @@ class Bench:
         for worker in chain.from_iterable(self._workers.values()):
             worker.end()
         self._workers = {}
+
+
+def _without_measurements(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A judgement without what was measured with one number of threads."""
+    return {name: value for name, value in answer.items() if name not in ("memory", "layers")}
 
 
 def header(circumstances: Mapping[str, Any], form: str, plan: Plan, base: Mapping[str, Any] | None) -> dict[str, Any]:
