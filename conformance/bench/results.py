@@ -131,7 +131,7 @@ FORMAT: Format[Line] = Format(
 class Writer(PartialFile[Line]):
     """Writes a file of timings beside its place, and renames it when it is complete.
 
-    Continues from the partial file of an interrupted invocation with the same header. Raises UsageError if another
+    Continues from the partial file of an interrupted invocation with the same header, whatever its budget. Raises UsageError if another
     invocation left it, or if the file cannot be written.
     """
 
@@ -169,7 +169,8 @@ def _interrupted(partial: Path, header: Mapping[str, Any]) -> list[Line]:
         if text.endswith("\n"):
             reader.take(text)
     earlier = reader.header
-    if differing := sorted(name for name in {*header, *earlier} if header.get(name) != earlier.get(name)):
+    same = {*header, *earlier} - {"budget"}  # says when to stop, and nothing of what was timed
+    if differing := sorted(name for name in same if header.get(name) != earlier.get(name)):
         name = differing[0]
         raise UsageError(
             f"{partial}: an interrupted invocation with {name} {earlier.get(name)!r}, where this one has "

@@ -18,7 +18,7 @@ from conformance.results.codec import decode_fields
 from .plan import Plan
 from .results import Writer, timing_of
 from .timer import PLACEMENTS, ROUNDS
-from .timings import THREADS, WITH_FLOAT, Builds, Machine, NotTimed, Repeat, Timing, case_name
+from .timings import THREADS, WITH_FLOAT, Builds, Machine, NotTimed, Repeat, Timing, case_name, is_network
 from .verdicts import Observed, judge, needed, precise
 from .workers import Died, Worker
 
@@ -34,7 +34,10 @@ MOST_DROPPED = 1.0
 """Disturbed passes that are dropped at most, as a share of the others. The pace drops them, and not what was timed, so the
 others are as they would be without a disturbance."""
 MOST_DROPPED_OF_CASE = 2
-"""Disturbed passes of a case that are dropped before one is kept, so that each case has a pass."""
+"""Disturbed passes of a layer that are dropped before one is kept, so that each case has a pass. None of a network is dropped
+before it has one: it takes seconds, in which most machines are disturbed."""
+PART = 60
+"""Cases that are judged before they are timed. An interrupted invocation loses what was measured of no more."""
 LEAST_SWEEP = 10
 """Cases that get a pass although the budget will probably settle none."""
 REPORT_SECONDS = 30.0
@@ -104,8 +107,9 @@ class Bench:
         try:
             self._sample = {case.name for case in random.Random(0).sample(cases, min(SAMPLE, len(cases)))}
             with TemporaryDirectory(prefix="conformance-bench-") as self._cache:
-                self._judge(cases)
                 self._timing = self.clock()
+                for start in range(0, len(cases), PART):
+                    self._begin(cases[start : start + PART])
                 while chosen := self._chosen(cases):
                     self._tell(cases, chosen)
                     self._sweep(chosen)
@@ -115,6 +119,14 @@ class Bench:
             self.writer.interrupt()
             raise
         self.writer.finish()
+
+    def _begin(self, cases: Sequence[Case]) -> None:
+        """Judge cases and time their first pass, which goes to the file with what judging has measured."""
+        start = self.clock()
+        self._judge(cases)
+        self._timing += self.clock() - start
+        if first := [case for case in cases if self.reason(case) is None and not self.passes(case)]:
+            self._sweep(first)
 
     def _judge(self, cases: Sequence[Case]) -> None:
         """Judge the cases that were not timed before, in processes that time nothing: judging leaves memory and modules."""
@@ -226,8 +238,8 @@ class Bench:
 
     def _may_drop(self, case: Case) -> bool:
         """Whether a disturbed pass is dropped: a machine that is always disturbed gets every other pass all the same."""
-        lacking = self.dropped_of[case.name] >= MOST_DROPPED_OF_CASE and not self.passes(case)
-        return not lacking and self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
+        enough = is_network(case.id) or self.dropped_of[case.name] >= MOST_DROPPED_OF_CASE
+        return bool(self.passes(case) or not enough) and self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
 
     def _timed(self, case: Case, number: int) -> Timing | NotTimed | None:
         workers = self._workers_for(case)
