@@ -131,8 +131,8 @@ FORMAT: Format[Line] = Format(
 class Writer(PartialFile[Line]):
     """Writes a file of timings beside its place, and renames it when it is complete.
 
-    Continues from the partial file of an interrupted invocation with the same header, whatever its budget. Raises UsageError if another
-    invocation left it, or if the file cannot be written.
+    Continues from the partial file of an interrupted invocation with the same header, whatever its budget. Raises UsageError
+    if another invocation left it, or if the file cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:

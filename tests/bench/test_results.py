@@ -93,6 +93,17 @@ def test_an_interrupted_file_is_continued(tmp_path: Path) -> None:
     assert len(read(path).timings) == 2
 
 
+def test_a_file_is_continued_with_another_budget(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    first = Writer(path, HEADER)
+    first.add(timing(number=0))
+    first.interrupt()
+    longer = Writer(path, {**HEADER, "budget": 2 * HEADER["budget"]})
+    longer.add(timing(number=1))
+    longer.finish()
+    assert (len(read(path).timings), read(path).header["budget"]) == (2, 2 * HEADER["budget"])
+
+
 def test_the_partial_file_of_another_invocation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     Writer(path, {**HEADER, "torch": "2.12.0"}).interrupt()

@@ -188,6 +188,15 @@ def test_a_case_that_is_always_disturbed_has_a_pass_before_the_budget_is_spent(
     assert benchmarks.dropped_of == {case().name: MOST_DROPPED_OF_CASE}
 
 
+def test_cases_are_judged_in_parts_and_timed_before_the_next_part(
+    tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "PART", 1)
+    bench(tmp_path, fixed(1)).run([case(), case("nn.ReLU")])
+    asked = [(request["do"], request["id"].split("/")[1]) for _, request in ASKED if request["do"] in ("judge", "open")]
+    assert asked == [("judge", "nn.Linear"), ("open", "nn.Linear"), ("judge", "nn.ReLU"), ("open", "nn.ReLU")]
+
+
 def test_workers_are_told_the_fastest_probe_of_earlier_ones(tmp_path: Path, workers: type[FakeWorker]) -> None:
     bench(tmp_path, fixed(2)).run([case()])
     opened = [request for _, request in ASKED if request["do"] == "open"]
