@@ -46,6 +46,9 @@ ENGINES: dict[str, tuple[str, ...]] = {
 }
 """Engines by registered backend. The config of a backend is `get_<name>_backend_config` in `configs/<name>.py`."""
 
+QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {"xnnpack": ("executorch",)}
+"""Engines by registered quantizer. What a quantizer declares is `get_<name>_declarations` in `configs/<name>.py`."""
+
 
 def backend_of(engine: str) -> str:
     """The registered backend whose config an engine of the table runs."""

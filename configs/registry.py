@@ -1,4 +1,4 @@
-"""The backends by name, with the config of each and the engines that run it."""
+"""The backends and quantizers by name, with the config of each and the engines that run it."""
 
 import importlib
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch.ao.quantization.backend_config import BackendConfig
 
-from .engines import ENGINES
+from .engines import ENGINES, QUANTIZER_ENGINES
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,17 @@ class Backend:
     engines: tuple[str, ...]
 
 
-def _factory(name: str) -> Callable[[], BackendConfig]:
-    """Return `get_<name>_backend_config` of the module `configs/<name>.py`."""
+def _factory(name: str, declares: str) -> Callable[[], BackendConfig]:
+    """Return `get_<name>_<declares>` of the module `configs/<name>.py`."""
     factory: Callable[[], BackendConfig] = getattr(
-        importlib.import_module(f".{name}", __package__), f"get_{name}_backend_config"
+        importlib.import_module(f".{name}", __package__), f"get_{name}_{declares}"
     )
     return factory
 
 
-BACKENDS = {name: Backend(name, _factory(name), engines) for name, engines in ENGINES.items()}
+BACKENDS = {name: Backend(name, _factory(name, "backend_config"), engines) for name, engines in ENGINES.items()}
+QUANTIZERS = {
+    name: Backend(name, _factory(name, "declarations"), engines) for name, engines in QUANTIZER_ENGINES.items()
+}
+"""Quantizers of PT2E, which declare what a config declares. They run if they are asked for by name."""
+REGISTERED = {**BACKENDS, **QUANTIZERS}

@@ -12,7 +12,7 @@ import torch
 from conformance.cases.claims import BackendClaims, backend, third_parties
 from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.cases.shards import dealt
-from conformance.configs.registry import BACKENDS, Backend
+from conformance.configs.registry import BACKENDS, QUANTIZERS, REGISTERED, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine_name
 from conformance.errors import UsageError
@@ -200,7 +200,7 @@ class Selection:
         """The registered backends of which all claims are selected. The first shard stands for all shards of a selection."""
         if self.globs or self.backend_configs or self.only_since or (self.part and self.part.number > 1):
             return []
-        return [BACKENDS[claims.name] for claims in self.claims]
+        return [REGISTERED[claims.name] for claims in self.claims]
 
     @property
     def complete(self) -> bool:
@@ -214,7 +214,7 @@ class Selection:
         return [
             entry
             for entry in self.entries
-            if selected and (backends_of(entry) & selected or not backends_of(entry) <= set(BACKENDS))
+            if selected and (backends_of(entry) & selected or not backends_of(entry) <= set(REGISTERED))
         ]
 
     @cached_property
@@ -224,8 +224,9 @@ class Selection:
 
     @cached_property
     def every_id(self) -> list[str]:
-        """Ids of all runs of the registered backends, whatever is selected."""
-        return [run.id for name in BACKENDS for run in runs(backend(name))]
+        """Ids of all runs of the registered backends, whatever is selected, and of selected quantizers."""
+        asked = [name for name in self.backends if name in QUANTIZERS]
+        return [run.id for name in (*BACKENDS, *asked) for run in runs(backend(name))]
 
     @property
     def results_path(self) -> Path:

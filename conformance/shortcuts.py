@@ -54,6 +54,11 @@ TABLE = (
         "elements in a list compare alike",
     ),
     Shortcut(
+        "exported patterns",
+        "torchao and quantizers of PT2E export the patterns that they search for in each prepare, which takes two seconds: "
+        "the graph of a pattern depends on its code and on what it closes over",
+    ),
+    Shortcut(
         "schemes",
         "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
         "which takes a millisecond: torch has it",

@@ -68,7 +68,7 @@ def executed(run: Run) -> str:
         }
         return "\n".join(sections(texts))
     evidence = Judge().evidence(run)
-    outcomes = {name: check(evidence) for name, check in CHECKS.items()}
+    outcomes = {name: CHECKS[name](evidence) for name in run.checks}
     back = evidence.back
     parts = sections(diagnose.graphs(evidence.front.prepared, back.reference, back.lowered))
     if back.execution is not None:

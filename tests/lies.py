@@ -41,7 +41,7 @@ def judged(subject: Run, *lies: Lie) -> dict[str, Outcome]:
         for stage, lie in lies:
             setattr(fx, stage, lie(getattr(fx, stage)))
         evidence = Judge().evidence(run)
-        return {name: check(evidence) for name, check in CHECKS.items()}
+        return {name: CHECKS[name](evidence) for name in evidence.run.checks}
 
     (outcome,) = run_isolated([subject], work)
     assert isinstance(outcome, Done), outcome

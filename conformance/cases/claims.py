@@ -13,7 +13,8 @@ from torch.ao.quantization.backend_config import BackendConfig, BackendPatternCo
 from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
-from conformance.configs.registry import BACKENDS
+from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
+from conformance.configs.registry import REGISTERED
 from conformance.errors import UsageError
 from conformance.host.callables import object_of
 from conformance.suggestions import unknown
@@ -84,6 +85,11 @@ class BackendClaims:
         """The config's entries by their pattern."""
         return {entry.pattern: entry for entry in self.config.configs}
 
+    @property
+    def quantizer(self) -> QuantizerSpec | None:
+        """The quantizer whose declarations these are; None for a config of FX."""
+        return self.config.quantizer if isinstance(self.config, QuantizerConfig) else None
+
     @cached_property
     def reference_modules(self) -> dict[Any, Any]:
         """The reference module classes that the config declares, by root module."""
@@ -124,12 +130,12 @@ def refusal(entry: BackendPatternConfig) -> str:
 @cache
 def backend(name: str) -> BackendClaims:
     """Return the claims of a registered backend. Raises UsageError for an unknown name."""
-    if name not in BACKENDS:
-        raise unknown("backend", name, BACKENDS, ", or use --backend-config")
-    config = BACKENDS[name].factory()
-    factory = BACKENDS[name].factory
+    if name not in REGISTERED:
+        raise unknown("backend", name, REGISTERED, ", or use --backend-config")
+    factory = REGISTERED[name].factory
+    config = factory()
     source = f"from {factory.__module__} import {factory.__name__}\nbackend_config = {factory.__name__}()"
-    return BackendClaims(name, config, BACKENDS[name].engines, claims_of(name, config), source)
+    return BackendClaims(name, config, REGISTERED[name].engines, claims_of(name, config), source)
 
 
 def third_parties(paths: Sequence[str]) -> list[BackendClaims]:
@@ -158,7 +164,7 @@ def third_party(path: str) -> BackendClaims:
     if not config.configs:
         raise UsageError(f"--backend-config {path!r} has no entries: there is nothing to run")
     name = (config.name or attribute).replace("/", "_")
-    if name in BACKENDS:
+    if name in REGISTERED:
         name = attribute
     source = f"import {module}\nbackend_config = {source}"
     claims = claims_of(name, config)

@@ -22,6 +22,7 @@ from .constraints import constrained
 from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
 from .operators.weighted import plain_of
+from .quantizers import quantized_axis, quantizer_recipe
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
@@ -37,6 +38,7 @@ from .sources import (
     root_of,
     swept,
     target_source,
+    transposed,
     variants,
 )
 
@@ -121,9 +123,18 @@ class Run:
             prelude_keeps=self._prelude_keeps,
         )
         mapping = PROFILES[self.profile].mapping
+        if self.backend.quantizer is not None:
+            exact = replace(exact, scheme=quantized_axis(exact.scheme, int(transposed(self.claim))))
+            return quantizer_recipe(self.backend.quantizer, exact, self.claim.dtypes, mapping)
         if mapping == "default":
             return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
         return range_recipe(self.claim.dtypes, exact) if mapping == "ranges" else exact
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The names of the checks that the run goes through, in order."""
+        profile = PROFILES[self.profile]
+        return profile.checks if self.backend.quantizer is None else profile.checks_of_quantizers
 
     @property
     def further(self) -> int:
@@ -175,14 +186,14 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     kinds = ("every", "default") if variant is not None and variant is main else ("every",)
                     if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
-            if main is not None:
+            if main is not None and backend.quantizer is None:  # torch enforces constraints of configs only
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
             for profile, variant in sized(claim):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
-            for engine in engines:
+            for engine in engines if backend.quantizer is None else ():
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
             for variant in swept(claim):
                 # a sweep changes the qparams of models that torch has lowered: no other program can be changed

@@ -15,6 +15,7 @@ from torch.ao.quantization.utils import MatchAllNode
 from conformance.cases.operators.networks import layers
 from conformance.cases.operators.sizes import enlarged
 from conformance.configs.names import NAMESPACES, operator_named, pattern_name
+from conformance.configs.quantizer import Declaration
 from conformance.errors import UsageError
 
 from .claims import Claim
@@ -65,6 +66,11 @@ def operators_of(tree: Any) -> Iterator[str]:
 def root_of(tree: Any) -> str:
     """Name of the operator that takes the pattern's input."""
     return next(operators_of(tree))
+
+
+def transposed(claim: Claim) -> bool:
+    """Whether the root of a pattern is a transposed convolution, whose weights have output channels in dimension 1."""
+    return "onvTranspose" in root_of(claim.tree) or "conv_transpose" in root_of(claim.tree)
 
 
 def is_qat_module(name: str) -> bool:
@@ -141,6 +147,8 @@ def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
     entry = claim.entry
     if claim.refused:
         return ("ptq",)
+    if isinstance(entry, Declaration):
+        return entry.flows
     if is_qat_module(root_of(claim.tree)) or _is_trained(claim, config_entries):
         return ("qat",)
     fused = config_entries.get(entry.fused_module)
@@ -159,6 +167,8 @@ def variants(claim: Claim) -> list[Variant]:
     if missing_operators(claim):
         raise UsageError(f"{claim.id}: {not_covered(claim)}")
     applicable = _variants(claim.tree)
+    if isinstance(claim.entry, Declaration) and transposed(claim):  # FX has no observers for the channels of these
+        applicable = [*applicable, applicable[0].named("per_channel", per_channel=True)]
     if claim.dtypes.weight_dtype not in QUANTIZED:
         applicable = [variant for variant in applicable if not variant.per_channel]
     if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # ranges of activations are not observed

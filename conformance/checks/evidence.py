@@ -1,6 +1,5 @@
 """Evidence of a run, composed of the products of its stages, and the outcome of a check."""
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -15,9 +14,8 @@ from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden, golden_of
-from conformance.models import fx
+from conformance.models import apis
 from conformance.models.build import Subject
-from conformance.models.data import fill
 from conformance.models.templates import Template
 from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, text_of
@@ -60,11 +58,7 @@ class Front:
         """An uncalibrated model of other weights in eval mode, which a state can be loaded into."""
         assert self.subject is not None
         assert self.template is not None
-        run = self.subject.run
-        model = copy.deepcopy(self.template.prepared)
-        fill(model, "other", run.recipe.weight_levels)
-        fx.settle(model.eval(), len(run.backend.engines))
-        return model
+        return apis.blank(self.template, self.subject.run)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from conformance.models import fx
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
 from conformance.results.findings.values import CodesDiffer, CodesVary, LowSqnr
-from conformance.results.profiles import CHECK_MODULES, PROFILES
+from conformance.results.profiles import CHECK_MODULES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
@@ -76,7 +76,7 @@ class Judge:
         """Judge a run and return the evidence and its row, without `known`."""
         start = time.perf_counter()
         evidence = self.evidence(run)
-        outcomes = {name: CHECKS[name](evidence) for name in PROFILES[run.profile].checks}
+        outcomes = {name: CHECKS[name](evidence) for name in run.checks}
         findings = tuple(finding for outcome in outcomes.values() for finding in outcome.findings)
         comparison = outcomes["numerics"].comparison
         sqnr_db = outcomes["accuracy"].sqnr_db if "accuracy" in outcomes else None

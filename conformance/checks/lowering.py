@@ -18,7 +18,8 @@ EARLIER = {"float": "matched", "prepare": "observed", "calibrate": "observed"}
 
 def lowered(evidence: Evidence) -> Outcome:
     """The engine ran quantized kernels for the whole pattern, and no float compute operator."""
-    unreported = [stage for stage, check in EARLIER.items() if check not in PROFILES[evidence.run.profile].checks]
+    reported = {*PROFILES[evidence.run.profile].checks}
+    unreported = [stage for stage, check in EARLIER.items() if check not in reported]
     for stage in (*unreported, "lower", "execute"):
         if findings := evidence.raises(CHECK, stage):
             return outcome(findings)

@@ -9,6 +9,7 @@ from torch.ao.quantization.backend_config import DTypeWithConstraints, Observati
 from torch.fx import GraphModule
 
 from conformance.cases.constraints import Quantized, violations
+from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution, Output, qparams_of
@@ -77,7 +78,7 @@ def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
     ]
     for node in quantizers:
         dtype = next((argument for argument in node.args if isinstance(argument, torch.dtype)), None)
-        if dtype is not None and dtype not in declared:
+        if dtype is not None and QUANTIZED_OF.get(dtype, dtype) not in declared:
             yield UndeclaredDtype(CHECK, node.name, dtype_name(dtype))
     unobserved = run.claim.entry.observation_type is ObservationType.INPUT_OUTPUT_NOT_OBSERVED
     if not quantizers and run.recipe.kind != "weight" and not unobserved:

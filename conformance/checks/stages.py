@@ -10,7 +10,8 @@ from torch.fx import GraphModule
 
 from conformance.cases.claims import Claim
 from conformance.cases.runs import Run, default_form
-from conformance.configs.registry import BACKENDS
+from conformance.configs.registry import REGISTERED
+from conformance.engines import decomposed
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, execute
@@ -18,7 +19,7 @@ from conformance.errors import Failure
 from conformance.goldens.golden import Golden, compute, golden_of, qparams_by_name
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.poison import fresh_memory_holds
-from conformance.models import build, fx
+from conformance.models import apis, build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last
 from conformance.models.templates import Template
@@ -84,11 +85,11 @@ class Pipeline:
             with recorder.stage("prepare"):
                 prepared, template = self._prepared(subject)
         if prepared is not None:
-            if "matched" in PROFILES[run.profile].checks:
+            if "matched" in run.checks:
                 ablation = self._ablation(recorder, subject, prepared)
             with recorder.stage("calibrate"):
-                fx.calibrate(prepared, subject)
-            fx.settle(prepared, len(run.backend.engines))
+                apis.calibrate(prepared, subject)
+            apis.settle(prepared, run)
         return Front(subject, float_outputs, prepared, template, ablation, recorder.failures)
 
     def _prepared(self, subject: Subject) -> tuple[GraphModule, Template]:
@@ -101,7 +102,7 @@ class Pipeline:
         template = self._templates.get(key)
         if template is not None and (copied := template.of(subject.model)) is not None:
             return copied, template
-        prepared = fx.prepare(subject, run.backend.config)
+        prepared = apis.prepare(subject)
         self._templates[key] = template = Template(subject.model, copy.deepcopy(prepared))
         return prepared, template
 
@@ -123,7 +124,7 @@ class Pipeline:
         return ablated(recorder, subject, prepared)
 
     def _reference(self, run: Run, shared: Shared, subject: Subject, prepared: GraphModule) -> Reference:
-        if "reference" not in PROFILES[run.profile].checks:
+        if "reference" not in run.checks:
             return Reference()
         if shared.reference is None or not enabled("reference"):
             shared.reference = referenced(self.watch, run, subject, prepared)
@@ -168,7 +169,7 @@ class Pipeline:
         try:
             return self.store.find(subject)
         except GoldenError:
-            if subject.run.backend.name in BACKENDS:
+            if subject.run.backend.name in REGISTERED:
                 raise
         return None
 
@@ -206,10 +207,11 @@ def referenced(watch: Stopwatch, run: Run, subject: Subject, prepared: GraphModu
     recorder = Recorder(watch)
     model = execution = None
     with recorder.stage("reference"):
-        model = fx.reference(prepared, run.backend.config)
+        model = apis.reference(prepared, run.backend.config)
     if model is not None:
         with recorder.stage("reference execution"):
-            execution = execute(model, subject.fresh_inputs())
+            executed = execute if run.backend.quantizer is None else decomposed.execute
+            execution = executed(model, subject.fresh_inputs())
     return Reference(model, execution, recorder.failures)
 
 
@@ -280,7 +282,7 @@ class _Conversion:
             outputs, nested = used.execute_again(program, subject.fresh_inputs())
             repetitions["second run"] = tuple(outputs)
             execution = replace(execution, nested=nested)
-        if "stable" not in profile.checks:
+        if "stable" not in self.run.checks:
             return execution, repetitions
         with stage("another call"), torch.no_grad():
             program(*(_other_data(x) for x in subject.fresh_inputs()))

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.ao.quantization import FakeQuantizeBase
 from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import GraphModule, Node
 
+from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.runs import Run
 from conformance.cases.sources import operators_of
@@ -42,6 +42,12 @@ def _observer(graph: GraphModule, node: object) -> Any:
     """The observer that a node calls, or None."""
     module = _module(graph, node) if isinstance(node, Node) else None
     return module if is_observer(module) else None
+
+
+def _dtype(observer: Any) -> torch.dtype:
+    """The dtype that an observer observes. PT2E has integers where FX has quantized dtypes."""
+    dtype: torch.dtype = observer.dtype
+    return QUANTIZED_OF.get(dtype, dtype)
 
 
 def _describe(module: nn.Module) -> str:
@@ -189,7 +195,10 @@ def _misplaced_observers(run: Run, graph: GraphModule) -> Iterator[Finding]:
         inner = [
             n
             for n in graph.graph.nodes
-            if n is not output and _observer(graph, n) is not None and _computes(graph, n.args[0])
+            if n is not output
+            and _observer(graph, n) is not None
+            and _computes(graph, n.args[0])
+            and not _observes_weight(n)
         ]
         if inner:
             yield InnerObservers(CHECK, len(inner))
@@ -204,8 +213,14 @@ def _observed_activations(graph: GraphModule) -> Iterator[Finding]:
 
 
 def _observes_weight(node: Node) -> bool:
-    """Whether the argument of an observer's node is a parameter."""
-    return bool(node.args) and isinstance(node.args[0], Node) and node.args[0].op == "get_attr"
+    """Whether the argument of an observer's node is a parameter, or computed from nothing else, as the weight of a layer
+    before a norm is in QAT."""
+    return bool(node.args) and isinstance(node.args[0], Node) and _constant(node.args[0])
+
+
+def _constant(node: Node) -> bool:
+    """Whether a node's value depends on no input of the graph."""
+    return node.op == "get_attr" or (bool(node.all_input_nodes) and all(map(_constant, node.all_input_nodes)))
 
 
 def _observed_inputs(run: Run, graph: GraphModule) -> list[Node]:
@@ -224,7 +239,7 @@ def _input_observers(run: Run, graph: GraphModule, node: Node) -> tuple[list[Any
     declared = run.claim.dtypes.input_dtype
     if len(observers) < len(users) or not observers:
         return observers, NotObserved(CHECK, node.name)
-    if any(observer.dtype != declared for observer in observers):
+    if any(_dtype(observer) != declared for observer in observers):
         return observers, ObservedDtype(CHECK, node.name, dtype_name(observers[0].dtype), dtype_name(declared))
     if run.recipe.kind == "dynamic" and not all(getattr(observer, "is_dynamic", False) for observer in observers):
         return observers, ObserverNotDynamic(CHECK, node.name)
@@ -239,7 +254,7 @@ def _output_observer(run: Run, observer: Any, on_inputs: list[Any], declared: Ob
             yield DynamicOutputObserved(CHECK)
     elif observer is None:
         yield NotObserved(CHECK, None)
-    elif observer.dtype != output_dtype:
+    elif _dtype(observer) != output_dtype:
         yield ObservedDtype(CHECK, None, dtype_name(observer.dtype), dtype_name(output_dtype))
     elif on_inputs and not run.variant_has_other_operators:
         shared = any(observer is on_input for on_input in on_inputs)
@@ -285,7 +300,7 @@ def _ranges(observer: Any) -> set[tuple[int, int]]:
 def _disabled(graph: GraphModule) -> Iterator[Finding]:
     """Yield findings about each fake-quantize whose quantization or observer is switched off."""
     for name, module in graph.named_modules():
-        if isinstance(module, FakeQuantizeBase):
+        if is_observer(module) and hasattr(module, "fake_quant_enabled"):
             if not bool(module.fake_quant_enabled.all()):
                 yield FakeQuantizeDisabled(CHECK, name, observer_disabled=False)
             if not bool(module.observer_enabled.all()):

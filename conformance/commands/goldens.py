@@ -28,7 +28,7 @@ def add(commands: "Commands") -> None:
 
 
 def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Recomputed]":
-    """Return the store, and the recomputed goldens of the selected runs of every registered backend.
+    """Return the store, and the recomputed goldens of the selected runs of every registered backend and quantizer.
 
     Without `--case` these are all possible runs, including those that an invocation runs only if they are selected by name.
     """
@@ -36,13 +36,14 @@ def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Recomputed]":
 
     import torch
 
+    from conformance.configs.registry import REGISTERED
     from conformance.goldens.regenerate import recompute
     from conformance.goldens.store import Store
     from conformance.paths import GOLDEN
     from conformance.selection import Selection
 
     torch.set_num_threads(1)  # for models this small a second thread costs more than it gains
-    selection = Selection(globs=arguments.case)
+    selection = Selection(backends=tuple(REGISTERED), globs=arguments.case)
     return Store(Path(arguments.golden or GOLDEN)), recompute(selection.runs if arguments.case else selection.possible)
 
 

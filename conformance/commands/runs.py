@@ -42,7 +42,7 @@ def possible(run_id: str, backend_config: str | None) -> "list[Run]":
     """The runs that an id or glob can match, on the engine that it names, if any; all of a backend's if it matches none."""
     from conformance.cases.claims import backend, third_party
     from conformance.cases.runs import candidates
-    from conformance.configs.registry import BACKENDS
+    from conformance.configs.registry import REGISTERED
     from conformance.engines.registry import engine
 
     _, _, engine_name = run_id.rpartition("@")
@@ -54,7 +54,7 @@ def possible(run_id: str, backend_config: str | None) -> "list[Run]":
     if backend_config:
         backends = [third_party(backend_config)]
     else:
-        matching = [name for name in BACKENDS if fnmatch.fnmatchcase(name, backend_name)]
+        matching = [name for name in REGISTERED if fnmatch.fnmatchcase(name, backend_name)]
         backends = [backend(name) for name in matching or [backend_name]]
     return candidates(backends, engines, [run_id])
 
@@ -89,7 +89,7 @@ def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
     profile = PROFILES[run.profile]
     if not profile.by_features:
         return named
-    alike = Likeness(selection.applying).covering(run, frozenset(profile.checks))
+    alike = Likeness(selection.applying).covering(run, frozenset(run.checks))
     return [*named, *(entry for entry in alike if entry not in named)]
 
 
@@ -99,6 +99,7 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
         limit_isa(arguments.isa)
     from conformance.engines.availability import probe
     from conformance.engines.registry import engine_name
+    from conformance.execution.batch import unavailable_quantizer
     from conformance.results.profiles import PROFILES
 
     for path in arguments.engine:
@@ -112,6 +113,8 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     else:
         reason = probe(run.engine)
         reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
+        if missing := unavailable_quantizer(run):
+            reason = reason or f"{run.id}: {missing}"
     return run, ledger_entries(run, arguments.isa), reason
 
 

@@ -15,7 +15,7 @@ from conformance.engines.registry import engine
 from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
-from conformance.models import build, fx
+from conformance.models import build, fx, pt2e
 from conformance.models.torchs import derive_tables
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
@@ -101,8 +101,11 @@ def judge_runs(
         else:
             possible.append(run)
     warm_up()
-    for config in {run.backend.config for run in possible}:
-        derive_tables(config)
+    for claims in {run.backend for run in possible}:
+        if claims.quantizer is None:
+            derive_tables(claims.config)
+        else:
+            pt2e.warm_up(claims.quantizer)
     for name in dict.fromkeys(run.engine for run in possible):
         engine(name).warm_up()
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
@@ -134,7 +137,16 @@ def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row 
     reason = unavailable(run.engine)
     if reason and PROFILES[run.profile].needs_engine:
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
+    if missing := unavailable_quantizer(run):
+        return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=missing)
     return None
+
+
+def unavailable_quantizer(run: Run) -> str | None:
+    """Why the quantizer that declares a claim cannot be made here, or None."""
+    quantizer = run.backend.quantizer
+    reason = None if quantizer is None else pt2e.unavailable(quantizer)
+    return reason and f"quantizer {run.backend.name}: {reason}"
 
 
 def _judge(judge: Judge, properties: Mapping[str, Callable[[Run], Row]], run: Run) -> Judged:

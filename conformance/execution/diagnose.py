@@ -17,7 +17,7 @@ from conformance.engines.registry import engine
 from conformance.engines.trace import Execution, Output
 from conformance.errors import brief
 from conformance.goldens.golden import Expected
-from conformance.models import build, fx
+from conformance.models import apis, build, fx
 from conformance.models.observers import is_observer
 from conformance.properties.metamorphic import callables
 from conformance.results.constraints import DOCUMENTED
@@ -59,9 +59,9 @@ def converted(run: Run) -> dict[str, str]:
     with engine(run.engine).scope(), fx.quiet():
         try:
             subject = callables.subject(run) if run.profile == LAWS.name else build.subject(run)
-            prepared = fx.prepare(subject, run.backend.config)
-            fx.calibrate(prepared, subject)
-            reference = fx.reference(prepared, run.backend.config)
+            prepared = apis.prepare(subject)
+            apis.calibrate(prepared, subject)
+            reference = apis.reference(prepared, run.backend.config)
             lowered = engine(run.engine).convert(prepared, run.backend.config)
         except Exception as error:  # any exception of torch is part of the diagnostics
             exception = {"raised": brief(error)}

@@ -150,7 +150,10 @@ class CannotBeBuilt(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's float model with its data. `model` is in training mode for the flow `qat`, else in eval mode."""
+    """A run's float model with its data. `model` is in training mode for the flow `qat`, else in eval mode.
+
+    `qconfig` and `mapping` are None for what a quantizer declares: its recipe is of torchao, which need not be installed.
+    """
 
     run: Run
     qconfig: Any
@@ -176,9 +179,10 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
     Raises CannotBeBuilt if the model's constructor raises.
     """
     recipe = recipe or run.recipe
-    scope = names()
-    scope["qconfig"] = qconfig = evaluated(recipe.qconfig, scope)
-    mapping = eval(_compiled(recipe.mapping, "eval"), scope)
+    scope, qconfig, mapping = names(), None, None
+    if run.backend.quantizer is None:
+        scope["qconfig"] = qconfig = evaluated(recipe.qconfig, scope)
+        mapping = eval(_compiled(recipe.mapping, "eval"), scope)
     exec(_compiled(run.model.source, "exec"), scope)
     try:
         model: nn.Module = scope["Model"]()

@@ -14,9 +14,7 @@ from torch.fx import GraphModule, Node
 
 def observes(graph: GraphModule, node: Node) -> bool:
     """Whether a node calls an observer or a fake-quantize."""
-    return node.op == "call_module" and isinstance(
-        graph.get_submodule(str(node.target)), ObserverBase | FakeQuantizeBase
-    )
+    return node.op == "call_module" and is_observer(graph.get_submodule(str(node.target)))
 
 
 def rewrite(model: nn.Module, expression: str) -> None:
@@ -88,4 +86,8 @@ def unpacked(lowered: GraphModule) -> Iterator[Tensor]:
 
 
 def is_observer(module: object) -> bool:
-    return isinstance(module, ObserverBase | FakeQuantizeBase)
+    """Whether a module is an observer or a fake-quantize, of torch.ao or of torchao."""
+    if isinstance(module, ObserverBase | FakeQuantizeBase):
+        return True
+    theirs = any(base.__module__.startswith("torchao.") for base in type(module).__mro__)
+    return theirs and hasattr(module, "calculate_qparams")

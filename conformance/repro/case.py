@@ -169,7 +169,8 @@ def engine_source(run: Run) -> str:
 
 def has_state(run: Run) -> bool:
     """Whether the model has parameters or buffers; True for a model that cannot be built."""
-    return _has_state(run.model.source, run.recipe.qconfig)
+    # the qconfig of a QAT module is an argument of its constructor; quantizers take no such modules
+    return _has_state(run.model.source, run.recipe.qconfig if run.backend.quantizer is None else "None")
 
 
 @lru_cache(1024)

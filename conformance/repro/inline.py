@@ -2,18 +2,19 @@
 
 import ast
 import builtins
-import inspect
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from symtable import symtable
-from types import ModuleType
 
 from conformance.cases import recipes
+from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.registry import BACKENDS
 from conformance.engines import mutation
 from conformance.engines.executorch import bridge
 from conformance.host import poison
-from conformance.models import data, observers, qparams
+from conformance.models import data, observers, pt2e, qparams
 from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 
@@ -225,10 +226,24 @@ def _defined(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
+MODULES = tuple(
+    module.__name__ for module in (recipes, data, poison, observers, transforms, settings, qparams, mutation, bridge)
+)
+"""The modules whose definitions scripts inline, one after those that import from it."""
+PT2E_MODULES = ("conformance.models.pt2e_names", "conformance.models.pt2e")
+"""Those of scripts about quantizers, whose definitions come before others of the same name."""
+
+
 @cache
-def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
-    """The definitions of a module by name, in source order, and its imports: a statement for each imported name."""
-    text = inspect.getsource(module)
+def _module(name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The definitions of a module by name, in source order, and its imports: a statement for each imported name.
+
+    The module is read and not imported, because it may import what is not installed here.
+    """
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    text = Path(spec.origin).read_text(encoding="utf-8")
     lines = text.splitlines()
     definitions: dict[str, str] = {}
     imports: dict[str, str] = {}
@@ -240,28 +255,44 @@ def _module(module: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
     return definitions, imports
 
 
-def needs(body: str) -> tuple[list[str], list[str]]:
+def pt2e_imports(quantizer: QuantizerSpec) -> dict[str, str]:
+    """Import statements by the names that scripts about a quantizer use in place of those of FX."""
+    observers, flows = "torchao.quantization.pt2e", "torchao.quantization.pt2e.quantize_pt2e"
+    modules = {
+        **dict.fromkeys((*pt2e.NAMES, "FakeQuantizeBase", "ObserverBase", "move_exported_model_to_eval"), observers),
+        **dict.fromkeys(pt2e.QUANTIZER_NAMES, f"{observers}.quantizer"),
+        **dict.fromkeys(("prepare_pt2e", "prepare_qat_pt2e", "convert_pt2e"), flows),
+        **quantizer.names,
+    }
+    return {name: f"from {module} import {name}" for name, module in modules.items()}
+
+
+def needs(body: str, quantizer: QuantizerSpec | None = None) -> tuple[list[str], list[str]]:
     """The import statements and definitions that a script's body needs, directly or through other definitions."""
     wanted, statements = set(free(body)), set()
+    modules, imported = [*MODULES], IMPORTS
+    if quantizer is not None:
+        modules, imported = [*PT2E_MODULES, *MODULES], {**IMPORTS, **pt2e_imports(quantizer)}
     defined: list[str] = []
     for name in reversed(TEMPLATES):
         if name in wanted:
             defined.insert(0, TEMPLATES[name])
             wanted |= free(TEMPLATES[name])
-    # one after those that import from it
-    for module in (recipes, data, poison, observers, transforms, settings, qparams, mutation, bridge):
+    everything: set[str] = set()
+    for module in modules:
         definitions, imports = _module(module)
         used: set[str] = set()
-        new = wanted & set(definitions)
+        new = wanted & set(definitions) - everything
         while new:
             used |= new
             inner = {name for definition in new for name in free(definitions[definition])}
             inlined = {name for name in inner if imports.get(name, "").startswith("from conformance.")}
             wanted |= inlined
             statements |= {imports[name] for name in inner - inlined if name in imports}
-            new = (inner & set(definitions)) - used
+            new = (inner & set(definitions)) - used - everything
+        everything |= used
         defined = [*(definitions[name] for name in definitions if name in used), *defined]
-    statements |= {IMPORTS[name] for name in wanted if name in IMPORTS}
+    statements |= {imported[name] for name in wanted - everything if name in imported}
     return sorted(statements), defined
 
 

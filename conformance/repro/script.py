@@ -17,7 +17,7 @@ from conformance.results.known import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
-from . import codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
+from . import annotation, codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
 from .case import Case, NothingToCheck, Once, Renderer, engine_source
 from .inline import merged, needs
 
@@ -26,6 +26,7 @@ RENDERERS: Mapping[type[Finding], Renderer] = {
     **codes.RENDERERS,
     **constraints.RENDERERS,
     **structure.RENDERERS,
+    **annotation.RENDERERS,
     **reference.RENDERERS,
     **lowering.RENDERERS,
     **values.RENDERERS,
@@ -121,7 +122,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
-    statements, definitions = needs(start + body)
+    statements, definitions = needs(start + body, run.backend.quantizer)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)
     return f"{_docstring(run, row, entry)}\n{limits}{merged(statements)}\n{start}\n\n{defined}{body}"

@@ -17,7 +17,7 @@ from conformance.results.findings.structure import NoEffect
 from conformance.results.findings.values import CodesVary
 from conformance.results.profiles import PROFILES
 
-from . import constraints, metamorphic
+from . import annotation, constraints, metamorphic
 from .case import (
     Case,
     Once,
@@ -88,18 +88,23 @@ def stage_block(case: Case, stage: str) -> str:
 
 def _setting(run: Run) -> Iterator[str]:
     yield run.model.source
-    if run.recipe.qconfig.startswith("QConfig("):
+    if run.backend.quantizer is not None:
+        yield from annotation.setting(run)
+    elif run.recipe.qconfig.startswith("QConfig("):
         activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
         yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\n"
     elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
         yield f"qconfig = {run.recipe.qconfig}\n"
-    yield f"mapping = {run.recipe.mapping}\n"
-    yield backend_config_source(run) + custom_source(run)
+    if run.backend.quantizer is None:
+        yield f"mapping = {run.recipe.mapping}\n"
+        yield backend_config_source(run) + custom_source(run)
     yield f'key = "{run.key}"  # what the data are a function of\n'
     calibration, inputs = (data_source(run, executed=executed) for executed in (False, True))
-    if calibration != inputs:
+    if calibration != inputs or run.backend.quantizer is not None:
         yield f"def calibration():\n    return {calibration}\n"
     yield f"def inputs():\n    return {inputs}\n"
+    if run.backend.quantizer is not None:
+        yield from annotation.flow(run)
 
 
 def _constraint_setting(run: Run) -> Iterator[str]:
@@ -141,6 +146,8 @@ def _float_lines(case: Case) -> str:
 
 
 def _prepare_lines(case: Case) -> str:
+    if case.run.backend.quantizer is not None:
+        return "prepared = prepare()\n"
     entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
     model = "copy.deepcopy(model)" if case.has(NoEffect) else "model"
     custom = custom_argument(case.run)
@@ -149,6 +156,8 @@ def _prepare_lines(case: Case) -> str:
 
 def _calibrate_lines(case: Case) -> str:
     lines = ""
+    if case.run.backend.quantizer is not None:
+        return "calibrate(prepared)\n"
     if case.run.flow == "qat":
         lines += "for module in prepared.modules():\n"
         lines += '    if hasattr(module, "freeze_bn_stats"):\n        module.freeze_bn_stats()\n'
@@ -156,6 +165,8 @@ def _calibrate_lines(case: Case) -> str:
 
 
 def _reference_lines(case: Case) -> str:
+    if case.run.backend.quantizer is not None:
+        return "reference = convert_pt2e(calibrate(prepare()))\n"
     return "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
 
 
@@ -166,6 +177,8 @@ def _reference_execution_lines(case: Case) -> str:
 
 
 def _lower_lines(case: Case) -> str:
+    if case.run.backend.quantizer is not None and case.run.engine == EXECUTORCH.name:
+        return "lowered = trace = Program(convert_pt2e(calibrate(prepare())), inputs())\n"
     if case.run.engine == EXECUTORCH.name:
         return (
             "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from conformance.configs.engines import QUANTIZER_ENGINES
+
 from .profiles import profile_names
 
 SLASHES = 5
@@ -16,7 +18,7 @@ SLASHES = 5
 @dataclass(frozen=True)
 class Glob:
     """A glob, compiled when it is first needed. `plain` is its longest part without wildcards, searched first; `properties`
-    says for each property whether the glob names its profile."""
+    says for each property whether the glob names its profile, and for each quantizer whether it names that."""
 
     text: str
     plain: str
@@ -30,7 +32,8 @@ class Glob:
         return self.plain in run_id and self.whole(run_id) is not None
 
     def reaches(self, run_id: str) -> bool:
-        """Whether it matches a run as an item of `match`: a property only if the glob names its profile."""
+        """Whether it matches a run as an item of `match`: a property only if the glob names its profile, and a run of a
+        quantizer only if it names that."""
         return self.matches(run_id) and self.properties == _properties(run_id)
 
 
@@ -42,8 +45,10 @@ def glob_of(text: str) -> Glob:
 
 
 def _properties(text: str) -> tuple[bool, ...]:
-    """For each property whether a glob or an id names its profile."""
-    return tuple(f"/{profile}@" in text for profile in profile_names("property"))
+    """For each property whether a glob or an id names its profile, and for each quantizer whether it names that: what is
+    known of the configs of FX says nothing about a quantizer."""
+    profiles = (f"/{profile}@" in text for profile in profile_names("property"))
+    return (*profiles, *(text.startswith(f"{name}/") for name in QUANTIZER_ENGINES))
 
 
 class Ids:

@@ -86,7 +86,7 @@ class Entry:
 
     def matches(self, run_id: str) -> bool:
         """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the
-        profile of a property, which a glob has to name."""
+        profile of a property, nor a quantizer, which a glob has to name."""
         return any(glob_of(text).reaches(run_id) for text in self.match) and self.admits(run_id)
 
     def admits(self, run_id: str) -> bool:
@@ -111,7 +111,8 @@ def checks_of(run_id: str) -> frozenset[str]:
 
 @cache
 def _checks_of_profile(name: str) -> frozenset[str]:
-    return frozenset({"crashes", *(PROFILES[name].checks if name in PROFILES else CHECKS)})
+    profile = PROFILES.get(name)
+    return frozenset({"crashes", *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)})
 
 
 def _version_in(version: str, condition: str) -> bool:

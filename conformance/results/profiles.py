@@ -6,6 +6,7 @@ from typing import Literal
 
 CHECK_MODULES = {
     "matched": "structure",
+    "annotated": "annotation",
     "observed": "structure",
     "reference": "reference",
     "constraints": "reference",
@@ -18,6 +19,9 @@ CHECK_MODULES = {
 
 CHECKS = tuple(CHECK_MODULES)
 """Names of the checks, in order."""
+
+OF_QUANTIZERS = {"matched": "annotated"}
+"""The checks of a config that are others for what a quantizer declares: that its own entry takes effect."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Profile:
     kind: Literal["case", "property", "network"] = "case"
     data: Literal["dyadic", "normal", "initialized", "trained"] = "dyadic"
     mapping: Literal["exact", "ranges", "default"] = "exact"
-    checks: tuple[str, ...] = CHECKS
+    checks: tuple[str, ...] = tuple(name for name in CHECKS if name not in OF_QUANTIZERS.values())
     golden: Literal["stored", "computed", "none"] = "stored"
     variants: Literal["every", "default", "large", "swept", "in use", "pairs", "contexts", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
@@ -51,6 +55,11 @@ class Profile:
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
     seconds: float = 0.03
     """Typical duration of a run: what it weighs when shards are balanced without the rows of earlier runs."""
+
+    @property
+    def checks_of_quantizers(self) -> tuple[str, ...]:
+        """The checks of what a quantizer declares."""
+        return tuple(OF_QUANTIZERS.get(name, name) for name in self.checks)
 
     @property
     def has_rows(self) -> bool:

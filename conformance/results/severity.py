@@ -63,9 +63,11 @@ OF_CHECK = {
     "reference": Severity.REFERENCE,
     "constraints": Severity.ACCEPTS,
     "observed": Severity.FLOAT,
+    "annotated": Severity.FLOAT,
     "matched": Severity.IDLE,
 }
-"""The severity of a failed check whose finding says no more about it. An operator that is not observed stays in float."""
+"""The severity of a failed check whose finding says no more about it. An operator that is not annotated or observed stays in
+float."""
 
 OF_KIND = {
     "writes-to-input": Severity.CRASHES,
@@ -104,6 +106,7 @@ FAULTS = {
     "reference": Component.REFERENCE,
     "constraints": Component.REFERENCE,
     "observed": Component.PREPARE,
+    "annotated": Component.CONFIG,
     "matched": Component.CONFIG,
 }
 """The component at fault if a check fails and its finding says no more about it."""

@@ -18,12 +18,13 @@ from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+from conformance.configs.quantizer import QuantizerConfig
 from conformance.engines.mutation import Write
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution, Kernel, Output
 from conformance.errors import not_installed
-from conformance.models import build, fx
+from conformance.models import build, fx, pt2e
 
 from .bridge import with_integer_weights
 from .shortcuts import shortcuts
@@ -225,6 +226,8 @@ class ExecuTorchEngine:
         return NATIVE["qnnpack"].scope()
 
     def convert(self, prepared: GraphModule, config: BackendConfig) -> GraphModule:
+        if isinstance(config, QuantizerConfig):
+            return pt2e.converted(prepared)
         return with_integer_weights(fx.decomposed(prepared, config))
 
     def compile(self, model: GraphModule, inputs: Sequence[Tensor]) -> Program:

@@ -1,11 +1,12 @@
 """Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
 
-from . import codes, constraints, layers, relations, stability, stages, structure, values
+from . import annotations, codes, constraints, layers, relations, stability, stages, structure, values
 from .finding import KINDS, Finding, detail_of, from_json, text_of
 
 __all__ = [
     "KINDS",
     "Finding",
+    "annotations",
     "codes",
     "constraints",
     "detail_of",

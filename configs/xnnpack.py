@@ -1,0 +1,93 @@
+"""What ExecuTorch's `XNNPACKQuantizer` declares: its `SUPPORTED_PATTERNS`, each in every way of writing it.
+
+The public `get_supported_operators()` of the quantizer lists five operators and knows nothing of the others.
+"""
+
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.ao.quantization.backend_config import DTypeConfig, ObservationType
+
+from . import dtypes
+from .families import RELUS
+from .quantizer import FLOWS, Declaration, QuantizerConfig, QuantizerSpec
+
+MODULE = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
+XNNPACK = QuantizerSpec(
+    "XNNPACKQuantizer()",
+    dict.fromkeys(("XNNPACKQuantizer", "get_symmetric_quantization_config"), MODULE),
+    "get_symmetric_quantization_config(is_per_channel={per_channel}, is_qat={qat}, is_dynamic={dynamic})",
+)
+
+LINEAR = (nn.Linear, F.linear)
+CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, F.conv1d, F.conv2d, F.conv3d)
+CONV_TRANSPOSE = (
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+)
+NORMS = {
+    nn.Conv1d: nn.BatchNorm1d,
+    nn.Conv2d: nn.BatchNorm2d,
+    nn.ConvTranspose1d: nn.BatchNorm1d,
+    nn.ConvTranspose2d: nn.BatchNorm2d,
+}
+"""The modules whose norm is folded, with the norm. No pattern for three dimensions is matched with a norm."""
+ADD, MUL = (operator.add, torch.add), (operator.mul, torch.mul)
+POOLS = (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d)
+
+WEIGHTED = (dtypes.STATIC_QINT8_SYMMETRIC_WEIGHTED,)
+WEIGHTED_DYNAMIC = (*WEIGHTED, dtypes.DYNAMIC_QINT8_SYMMETRIC)
+STATIC = (dtypes.STATIC_QINT8_SYMMETRIC,)
+SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
+
+
+def _declared(
+    name: str,
+    patterns: Iterable[Any],
+    dtype_configs: Iterable[DTypeConfig],
+    flows: tuple[str, ...] = FLOWS,
+    observation: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT,
+) -> Iterator[Declaration]:
+    for pattern in patterns:
+        one = Declaration(pattern, name, flows)
+        one.set_observation_type(observation)
+        one.set_dtype_configs([*dtype_configs])
+        yield one
+
+
+def _relu(operators: Iterable[Any]) -> list[Any]:
+    return [(*(one if isinstance(one, tuple) else (one,)), relu) for one in operators for relu in RELUS]
+
+
+def get_xnnpack_declarations() -> QuantizerConfig:
+    """Return what the quantizer declares, in the order of its `SUPPORTED_PATTERNS`."""
+    norms = {
+        name: [(layer, norm) for layer, norm in NORMS.items() if layer in layers]
+        for name, layers in (("conv", CONV), ("conv_transpose", CONV_TRANSPOSE))
+    }
+    config = QuantizerConfig("xnnpack", XNNPACK)
+    config.set_backend_pattern_configs(
+        [
+            *_declared("conv_bn_relu", _relu(norms["conv"]), WEIGHTED, ("qat",)),
+            *_declared("conv_bn", norms["conv"], WEIGHTED, ("qat",)),
+            *_declared("conv_transpose_bn_relu", _relu(norms["conv_transpose"]), WEIGHTED, ("qat",)),
+            *_declared("conv_transpose_bn", norms["conv_transpose"], WEIGHTED, ("qat",)),
+            *_declared("linear_relu", _relu(LINEAR), WEIGHTED),
+            *_declared("linear", LINEAR, WEIGHTED_DYNAMIC),
+            *_declared("conv", CONV, WEIGHTED_DYNAMIC),
+            *_declared("conv_transpose", CONV_TRANSPOSE, WEIGHTED_DYNAMIC),
+            *_declared("conv_relu", _relu(CONV), WEIGHTED),
+            *_declared("conv_transpose_relu", _relu(CONV_TRANSPOSE), WEIGHTED),
+            *_declared("adaptive_avg_pool2d", POOLS, STATIC, observation=SHARED),
+            *_declared("add_relu", _relu(ADD), STATIC),
+            *_declared("add", ADD, STATIC),
+            *_declared("mul_relu", _relu(MUL), STATIC),
+            *_declared("mul", MUL, STATIC),
+            *_declared("cat", (torch.cat,), STATIC, observation=SHARED),
+        ]
+    )
+    return config

@@ -1,0 +1,73 @@
+"""Recipes for quantizers of PT2E: the QuantizationConfig of a scheme, as source text over the names of torchao."""
+
+from dataclasses import replace
+
+import torch
+from torch.ao.quantization.backend_config import DTypeConfig
+
+from conformance.configs.quantizer import QuantizerSpec
+from conformance.oracle.scheme import Grid, Scheme
+
+from .recipes import QSCHEMES, RANGE_OBSERVERS, Recipe, dtype_name
+
+QUANTIZED_OF = {torch.int8: torch.qint8, torch.uint8: torch.quint8, torch.int32: torch.qint32}
+"""The quantized dtype of each integer dtype: PT2E knows no quantized dtypes."""
+INTEGERS = {dtype_name(quantized): dtype_name(integer) for integer, quantized in QUANTIZED_OF.items()}
+"""Names of integer dtypes by those of quantized ones."""
+
+
+def quantizer_recipe(quantizer: QuantizerSpec, exact: Recipe, dtypes: DTypeConfig, mapping: str) -> Recipe:
+    """Return the recipe for a quantizer that has the scheme of an `exact` one. `mapping` is that of the profile.
+
+    Its `qconfig` is a QuantizationConfig, its `mapping` the quantizer.
+    """
+    scheme = exact.scheme
+    whole = quantizer.configured
+    if mapping == "default":
+        per_channel = scheme.weight is not None and scheme.weight.axis is not None
+        qconfig = quantizer.default.format(per_channel=per_channel, qat=scheme.qat, dynamic=bool(dtypes.is_dynamic))
+        return replace(exact, qconfig=qconfig, mapping=whole)
+    weight = "None" if scheme.weight is None else _spec(scheme.weight, qat=scheme.qat)
+    assert scheme.activation is not None  # no quantizer declares other weights than integers
+    if dtypes.is_dynamic:
+        activation, output = _dynamic(scheme.activation, qat=scheme.qat), "None"
+    else:
+        activation = output = _spec(scheme.activation, qat=scheme.qat)
+    qconfig = f"QuantizationConfig({activation}, {output}, {weight}, None, {scheme.qat})"
+    if mapping == "ranges":
+        for name, torchs in RANGE_OBSERVERS.items():
+            qconfig = qconfig.replace(name, torchs)
+    return replace(exact, qconfig=qconfig, mapping=whole)
+
+
+def _spec(grid: Grid, *, qat: bool) -> str:
+    """Source of the QuantizationSpec of a grid that is observed."""
+    observer = "PowerOfTwoObserver" if grid.axis is None else "PowerOfTwoPerChannelObserver"
+    options = [] if grid.floor is None else [f"eps={grid.floor!r}"]
+    if qat:
+        options.insert(0, f"observer={observer}")
+        observer = "FakeQuantize" if grid.axis is None else "PerChannelFakeQuantize"
+    qscheme = f"torch.per_{'tensor' if grid.axis is None else 'channel'}_{QSCHEMES[grid.zero_point]}"
+    return _source(grid, f"{observer}.with_args({', '.join(options)})", qscheme)
+
+
+def _dynamic(grid: Grid, *, qat: bool) -> str:
+    """Source of the QuantizationSpec of a grid that each call computes anew."""
+    options = [] if grid.floor is None else [f"eps={grid.floor!r}"]
+    observer = "PlaceholderObserver"
+    if qat:
+        options.insert(0, "observer=MovingAverageMinMaxObserver.with_args(averaging_constant=1)")
+        observer = "FakeQuantize"
+    return _source(grid, f"{observer}.with_args({', '.join(options)})", "torch.per_tensor_affine", ", is_dynamic=True")
+
+
+def _source(grid: Grid, observer: str, qscheme: str, rest: str = "") -> str:
+    axis = "" if grid.axis is None else f", ch_axis={grid.axis}"
+    return f"QuantizationSpec(torch.{INTEGERS[grid.dtype]}, {observer}, {grid.low}, {grid.high}, {qscheme}{axis}{rest})"
+
+
+def quantized_axis(scheme: Scheme, axis: int) -> Scheme:
+    """A scheme whose weights have a scale for each index of another dimension, if they have one for each of any."""
+    if scheme.weight is None or scheme.weight.axis is None:
+        return scheme
+    return replace(scheme, weight=replace(scheme.weight, axis=axis))

@@ -1,0 +1,88 @@
+"""Executions of decomposed models, whose quantized tensors are integers with qparams in the graph.
+
+PT2E converts to such models. torch executes them in float, between a dequantize of each operand and a quantize of the result.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter, Node
+
+from conformance.models.build import tensors
+
+from .trace import Execution, Output
+
+QUANTIZE = "quantized_decomposed.quantize_per_"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_"
+
+
+def is_quantize(node: Node) -> bool:
+    return str(node.target).startswith(QUANTIZE)
+
+
+def is_dequantize(node: Node) -> bool:
+    return str(node.target).startswith(DEQUANTIZE)
+
+
+def quantized(codes: Tensor, target: object, arguments: Sequence[Any]) -> Tensor:
+    """The quantized tensor of codes, with the arguments that a quantize or dequantize call has after its tensor."""
+    if "per_channel" in str(target):
+        scales, zero_points, axis, *_ = arguments
+        return torch._make_per_channel_quantized_tensor(codes, scales.double(), zero_points.long(), int(axis))
+    scale, zero_point, *_ = arguments
+    return torch._make_per_tensor_quantized_tensor(codes, float(scale), int(zero_point))
+
+
+class _Recorder(Interpreter):
+    """Runs a graph and keeps each quantize call, and each constant that is dequantized, as a quantized tensor."""
+
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model, garbage_collect_values=False)
+        self.calls: dict[Node, tuple[Tensor, Tensor]] = {}
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if is_quantize(n):
+            source, *arguments = self.fetch_args_kwargs_from_env(n)[0]
+            self.calls[n] = source, quantized(result, n.target, arguments)
+        elif is_dequantize(n) and isinstance(constant := n.args[0], Node) and constant.op == "get_attr":
+            codes, *arguments = self.fetch_args_kwargs_from_env(n)[0]
+            self.calls[n] = codes, quantized(codes, n.target, arguments)
+        return result
+
+
+def execute(model: GraphModule, inputs: Sequence[Tensor]) -> Execution:
+    """Run a decomposed model once without gradients. Its kernels are not recorded, because all of them compute in float."""
+    recorder = _Recorder(model)
+    with torch.no_grad():
+        results = tensors(recorder.run(*inputs))
+    returned = tensors_of(model)
+    outputs = [
+        Output(values, None if source is None else recorder.calls[source][1])
+        for values, source in zip(results, map(_quantize_before, returned), strict=True)
+    ]
+    return Execution((), tuple(outputs), tuple(recorder.calls.values()))
+
+
+def tensors_of(model: GraphModule) -> list[Node]:
+    """The nodes that a graph returns, flattened."""
+    (output,) = (node for node in model.graph.nodes if node.op == "output")
+    return output.all_input_nodes if isinstance(output.args[0], Node) else [*_flattened(output.args[0])]
+
+
+def _flattened(outputs: Any) -> Any:
+    for part in outputs:
+        if isinstance(part, Node):
+            yield part
+        else:
+            yield from _flattened(part)
+
+
+def _quantize_before(node: Node) -> Node | None:
+    """The quantize call whose codes a node dequantizes, or None."""
+    if not is_dequantize(node):
+        return None
+    source = node.args[0]
+    return source if isinstance(source, Node) and is_quantize(source) else None

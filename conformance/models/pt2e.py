@@ -1,0 +1,247 @@
+"""Calls of torch.export and of torchao's PT2E API: export, prepare, calibrate, convert. No other module calls them.
+
+torchao and the quantizers are imported inside of functions only, because the suite runs without them.
+"""
+
+import copy
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import FunctionType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+
+from conformance.cases.runs import Run
+from conformance.configs.quantizer import QuantizerSpec
+from conformance.shortcuts import enabled
+
+from .build import Subject
+
+NAMES = (
+    "FakeQuantize",
+    "FusedMovingAvgObsFakeQuantize",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver",
+    "PerChannelMinMaxObserver",
+    "PlaceholderObserver",
+)
+"""Names of `torchao.quantization.pt2e` that recipes refer to."""
+QUANTIZER_NAMES = ("QuantizationConfig", "QuantizationSpec")
+"""Names of `torchao.quantization.pt2e.quantizer` that recipes refer to."""
+
+
+def unavailable(quantizer: QuantizerSpec) -> str | None:
+    """Return why a quantizer cannot be made here, or None."""
+    missing = [name for name in _packages(quantizer) if find_spec(name) is None]
+    return f"{' and '.join(missing)} cannot be imported: install it, or use `tox -e pt2e-xnnpack`" if missing else None
+
+
+def _packages(quantizer: QuantizerSpec) -> list[str]:
+    return list(dict.fromkeys(["torchao", *(module.partition(".")[0] for module in quantizer.names.values())]))
+
+
+@cache
+def warm_up(quantizer: QuantizerSpec) -> None:
+    """Import what the recipes for a quantizer need, and export the patterns that it searches for, before any fork."""
+    if unavailable(quantizer) is not None:
+        return
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+
+    scope = _names(quantizer)
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
+    qconfig = eval(quantizer.default.format(per_channel=False, qat=True, dynamic=False), dict(scope))
+    made = eval(quantizer.configured, dict(scope, qconfig=qconfig))
+    with _patterns_exported_once():
+        prepared = prepare_qat_pt2e(exported(model, [torch.ones(1, 1, 2, 2)]), made)
+    converted(prepared)
+
+
+def _names(quantizer: QuantizerSpec) -> dict[str, Any]:
+    names: dict[str, Any] = import_module(".pt2e_names", __package__).names(quantizer)
+    return names
+
+
+def prepare(subject: Subject) -> GraphModule:
+    """Export a copy of the model and return it with the observers that the quantizer asks for."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
+
+    flow = prepare_qat_pt2e if subject.run.flow == "qat" else prepare_pt2e
+    quantizer = _Watched(quantizer_of(subject.run))
+    with _patterns_exported_once():
+        prepared: GraphModule = flow(exported(subject.model, subject.calibration), quantizer)
+    prepared.meta[ANNOTATIONS] = quantizer.annotations
+    return prepared
+
+
+def quantizer_of(run: Run) -> Any:
+    """Return a new quantizer, configured by the recipe of a run. Raises ImportError if it is not installed."""
+    assert run.backend.quantizer is not None
+    scope = dict(_names(run.backend.quantizer), torch=torch)
+    scope["qconfig"] = eval(run.recipe.qconfig, scope)
+    return eval(run.recipe.mapping, scope)
+
+
+ANNOTATION, ANNOTATIONS = "quantization_annotation", "conformance_annotations"
+"""The field of `meta` that has a node's annotation, and the field of a prepared model's that has all of its `Annotated`."""
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """An operator of an exported graph with its annotations.
+
+    `inputs` has the integers that each node it reads is quantized to, by name, as `described` writes them; empty for a
+    node without an annotation. `output` has those of its result. `parameters` are the names of the parameters among the
+    nodes, with the names that they have in the model.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    output: str
+    parameters: Mapping[str, str]
+
+
+class _Watched:
+    """A quantizer, and what it has annotated: `prepare` rewrites the graph afterwards."""
+
+    def __init__(self, quantizer: Any) -> None:
+        self.quantizer, self.annotations = quantizer, tuple[Annotated, ...]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.quantizer, name)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        annotated: GraphModule = self.quantizer.annotate(model)
+        operators = [node for node in annotated.graph.nodes if node.op == "call_function"]
+        self.annotations = tuple(map(_annotated, operators))
+        return annotated
+
+
+def _annotated(node: Node) -> Annotated:
+    own = node.meta.get(ANNOTATION)
+    specs = {} if own is None else {source.name: spec for source, spec in own.input_qspec_map.items()}
+    sources = node.all_input_nodes
+    return Annotated(
+        node.name,
+        {source.name: _spec(specs.get(source.name)) for source in sources},
+        "" if own is None else _spec(own.output_qspec),
+        {source.name: str(source.target) for source in sources if source.op == "get_attr"},
+    )
+
+
+SHARED = "shared"
+"""The description of the qparams of another edge."""
+
+
+def _spec(spec: Any) -> str:
+    if spec is None:
+        return ""
+    if not hasattr(spec, "dtype"):
+        return SHARED
+    per_channel = "per_channel" in str(getattr(spec, "qscheme", ""))
+    dtype = str(spec.dtype).removeprefix("torch.")
+    axis = spec.ch_axis if per_channel else None
+    return described(dtype, spec.quant_min, spec.quant_max, axis, dynamic=spec.is_dynamic)
+
+
+def described(dtype: str, low: int, high: int, axis: int | None, *, dynamic: bool = False) -> str:
+    """Describe the integers that a tensor is quantized to; `axis` is the dimension with a scale for each index, if any."""
+    where = "per tensor" if axis is None else f"per channel of dimension {axis}"
+    return f"{'dynamic ' if dynamic else ''}{dtype} from {low} to {high} {where}"
+
+
+def exported(model: nn.Module, inputs: Sequence[Tensor]) -> GraphModule:
+    """Return the exported graph of a copy of a model. The inputs decide which shapes it takes."""
+    program = torch.export.export(copy.deepcopy(model), tuple(x.clone() for x in inputs))
+    graph: GraphModule = program.module(check_guards=False)
+    return graph
+
+
+def calibrate(prepared: GraphModule, subject: Subject) -> None:
+    """Run the calibration data through the observers.
+
+    A model for training is in eval mode by then: batch norm statistics that are updated would not be dyadic.
+    """
+    if subject.run.flow == "qat":
+        from torchao.quantization.pt2e import move_exported_model_to_eval
+
+        move_exported_model_to_eval(prepared)
+    with torch.no_grad():
+        prepared(*(x.clone() for x in subject.calibration))
+
+
+def converted(prepared: GraphModule) -> GraphModule:
+    """Return the model with `quantized_decomposed` operators and integer weights. `prepared` is not changed."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+    copied = copy.deepcopy(prepared)
+    nodes = {node.name: node for node in copied.graph.nodes}
+    for node in copied.graph.nodes:  # their annotations still name nodes of the original, which `convert_pt2e` looks up
+        if (own := node.meta.get(ANNOTATION)) is not None:
+            specs = {nodes[source.name]: spec for source, spec in own.input_qspec_map.items() if source.name in nodes}
+            node.meta[ANNOTATION] = replace(own, input_qspec_map=specs)
+    with _patterns_exported_once():
+        model: GraphModule = convert_pt2e(copied)
+    return model
+
+
+EXPORT = torch.export.export
+PATTERN = "_get_aten_graph_module_for_pattern"
+"""The function with which torchao and quantizers export a pattern that they search for."""
+_graphs: dict[Any, GraphModule] = {}
+
+
+@contextmanager
+def _patterns_exported_once() -> Iterator[None]:
+    """Have torchao and quantizers export each pattern that they search for once, without tracing its Python code, and copy it
+    from then on: a model with a norm is compared with a hundred patterns in QAT."""
+    if not enabled("exported patterns"):
+        yield
+        return
+    utils = import_module("torchao.quantization.pt2e.utils")
+    export = getattr(utils, PATTERN)
+
+    def exported_once(pattern: Any, example_inputs: Any, is_cuda: bool = False, **options: Any) -> GraphModule:
+        key = _key((pattern, example_inputs, is_cuda, options))
+        if key not in _graphs:
+            with patch.object(torch.export, "export", _export):
+                _graphs[key] = export(pattern, example_inputs, is_cuda, **options)
+        return copy.deepcopy(_graphs[key])
+
+    with ExitStack() as stack:
+        for module in users_of_patterns(export):
+            stack.enter_context(patch.object(module, PATTERN, exported_once))
+        yield
+
+
+def users_of_patterns(export: Any) -> list[Any]:
+    """The loaded modules that have the function with which patterns are exported under its name."""
+    return [module for module in [*sys.modules.values()] if getattr(module, "__dict__", {}).get(PATTERN) is export]
+
+
+def _export(*arguments: Any, **options: Any) -> Any:
+    """`torch.export.export`, which interprets the code of a module where it is not strict: a tenth of the time, and the same
+    graph for a pattern, whose code is a few calls."""
+    return EXPORT(*arguments, **{**options, "strict": False})
+
+
+def _key(value: Any) -> Any:
+    """What decides the graph of a pattern: the code of functions and what that closes over, and the shapes of tensors."""
+    value = getattr(value, "fn", value) if isinstance(value, nn.Module) else value  # a function as a module
+    if isinstance(value, FunctionType):
+        closure = [cell.cell_contents for cell in value.__closure__ or ()]
+        return value.__code__, _key(value.__defaults__), _key(closure)
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, dict):
+        return tuple((name, _key(one)) for name, one in sorted(value.items()))
+    return tuple(map(_key, value)) if isinstance(value, tuple | list) else value

@@ -1,0 +1,46 @@
+"""The names of recipes for quantizers, and observers of torchao with power-of-two scales. Imports torchao."""
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+from torchao.quantization import pt2e
+from torchao.quantization.pt2e import FakeQuantize, MinMaxObserver, PerChannelMinMaxObserver, quantizer
+
+from conformance.cases.recipes import rounded_up
+from conformance.configs.quantizer import QuantizerSpec
+
+from .pt2e import NAMES, QUANTIZER_NAMES
+
+
+class PowerOfTwoObserver(MinMaxObserver):  # type: ignore[misc]
+    """A min-max observer whose scale is rounded up to a power of two."""
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        return rounded_up(self, *super().calculate_qparams())
+
+
+class PowerOfTwoPerChannelObserver(PerChannelMinMaxObserver):  # type: ignore[misc]
+    """A per-channel min-max observer whose scales are rounded up to powers of two."""
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        return rounded_up(self, *super().calculate_qparams())
+
+
+class PerChannelFakeQuantize(FakeQuantize):  # type: ignore[misc]
+    """A fake-quantize that gets the axis of its channels: torchao passes it to classes with `PerChannel` in their name."""
+
+
+OWN = (PowerOfTwoObserver, PowerOfTwoPerChannelObserver, PerChannelFakeQuantize)
+
+
+@cache
+def names(spec: QuantizerSpec) -> dict[str, Any]:
+    """Return the names in the recipes for a quantizer. Raises ImportError for one that is not installed."""
+    return {
+        **{name: getattr(pt2e, name) for name in NAMES},
+        **{name: getattr(quantizer, name) for name in QUANTIZER_NAMES},
+        **{one.__name__: one for one in OWN},
+        **{name: getattr(import_module(module), name) for name, module in spec.names.items()},
+    }
