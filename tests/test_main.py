@@ -93,7 +93,7 @@ def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
         (["diff", "a", "b", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
         (
             ["claims", "--backend", "fbgem"],
-            "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, fbgemm, onednn, executorch",
+            "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, fbgemm, onednn, executorch, xnnpack",
         ),
         (["claims", "--backend-config", "json"], "write it as module:attribute"),
         (["claims", "--backend-config", "json:nope"], "AttributeError"),
@@ -101,7 +101,10 @@ def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
         (["claims", "--backend-config", "time:time"], "is of type float; it has to be a BackendConfig"),
         (["claims", "--backend", "qnnpack", "--backend-config", NATIVE], "not allowed with"),
         (["show", "nope/nn.Linear"], "unknown backend 'nope'"),
-        (["show", "qnnpak/nn.Linear"], "unknown backend 'qnnpak': did you mean qnnpack? Choose from qnnpack, fbgemm"),
+        (
+            ["show", "qnnpak/nn.Linear"],
+            "unknown backend 'qnnpak': did you mean qnnpack or xnnpack? Choose from",
+        ),
         (["show", LINEAR.replace("@qnnpack", "@nope")], "unknown engine 'nope': choose from "),
         (
             ["show", LINEAR.replace("@qnnpack", "@qnpack")],

@@ -29,7 +29,11 @@ REFUSED = {
         "",
         f"did you mean {GONE} or ",
     ),
-    "backend": (["--backend", "nope"], "", "unknown backend 'nope': choose from qnnpack, fbgemm, onednn, executorch"),
+    "backend": (
+        ["--backend", "nope"],
+        "",
+        "unknown backend 'nope': choose from qnnpack, fbgemm, onednn, executorch, xn",
+    ),
     "engine": (
         ["--backend", "fbgemm", "--engine", "nope", "--case", "*nn.ReLU/*"],
         "",
