@@ -91,8 +91,10 @@ def quantizer_of(run: Run) -> Any:
     return eval(run.recipe.mapping, scope)
 
 
-ANNOTATION, ANNOTATIONS = "quantization_annotation", "conformance_annotations"
-"""The field of `meta` that has a node's annotation, and the field of a prepared model's that has all of its `Annotated`."""
+ANNOTATION = "quantization_annotation"
+"""The field of `meta` that has a node's annotation."""
+ANNOTATIONS = "conformance_annotations"
+"""The field of a prepared model's `meta` that has all of its `Annotated`."""
 
 
 @dataclass(frozen=True)
