@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
+from torch.utils._pytree import tree_leaves
 
 from conformance.models.build import tensors
 
@@ -58,26 +59,17 @@ def execute(model: GraphModule, inputs: Sequence[Tensor]) -> Execution:
     recorder = _Recorder(model)
     with torch.no_grad():
         results = tensors(recorder.run(*inputs))
-    returned = tensors_of(model)
     outputs = [
         Output(values, None if source is None else recorder.calls[source][1])
-        for values, source in zip(results, map(_quantize_before, returned), strict=True)
+        for values, source in zip(results, map(_quantize_before, returned(model)), strict=True)
     ]
     return Execution((), tuple(outputs), tuple(recorder.calls.values()))
 
 
-def tensors_of(model: GraphModule) -> list[Node]:
+def returned(model: GraphModule) -> list[Any]:
     """The nodes that a graph returns, flattened."""
     (output,) = (node for node in model.graph.nodes if node.op == "output")
-    return output.all_input_nodes if isinstance(output.args[0], Node) else [*_flattened(output.args[0])]
-
-
-def _flattened(outputs: Any) -> Any:
-    for part in outputs:
-        if isinstance(part, Node):
-            yield part
-        else:
-            yield from _flattened(part)
+    return tree_leaves(output.args[0])
 
 
 def _quantize_before(node: Node) -> Node | None:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from conformance.configs.quantizer import QuantizerConfig
+from conformance.engines.decomposed import returned
 from conformance.engines.mutation import Write
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
@@ -139,8 +139,7 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
 
 def grids(model: GraphModule) -> list[Grid | None]:
     """Return the grid of each output of a decomposed model, or None for an output that no dequantize computes."""
-    (output,) = (node for node in model.graph.nodes if node.op == "output")
-    return [_grid(node) for node in tree_leaves(output.args[0])]
+    return [_grid(node) for node in returned(model)]
 
 
 def _grid(node: Any) -> Grid | None:
