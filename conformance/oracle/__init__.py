@@ -6,6 +6,6 @@ uses float64 operators only.
 
 from .arithmetic import Codes, Qparams
 from .evaluate import Answer, evaluate
-from .interpreter import NotCovered
+from .interpreter import NoQparams, NotCovered
 
-__all__ = ["Answer", "Codes", "NotCovered", "Qparams", "evaluate"]
+__all__ = ["Answer", "Codes", "NoQparams", "NotCovered", "Qparams", "evaluate"]

@@ -51,14 +51,17 @@ class _Calibration:
             if self.graph.shares_qparams(group) and observed:
                 self._share_observer(group, observed)
             result, _ = self.interpreter.evaluate(group, cloned(inputs))
-            values[group.result] = self._observe(group.result, result, self.graph.grid(group))
+            observes = not self.graph.has_float_result(group)
+            values[group.result] = self._observe(group.result, result, self.graph.grid(group)) if observes else result
         return {node: observer.qparams for node, observer in self.observers.items()}
 
     def _observed_input(self, node: fx.Node) -> Any:
         """The value of a group's input. The first group that reads a float input observes it."""
         value = value_of(self.interpreter.values, node)
         floating = isinstance(value, Tensor) and value.is_floating_point()
-        return self._observe(node, value, self.graph.grid(None)) if floating and node not in self.observers else value
+        if not floating or node in self.observers or self.graph.stays_float(node):
+            return value
+        return self._observe(node, value, self.graph.grid(None))
 
     def _observe(self, node: fx.Node, values: Tensor, grid: Grid) -> Tensor:
         ends = extremes(values, grid)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .arithmetic import ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
+from .arithmetic import EXACT_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
 from .calibration import calibrate, cloned
 from .graph import Graph, value_of
 from .interpreter import Interpreter, NotCovered
@@ -89,7 +89,9 @@ def _answer(
     if first.tied:
         others = [graph.outputs(run(roundings).values) for roundings in _assignments([*first.tied])]
         outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
-    return Answer(tuple(outputs), first.qparams, first.certain)
+    # a result in float has no neighbours that could stand for the codes before it
+    certain = first.certain and not (first.tied and any(isinstance(output, Tensor) for output in outputs))
+    return Answer(tuple(outputs), first.qparams, certain)
 
 
 MOST_PRODUCERS = 2
@@ -107,39 +109,48 @@ def _assignments(producers: Sequence[fx.Node]) -> Iterator[Mapping[fx.Node, Roun
 
 
 def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: Mapping[fx.Node, Qparams]) -> None:
-    """Evaluate a statically quantized model: the inputs and the output of every group are quantized."""
+    """Evaluate a statically quantized model: the inputs and the output of every group are quantized. A result in float is
+    quantized where a group takes it."""
     interpreter.set_inputs(inputs)
-    values, floats = interpreter.values, set(interpreter.values)
-    quantized_inputs: dict[fx.Node, Codes] = {}
-    for index, group in enumerate(interpreter.graph.groups):
+    values, graph = interpreter.values, interpreter.graph
+    bands = {node: EXACT_BAND for node in values if not graph.stays_float(node)}
+    codes: dict[fx.Node, Codes] = {}
+    outputs = itertools.count()
+
+    def quantized(node: fx.Node, value: Tensor) -> Codes:
+        if node not in codes:
+            name, index = (str(node.target), 0) if node.op == "placeholder" else ("output", next(outputs))
+            qparams = interpreter.select_qparams(name, index, lambda: calibrated[node])
+            codes[node] = quantize(value, qparams, bands[node])
+        return codes[node]
+
+    for group in graph.groups:
         group_inputs: dict[fx.Node, Any] = {}
         for node in group.inputs:
             value = value_of(values, node)
-            if node in floats and value.is_floating_point():
-                if node not in quantized_inputs:
-                    qparams = interpreter.select_qparams(str(node.target), 0, lambda node=node: calibrated[node])  # type: ignore[misc]
-                    quantized_inputs[node] = quantize(value, qparams)
-                value = quantized_inputs[node]
+            if node in bands and isinstance(value, Tensor) and value.is_floating_point():
+                value = quantized(node, value)
             if isinstance(value, Codes):
-                producer = (
-                    interpreter.graph.placeholders[0] if node in floats else node
-                )  # one kernel quantizes all inputs
+                # one kernel quantizes all inputs
+                producer = graph.placeholders[0] if node.op == "placeholder" else node
                 if value.tied.any():
                     interpreter.tied[producer] = None
                 value = value.dequantized(interpreter.roundings.get(producer, to_even))
             group_inputs[node] = value
-        result, band = interpreter.evaluate(group, cloned(group_inputs))
-        qparams = interpreter.select_qparams("output", index, lambda group=group: calibrated[group.result])  # type: ignore[misc]
-        values[group.result] = quantize(result, qparams, band)
+        result, bands[group.result] = interpreter.evaluate(group, cloned(group_inputs))
+        values[group.result] = result if graph.has_float_result(group) else quantized(group.result, result)
 
 
 def _run_float(interpreter: Interpreter, inputs: Sequence[Tensor]) -> None:
     """Evaluate a dynamically or weight-only quantized model, whose activations between layers are float."""
     interpreter.set_inputs(inputs)
-    values = interpreter.values
-    for group in interpreter.graph.groups:
+    values, graph = interpreter.values, interpreter.graph
+    for group in graph.groups:
         interpreter.computed = any(node.op != "placeholder" for node in group.inputs)
-        values[group.result], _ = interpreter.evaluate(group, {node: values[node] for node in group.inputs})
+        taken = {node: values[node] for node in group.inputs}
+        if graph.scheme.dynamic_inputs and group.pattern:
+            taken = {node: interpreter.quantized_at_call(value) for node, value in taken.items()}
+        values[group.result], _ = interpreter.evaluate(group, taken)
 
 
 def _union(alternatives: Sequence[Any]) -> Any:

@@ -96,6 +96,14 @@ class Graph:
         first = group.nodes[0]
         return _tensor_count((first.args, first.kwargs)) in self.scheme.shares
 
+    def stays_float(self, node: fx.Node) -> bool:
+        """Whether a node is an input that no operator quantizes."""
+        return node.op == "placeholder" and str(node.target) in self.scheme.floats
+
+    def has_float_result(self, group: Group) -> bool:
+        """Whether a group's result is not quantized as such: where another operator takes it, that quantizes its input."""
+        return self.scheme.float_results and not self.shares_qparams(group)
+
     def grid(self, group: Group | None) -> Grid:
         """The grid of a group's output, or of the model's inputs for None."""
         outside = self.scheme.others if group is None or not group.pattern else None

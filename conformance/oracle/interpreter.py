@@ -19,16 +19,22 @@ from .arithmetic import (
     near_tie,
     power_of_two_qparams,
     quantize,
+    quantized_by_row,
     quantized_weight,
 )
 from .graph import Graph, Group
 from .layers import FUNCTIONS, apply, decompose, folded
 from .operators import DYADIC_FUNCTIONS, DYADIC_METHODS, DYADIC_MODULES
 from .recurrent import cell, layers
+from .scheme import Grid
 
 
 class NotCovered(Exception):
     """The oracle has no rule for a model or scheme. The message names the missing rule."""
+
+
+class NoQparams(NotCovered):
+    """The qparams that were given lack those of a tensor that is quantized."""
 
 
 class Interpreter:
@@ -69,7 +75,7 @@ class Interpreter:
         elif label in self.known_qparams:
             self.qparams[label] = self.known_qparams[label]
         else:
-            raise NotCovered(f"no qparams of {label} among {', '.join(self.known_qparams)}")
+            raise NoQparams(f"no qparams of {label} among {', '.join(self.known_qparams)}")
         return self.qparams[label]
 
     def evaluate(self, group: Group, inputs: Mapping[fx.Node, Any]) -> tuple[Any, float]:
@@ -127,14 +133,31 @@ class Interpreter:
         self.weight_count += 1
         return quantized_weight(tensor, qparams)
 
+    def quantized_at_call(self, x: Tensor) -> Tensor:
+        """A tensor that a dynamic pattern takes, quantized with qparams of its own; an empty one stays as it is."""
+        grid = self.scheme.activation
+        if grid is None or not x.is_floating_point() or not x.numel():
+            return x
+        return self._quantized_dynamically(x, grid, uncertain=self.computed)
+
     def _layer_input(self, x: Tensor, *, recurrent: bool = False) -> Tensor:
         """The input (float64) of a layer with weights. Dynamic quantization quantizes it at every call."""
         grid = self.scheme.activation
         if self.scheme.kind != "dynamic" or grid is None or not x.numel():
             return x
+        part = self.scheme.dynamic_parts
+        if part == "tensor":
+            return self._quantized_dynamically(x, grid, uncertain=recurrent or self.computed)
+        whole = x.movedim(1, -1) if part == "pixel" else x
+        rows, certain = quantized_by_row(whole.flatten(1) if part == "item" else whole.flatten(0, -2), grid)
+        self.certain &= certain
+        return rows.reshape(whole.shape).movedim(-1, 1) if part == "pixel" else rows.reshape(whole.shape)
+
+    def _quantized_dynamically(self, x: Tensor, grid: Grid, *, uncertain: bool) -> Tensor:
+        """A tensor quantized with qparams of its own. It is not certain of values that float32 may round to either code."""
         qparams = dynamic_qparams(x, grid)
         low, high = (end / qparams.scale for end in extremes(x, grid))
-        if recurrent or self.computed:
+        if uncertain:
             self.certain &= not any(bool(near_tie(steps).any()) for steps in (x / qparams.scale, low, high))
         return quantize(x, qparams).dequantized()
 

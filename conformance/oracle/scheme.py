@@ -9,6 +9,11 @@ ALWAYS = (0, 1, 2, 3, 4)
 """`Scheme.shares` of an operator that keeps its input's qparams for any number of tensor arguments."""
 
 
+PARTS = ("tensor", "row", "item", "pixel")
+"""What a kernel chooses the qparams of a dynamically quantized activation for: the whole tensor, each vector of its last
+dimension, each item of the batch, or each vector of its channels, dimension 1."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """The codes of one tensor and the rule for its scale and zero point.
@@ -49,6 +54,10 @@ class Scheme:
             its input's qparams.
         applications: how often the pattern is applied, one time after the other.
         prelude_keeps: whether the output of an activation that precedes the pattern keeps its input's qparams.
+        float_results: whether the results of operators that no operator takes stay in float in a static model.
+        floats: inputs of the model that stay in float.
+        dynamic_inputs: whether every tensor that a dynamic pattern takes is quantized, not only the input of its layer.
+        dynamic_parts: what has qparams of its own in a dynamically quantized activation: a key of `PARTS`.
     """
 
     kind: str
@@ -64,3 +73,7 @@ class Scheme:
     after: tuple[bool, ...] = field(default=(), repr=False)
     applications: int = field(default=1, repr=False)
     prelude_keeps: bool = field(default=True, repr=False)
+    float_results: bool = field(default=False, repr=False)
+    floats: tuple[str, ...] = field(default=(), repr=False)
+    dynamic_inputs: bool = field(default=False, repr=False)
+    dynamic_parts: str = field(default="tensor", repr=False)
