@@ -64,3 +64,37 @@ WEIGHT_ONLY_QUINT8 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.flo
 WEIGHT_ONLY_QUINT4X2 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.quint4x2)
 
 WEIGHT_ONLY_QINT8 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.qint8)
+
+
+def _inductor_activation() -> DTypeWithConstraints:
+    """A scale bounded from below, as the observers of torchao's default configuration for x86 bound it."""
+    return DTypeWithConstraints(dtype=torch.quint8, scale_min_lower_bound=2**-12)
+
+
+def _inductor_weight() -> DTypeWithConstraints:
+    return DTypeWithConstraints(dtype=torch.qint8, scale_min_lower_bound=2**-12)
+
+
+STATIC_QUINT8_TO_FLOAT = DTypeConfig(input_dtype=_inductor_activation(), output_dtype=torch.float)
+
+STATIC_QUINT8_WEIGHTED_TO_FLOAT = DTypeConfig(
+    input_dtype=_inductor_activation(),
+    output_dtype=torch.float,
+    weight_dtype=_inductor_weight(),
+    bias_dtype=torch.float,
+)
+
+STATIC_QUINT8_WEIGHTED_BOUNDED = DTypeConfig(
+    input_dtype=_inductor_activation(),
+    output_dtype=_inductor_activation(),
+    weight_dtype=_inductor_weight(),
+    bias_dtype=torch.float,
+)
+
+DYNAMIC_QUINT8_BOUNDED = DTypeConfig(
+    input_dtype=_inductor_activation(),
+    output_dtype=torch.float,
+    weight_dtype=_inductor_weight(),
+    bias_dtype=torch.float,
+    is_dynamic=True,
+)

@@ -15,11 +15,13 @@ class EngineSpec:
             int16, so torch's own qconfigs reduce the range (`torch.ao.quantization.get_default_qconfig`).
         ahead_of_time: whether a model is lowered to a program before it runs, which takes a fifth of a second. Such an
             engine runs the core variants of a claim, and all others only if `--case` selects them.
+        default_only: whether that takes seconds. Such an engine runs the default variant of a claim in one flow only.
     """
 
     implementation: str | None = None
     reduced_range: bool = False
     ahead_of_time: bool = False
+    default_only: bool = False
 
     @property
     def native(self) -> bool:
@@ -34,6 +36,9 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     # dispatches to kernels of fbgemm or oneDNN, and has no config of its own
     "x86": EngineSpec(reduced_range=True),
     "executorch": EngineSpec("conformance.engines.executorch.runtime:EXECUTORCH", ahead_of_time=True),
+    "x86-inductor": EngineSpec("conformance.engines.inductor:LOWERED", ahead_of_time=True),
+    "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
+    "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),
 }
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
@@ -46,8 +51,19 @@ ENGINES: dict[str, tuple[str, ...]] = {
 }
 """Engines by registered backend. The config of a backend is `get_<name>_backend_config` in `configs/<name>.py`."""
 
-QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {"xnnpack": ("executorch",)}
+QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {
+    "xnnpack": ("executorch",),
+    "x86inductor": ("x86-inductor", "x86-compiled"),
+}
 """Engines by registered quantizer. What a quantizer declares is `get_<name>_declarations` in `configs/<name>.py`."""
+
+SUCCESSORS: dict[str, tuple[str, str]] = {
+    "qnnpack": ("xnnpack", "executorch"),
+    "executorch": ("xnnpack", "executorch"),
+    "fbgemm": ("x86inductor", "x86-inductor"),
+    "onednn": ("x86inductor", "x86-inductor"),
+}
+"""The quantizer that users of a backend config move to, and its engine on the same hardware."""
 
 
 def backend_of(engine: str) -> str:

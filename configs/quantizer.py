@@ -10,7 +10,8 @@ from typing import Any
 
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
 
-FLOWS = ("ptq", "qat")
+PTQ, QAT = ("ptq",), ("qat",)
+FLOWS = (*PTQ, *QAT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +22,13 @@ class QuantizerSpec:
         source: an expression that makes the quantizer.
         names: the module of each name in the expressions.
         default: an expression of the QuantizationConfig that its users begin with, over `per_channel`, `qat` and `dynamic`.
+        environment: the environment of tox that has its packages, if one has.
     """
 
     source: str
     names: Mapping[str, str]
     default: str
+    environment: str = ""
 
     @property
     def configured(self) -> str:
@@ -36,17 +39,37 @@ class QuantizerSpec:
 class Declaration(BackendPatternConfig):
     """What a quantizer declares of one pattern.
 
-    `name` is the quantizer's own name for it, and `flows` are those for which it is declared.
+    Attributes:
+        name: the quantizer's own name for it.
+        flows: those for which it is declared.
+        per_channel: whether weights always have a scale for each output channel.
+        floats: operands that stay in float, by the names that models have for them.
+        quantizes_all: whether a dynamic pattern quantizes every tensor that it takes, not only the input of its layer.
+        behind: whether the pattern is annotated only where quantized operators compute its operands.
+        before: source of a module that has to take the result, or the pattern is not annotated.
     """
 
-    def __init__(self, pattern: Any, name: str, flows: tuple[str, ...] = FLOWS) -> None:
+    def __init__(
+        self,
+        pattern: Any,
+        name: str,
+        flows: tuple[str, ...] = FLOWS,
+        *,
+        per_channel: bool = False,
+        floats: tuple[str, ...] = (),
+        quantizes_all: bool = False,
+        behind: bool = False,
+        before: str = "",
+    ) -> None:
         super().__init__(pattern)
         self.name, self.flows = name, flows
+        self.per_channel, self.floats, self.quantizes_all = per_channel, floats, quantizes_all
+        self.behind, self.before = behind, before
 
 
 class QuantizerConfig(BackendConfig):
-    """What a quantizer declares."""
+    """What a quantizer declares. `engines` are those that run it; by default the converted model is run as it is."""
 
-    def __init__(self, name: str, quantizer: QuantizerSpec) -> None:
+    def __init__(self, name: str, quantizer: QuantizerSpec, engines: tuple[str, ...] = ("converted",)) -> None:
         super().__init__(name)
-        self.quantizer = quantizer
+        self.quantizer, self.engines = quantizer, engines

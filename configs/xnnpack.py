@@ -1,4 +1,5 @@
-"""What ExecuTorch's `XNNPACKQuantizer` declares: its `SUPPORTED_PATTERNS`, each in every way of writing it.
+"""What ExecuTorch's `XNNPACKQuantizer` declares: its `SUPPORTED_PATTERNS`, each in every way of writing it, and the operators
+to which it passes qparams on.
 
 The public `get_supported_operators()` of the quantizer lists five operators and knows nothing of the others.
 """
@@ -21,6 +22,7 @@ XNNPACK = QuantizerSpec(
     "XNNPACKQuantizer()",
     dict.fromkeys(("XNNPACKQuantizer", "get_symmetric_quantization_config"), MODULE),
     "get_symmetric_quantization_config(is_per_channel={per_channel}, is_qat={qat}, is_dynamic={dynamic})",
+    "pt2e-xnnpack",
 )
 
 LINEAR = (nn.Linear, F.linear)
@@ -39,6 +41,16 @@ NORMS = {
 ADD, MUL = (operator.add, torch.add), (operator.mul, torch.mul)
 POOLS = (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d)
 
+PASSED_ON = (
+    *(nn.Hardtanh, F.hardtanh, F.hardtanh_, nn.ReLU6, nn.MaxPool2d, F.max_pool2d),
+    *(torch.mean, "mean", torch.permute, "permute", torch.permute_copy, torch.transpose, "transpose"),
+    *(torch.squeeze, "squeeze", "view", "reshape", torch.flatten, nn.Flatten),
+)
+"""Operators that get the qparams of their input behind an annotated operator. The quantizer declares them nowhere; a ReLU is
+one of them, and is fused with a layer before it."""
+SHARES = "shares_qparams"
+"""What stands in place of the quantizer's name for a pattern."""
+
 WEIGHTED = (dtypes.STATIC_QINT8_SYMMETRIC_WEIGHTED,)
 WEIGHTED_DYNAMIC = (*WEIGHTED, dtypes.DYNAMIC_QINT8_SYMMETRIC)
 STATIC = (dtypes.STATIC_QINT8_SYMMETRIC,)
@@ -51,9 +63,11 @@ def _declared(
     dtype_configs: Iterable[DTypeConfig],
     flows: tuple[str, ...] = FLOWS,
     observation: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT,
+    *,
+    behind: bool = False,
 ) -> Iterator[Declaration]:
     for pattern in patterns:
-        one = Declaration(pattern, name, flows)
+        one = Declaration(pattern, name, flows, behind=behind)
         one.set_observation_type(observation)
         one.set_dtype_configs([*dtype_configs])
         yield one
@@ -64,7 +78,7 @@ def _relu(operators: Iterable[Any]) -> list[Any]:
 
 
 def get_xnnpack_declarations() -> QuantizerConfig:
-    """Return what the quantizer declares, in the order of its `SUPPORTED_PATTERNS`."""
+    """Return what the quantizer declares, in the order of its `SUPPORTED_PATTERNS`, and to what it passes qparams on."""
     norms = {
         name: [(layer, norm) for layer, norm in NORMS.items() if layer in layers]
         for name, layers in (("conv", CONV), ("conv_transpose", CONV_TRANSPOSE))
@@ -88,6 +102,8 @@ def get_xnnpack_declarations() -> QuantizerConfig:
             *_declared("mul_relu", _relu(MUL), STATIC),
             *_declared("mul", MUL, STATIC),
             *_declared("cat", (torch.cat,), STATIC, observation=SHARED),
+            # the weights are those of the layer before the operator
+            *_declared(SHARES, PASSED_ON, WEIGHTED, observation=SHARED, behind=True),
         ]
     )
     return config

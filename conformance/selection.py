@@ -48,14 +48,22 @@ class Selection:
     shard: str | None = None
     since: Path | None = None
     only_since: bool = False
+    quantizers: Sequence[str] = ()
 
     @cached_property
     def claims(self) -> list[BackendClaims]:
         """The claims of each selected backend."""
+        given = {
+            "--backend": self.backends,
+            "--backend-config": self.backend_configs,
+            "--quantizer": self.quantizers,
+        }
+        if len(options := [option for option, values in given.items() if values]) > 1:
+            raise UsageError(f"{options[0]} and {options[1]} exclude each other")
         if self.backend_configs:
-            if self.backends:
-                raise UsageError("--backend and --backend-config exclude each other")
             return third_parties(self.backend_configs)
+        if self.quantizers:
+            return third_parties(self.quantizers, "--quantizer")
         return [backend(name) for name in self.backends or BACKENDS]
 
     @cached_property
@@ -198,7 +206,13 @@ class Selection:
     @property
     def whole(self) -> list[Backend]:
         """The registered backends of which all claims are selected. The first shard stands for all shards of a selection."""
-        if self.globs or self.backend_configs or self.only_since or (self.part and self.part.number > 1):
+        if (
+            self.globs
+            or self.backend_configs
+            or self.quantizers
+            or self.only_since
+            or (self.part and self.part.number > 1)
+        ):
             return []
         return [REGISTERED[claims.name] for claims in self.claims]
 

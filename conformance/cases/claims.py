@@ -12,6 +12,7 @@ from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
 
+from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
 from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
 from conformance.configs.registry import REGISTERED
@@ -138,31 +139,34 @@ def backend(name: str) -> BackendClaims:
     return BackendClaims(name, config, REGISTERED[name].engines, claims_of(name, config), source)
 
 
-def third_parties(paths: Sequence[str]) -> list[BackendClaims]:
+def third_parties(paths: Sequence[str], option: str = "--backend-config") -> list[BackendClaims]:
     """Return the claims of several configs, as `third_party` does. Raises UsageError for two of one name."""
-    found = {path: third_party(path) for path in paths}
+    found = {path: third_party(path, option) for path in paths}
     by_name: dict[str, str] = {}
     for path, claims in found.items():
         if (other := by_name.setdefault(claims.name, path)) != path:
-            raise UsageError(
-                f"--backend-config {path!r} and {other!r} are both named {claims.name}: run them one by one"
-            )
+            raise UsageError(f"{option} {path!r} and {other!r} are both named {claims.name}: run them one by one")
     return [*found.values()]
 
 
 @cache
-def third_party(path: str) -> BackendClaims:
+def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
     """Return the claims of the BackendConfig that `module:attribute.path` names, or returns if it is a callable.
 
-    Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or an empty one.
+    Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or an empty one;
+    with `--quantizer` it has to be a QuantizerConfig, which becomes one of the quantizers that globs have to name.
     """
     declare_installed()
-    config, source = object_of("--backend-config", path)
+    config, source = object_of(option, path)
     module, _, attribute = path.partition(":")
-    if not isinstance(config, BackendConfig):
-        raise UsageError(f"--backend-config {path!r} is of type {type(config).__name__}; it has to be a BackendConfig")
+    wanted = QuantizerConfig if option == "--quantizer" else BackendConfig
+    if not isinstance(config, wanted):
+        advice = ": see docs/pt2e.md" if wanted is QuantizerConfig else ""
+        raise UsageError(
+            f"{option} {path!r} is of type {type(config).__name__}; it has to be a {wanted.__name__}{advice}"
+        )
     if not config.configs:
-        raise UsageError(f"--backend-config {path!r} has no entries: there is nothing to run")
+        raise UsageError(f"{option} {path!r} has no entries: there is nothing to run")
     name = (config.name or attribute).replace("/", "_")
     if name in REGISTERED:
         name = attribute
@@ -170,9 +174,13 @@ def third_party(path: str) -> BackendClaims:
     claims = claims_of(name, config)
     refused = [number for number, entry in enumerate(config.configs) if refusal(entry)]
     if refused:
-        config = BackendConfig(name).set_backend_pattern_configs(
-            [entry for entry in config.configs if not refusal(entry)]
-        )
+        kept_entries = [entry for entry in config.configs if not refusal(entry)]
+        rest = QuantizerConfig(name, config.quantizer, config.engines) if isinstance(config, QuantizerConfig) else None
+        config = (rest or BackendConfig(name)).set_backend_pattern_configs(kept_entries)
         kept = f"[entry for number, entry in enumerate(backend_config.configs) if number not in {refused}]"
         source += f"\nbackend_config = type(backend_config)().set_backend_pattern_configs({kept})"
-    return BackendClaims(name, config, THIRD_PARTY_ENGINES, claims, source)
+    engines: tuple[str, ...] = THIRD_PARTY_ENGINES
+    if isinstance(config, QuantizerConfig):
+        engines = config.engines
+        QUANTIZER_ENGINES.setdefault(name, engines)
+    return BackendClaims(name, config, engines, claims, source)

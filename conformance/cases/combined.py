@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from .claims import BackendClaims, Claim
+from .declarations import required
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
@@ -155,7 +156,8 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             turns[layer] = turn + 1
             start = turn * SLICE % max(len(found), 1)
             found = [*found, *found][start : start + min(SLICE, len(found))]
-        yield from ((claim, _placed(claim, variant)) for variant in found)
+        placed_variants = (_placed(claim, variant) for variant in found)
+        yield from ((claim, required(claim.entry, variant)) for variant in placed_variants)
 
 
 def _placed(claim: Claim, variant: Variant) -> Variant:

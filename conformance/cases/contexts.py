@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from conformance.configs.names import pattern_name
+from conformance.configs.quantizer import Declaration
 from conformance.results.families import family_named
 
 from .claims import BackendClaims, Claim
@@ -231,6 +232,8 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     """
     families = defaultdict(list)
     for claim in backend.claims:
+        if isinstance(claim.entry, Declaration) and claim.entry.behind:
+            continue  # it has a context of its own
         if in_tables(claim) and not not_covered(claim) and not is_qat_module(root_of(claim.tree)):
             kind = claim.dtype_config.partition("-")[0]
             families[family_named(plain_of(root_of(claim.tree))), kind].append(claim)

@@ -29,6 +29,8 @@ FOLLOWERS: dict[str, Follower] = {
     "nn.LeakyReLU": Follower("nn.LeakyReLU(0.25)", "self.{name}({inner})"),
     "nn.RReLU": Follower("nn.RReLU(0.25, 0.25)", "self.{name}({inner})"),
     "nn.Softmax": Follower("nn.Softmax(dim=-1)", "self.{name}({inner})"),  # vectors have no other dimension
+    "nn.SiLU": Follower("nn.SiLU()", "self.{name}({inner})"),
+    "nn.GELU": Follower("nn.GELU()", "self.{name}({inner})"),
     "F.leaky_relu": Follower("", "F.leaky_relu({inner}, 0.25)"),
     "nn.BatchNorm1d": Follower("nn.BatchNorm1d({channels})", "self.{name}({inner})"),
     "nn.BatchNorm2d": Follower("nn.BatchNorm2d({channels})", "self.{name}({inner})"),

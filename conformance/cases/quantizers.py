@@ -5,10 +5,12 @@ from dataclasses import replace
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig
 
-from conformance.configs.quantizer import QuantizerSpec
+from conformance.configs.quantizer import Declaration, QuantizerSpec
 from conformance.oracle.scheme import Grid, Scheme
 
-from .recipes import QSCHEMES, RANGE_OBSERVERS, Recipe, dtype_name
+from .claims import Claim
+from .recipes import QSCHEMES, QUANTIZED, RANGE_OBSERVERS, Recipe, dtype_name
+from .sources import transposed
 
 QUANTIZED_OF = {torch.int8: torch.qint8, torch.uint8: torch.quint8, torch.int32: torch.qint32}
 """The quantized dtype of each integer dtype: PT2E knows no quantized dtypes."""
@@ -66,8 +68,22 @@ def _source(grid: Grid, observer: str, qscheme: str, rest: str = "") -> str:
     return f"QuantizationSpec(torch.{INTEGERS[grid.dtype]}, {observer}, {grid.low}, {grid.high}, {qscheme}{axis}{rest})"
 
 
-def quantized_axis(scheme: Scheme, axis: int) -> Scheme:
-    """A scheme whose weights have a scale for each index of another dimension, if they have one for each of any."""
-    if scheme.weight is None or scheme.weight.axis is None:
-        return scheme
-    return replace(scheme, weight=replace(scheme.weight, axis=axis))
+def per_channel_always(claim: Claim) -> bool:
+    """Whether the weights of a claim have a scale for each output channel in every variant."""
+    return isinstance(claim.entry, Declaration) and claim.entry.per_channel and claim.dtypes.weight_dtype in QUANTIZED
+
+
+def declared_scheme(scheme: Scheme, claim: Claim) -> Scheme:
+    """The scheme of what a quantizer declares: it knows the dimension of channels, and what stays in float."""
+    assert isinstance(claim.entry, Declaration)
+    weight = scheme.weight
+    if weight is not None and weight.axis is not None:
+        weight = replace(weight, axis=int(transposed(claim)))
+    in_float = scheme.kind == "static" and (claim.dtypes.output_dtype not in QUANTIZED or claim.entry.behind)
+    return replace(
+        scheme,
+        weight=weight,
+        float_results=in_float,
+        floats=claim.entry.floats,
+        dynamic_inputs=claim.entry.quantizes_all,
+    )

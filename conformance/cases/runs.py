@@ -13,7 +13,7 @@ from torch import nn
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, CONTEXTS, PAIRS, PROFILES, profile_names
+from conformance.results.profiles import BENCH, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
@@ -22,7 +22,7 @@ from .constraints import constrained
 from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
 from .operators.weighted import plain_of
-from .quantizers import quantized_axis, quantizer_recipe
+from .quantizers import declared_scheme, per_channel_always, quantizer_recipe
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
@@ -38,7 +38,6 @@ from .sources import (
     root_of,
     swept,
     target_source,
-    transposed,
     variants,
 )
 
@@ -113,7 +112,7 @@ class Run:
             self.claim.dtypes,
             engine=self.engine,
             qat=self.flow == "qat",
-            per_channel=self.variant.per_channel,
+            per_channel=self.variant.per_channel or per_channel_always(self.claim),
             symmetric=self.variant.symmetric,
             by_row="mbedding" in root_of(self.claim.tree),
             target=target_source(self.claim) if self._has_own_qconfig else "",
@@ -124,7 +123,7 @@ class Run:
         )
         mapping = PROFILES[self.profile].mapping
         if self.backend.quantizer is not None:
-            exact = replace(exact, scheme=quantized_axis(exact.scheme, int(transposed(self.claim))))
+            exact = replace(exact, scheme=declared_scheme(exact.scheme, self.claim))
             return quantizer_recipe(self.backend.quantizer, exact, self.claim.dtypes, mapping)
         if mapping == "default":
             return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
@@ -180,7 +179,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
         for flow in claim_flows:
             # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and len(claim_flows) > 1
-            kept = [v for v in covered if v is None or v.core or v is main] if few else covered
+            kept = [v for v in covered if v is None or v is main or _is_trained(backend, v)] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
                     kinds = ("every", "default") if variant is not None and variant is main else ("every",)
@@ -201,6 +200,12 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
         for profile, other in further[claim]:
             yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)
+
+
+def _is_trained(backend: BackendClaims, variant: Variant) -> bool:
+    """Whether a variant is prepared for training too, beside the main one: where training has modules of its own, as FX has,
+    every core variant is; in PT2E what it has of its own is how weights are fake-quantized."""
+    return variant.core if backend.quantizer is None else variant.per_channel
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:
@@ -240,6 +245,9 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
 def usual(run: Run) -> bool:
     """Whether a run is selected without `--case`."""
     unasked = PROFILES[run.profile].unasked
+    if ENGINE_TABLE[run.engine].default_only and run.variant is not None:
+        first = flows(run.claim, run.backend.entries)[0]
+        return (run.profile, run.flow) == (EXACT.name, first) and run.variant == _main(variants(run.claim))
     if not ahead_of_time(run.engine) or run.variant is None or unasked == "always":
         return True
     # every operator's default variant is a core one

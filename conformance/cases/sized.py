@@ -12,6 +12,7 @@ from conformance.results.in_use import REPRESENTATIVE, read
 from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
 
 from .claims import Claim
+from .declarations import required
 from .in_use import variant_of
 from .operators import EXTENTS, OPERATORS, Variant
 from .operators.counts import counts
@@ -57,9 +58,9 @@ def sized(claim: Claim) -> Iterator[tuple[str, Variant]]:
         few = _least_elements(variant) < LEAST_ELEMENTS
         profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if variant is main else {turn}
         for profile in (profile for profile in ROTATION if profile in profiles):
-            yield profile, variant.named(variant.name, per_channel=per_channel)
+            yield profile, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
     for variant in _further(claim):
-        yield IN_USE.name, variant.named(variant.name, per_channel=per_channel)
+        yield IN_USE.name, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
 
 
 def _least_elements(variant: Variant) -> int:

@@ -19,6 +19,7 @@ from conformance.configs.quantizer import Declaration
 from conformance.errors import UsageError
 
 from .claims import Claim
+from .declarations import declared_variants
 from .followers import FOLLOWERS, JOINS, follower, modules_of, variants_of
 from .operators import OPERATORS, Operand, Variant, codes
 from .operators.declared import DECLARED
@@ -167,8 +168,8 @@ def variants(claim: Claim) -> list[Variant]:
     if missing_operators(claim):
         raise UsageError(f"{claim.id}: {not_covered(claim)}")
     applicable = _variants(claim.tree)
-    if isinstance(claim.entry, Declaration) and transposed(claim):  # FX has no observers for the channels of these
-        applicable = [*applicable, applicable[0].named("per_channel", per_channel=True)]
+    if isinstance(claim.entry, Declaration):
+        applicable = declared_variants(claim.entry, applicable, transposed=transposed(claim))
     if claim.dtypes.weight_dtype not in QUANTIZED:
         applicable = [variant for variant in applicable if not variant.per_channel]
     if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # ranges of activations are not observed

@@ -4,8 +4,9 @@ torchao and the quantizers are imported inside of functions only, because the su
 """
 
 import copy
+import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,7 +44,8 @@ QUANTIZER_NAMES = ("QuantizationConfig", "QuantizationSpec")
 def unavailable(quantizer: QuantizerSpec) -> str | None:
     """Return why a quantizer cannot be made here, or None."""
     missing = [name for name in _packages(quantizer) if find_spec(name) is None]
-    return f"{' and '.join(missing)} cannot be imported: install it, or use `tox -e pt2e-xnnpack`" if missing else None
+    environment = f", or use `tox -e {quantizer.environment}`" if quantizer.environment else ""
+    return f"{' and '.join(missing)} cannot be imported: install it{environment}" if missing else None
 
 
 def _packages(quantizer: QuantizerSpec) -> list[str]:
@@ -55,15 +57,29 @@ def warm_up(quantizer: QuantizerSpec) -> None:
     """Import what the recipes for a quantizer need, and export the patterns that it searches for, before any fork."""
     if unavailable(quantizer) is not None:
         return
+    small(quantizer)
+
+
+SMALL_INPUT = (1, 1, 2, 2)
+"""Shape of the input of a small model."""
+
+
+def small(quantizer: QuantizerSpec) -> GraphModule:
+    """A small converted model, trained with what users of the quantizer begin with. Raises ImportError if it is not
+    installed."""
+    from torchao.quantization.pt2e import move_exported_model_to_eval
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
-    scope = _names(quantizer)
+    scope, inputs = _names(quantizer), [torch.ones(SMALL_INPUT)]
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
     qconfig = eval(quantizer.default.format(per_channel=False, qat=True, dynamic=False), dict(scope))
     made = eval(quantizer.configured, dict(scope, qconfig=qconfig))
     with _patterns_exported_once():
-        prepared = prepare_qat_pt2e(exported(model, [torch.ones(1, 1, 2, 2)]), made)
-    converted(prepared)
+        prepared: GraphModule = prepare_qat_pt2e(exported(model, inputs), made)
+    move_exported_model_to_eval(prepared)
+    with torch.no_grad():
+        prepared(*inputs)
+    return converted(prepared)
 
 
 def _names(quantizer: QuantizerSpec) -> dict[str, Any]:
@@ -196,6 +212,36 @@ def converted(prepared: GraphModule) -> GraphModule:
     return model
 
 
+def lowered_to_x86(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
+    """Return a converted model as oneDNN's quantized kernels. `model` is not changed."""
+    from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86
+
+    with torch.no_grad():
+        lowered: GraphModule = lower_pt2e_quantized_to_x86(copy.deepcopy(model), tuple(inputs))
+    return lowered
+
+
+def compiled(model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+    """Return a converted model as torch.compile compiles it, with frozen weights. `model` is not changed."""
+    import torch._inductor.config
+
+    torch.compiler.reset()  # no limit on the number of programs of one function
+    program: Callable[..., Any] = torch.compile(copy.deepcopy(model))
+    # a pool of processes that compile would not survive a fork
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True, compile_threads=1):
+        program(*(x.clone() for x in inputs))  # torch.compile compiles at the first call
+    return program
+
+
+def saved_and_loaded(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
+    """Return a converted model after torch.export has saved and loaded it. Raises the exceptions of torch.export."""
+    with torch.no_grad():
+        torch.export.save(EXPORT(model, tuple(inputs)), saved := io.BytesIO())
+    saved.seek(0)
+    loaded: GraphModule = torch.export.load(saved).module(check_guards=False)
+    return loaded
+
+
 EXPORT = torch.export.export
 PATTERN = "_get_aten_graph_module_for_pattern"
 """The function with which torchao and quantizers export a pattern that they search for."""
@@ -215,7 +261,7 @@ def _patterns_exported_once() -> Iterator[None]:
     def exported_once(pattern: Any, example_inputs: Any, is_cuda: bool = False, **options: Any) -> GraphModule:
         key = _key((pattern, example_inputs, is_cuda, options))
         if key not in _graphs:
-            with patch.object(torch.export, "export", _export):
+            with patch.object(torch.export, "export", untraced_export):
                 _graphs[key] = export(pattern, example_inputs, is_cuda, **options)
         return copy.deepcopy(_graphs[key])
 
@@ -230,9 +276,9 @@ def users_of_patterns(export: Any) -> list[Any]:
     return [module for module in [*sys.modules.values()] if getattr(module, "__dict__", {}).get(PATTERN) is export]
 
 
-def _export(*arguments: Any, **options: Any) -> Any:
+def untraced_export(*arguments: Any, **options: Any) -> Any:
     """`torch.export.export`, which interprets the code of a module where it is not strict: a tenth of the time, and the same
-    graph for a pattern, whose code is a few calls."""
+    graph for a pattern, whose code is a few calls, and for a graph module."""
     return EXPORT(*arguments, **{**options, "strict": False})
 
 

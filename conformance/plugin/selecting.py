@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from conformance.cases.runs import Run
     from conformance.selection import Selection
 
-SELECTING = ("backend", "engine", "case", "backend_config", "operators", "ledger", "shard", "since", "only_since")
+SELECTING = (
+    "backend",
+    "engine",
+    "case",
+    "backend_config",
+    "quantizer",
+    "operators",
+    "ledger",
+    "shard",
+    "since",
+    "only_since",
+)
 """Options that are checked before anything is collected."""
 
 PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_config_is_torchs", "test_latency")
@@ -51,6 +62,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="MODULE:ATTRIBUTE",
         help="run the claims of this BackendConfig, or of the one that this callable returns; repeatable",
+    )
+    group.addoption(
+        "--quantizer",
+        action="append",
+        default=[],
+        metavar="MODULE:ATTRIBUTE",
+        help="run the claims of this QuantizerConfig for PT2E, or of the one that this callable returns; repeatable",
     )
     group.addoption(
         "--operators",
@@ -144,6 +162,7 @@ class Selecting:
             option("shard"),
             option("since"),
             option("only_since"),
+            option("quantizer"),
         )
 
     def nothing_left(self, nodeids: Collection[str]) -> bool:

@@ -141,7 +141,8 @@ def test_an_unknown_backend_is_refused_with_one_line_that_names_the_known_ones()
     with pytest.raises(UsageError) as raised:
         backend("tensorrt")
     assert str(raised.value) == (
-        "unknown backend 'tensorrt': choose from qnnpack, fbgemm, onednn, executorch, xnnpack, or use --backend-config"
+        "unknown backend 'tensorrt': choose from qnnpack, fbgemm, onednn, executorch, xnnpack, x86inductor, "
+        "or use --backend-config"
     )
 
 

@@ -20,7 +20,7 @@ def run(run_id: str) -> Run:
 
 
 def test_a_quantizer_is_asked_for_by_name() -> None:
-    assert [*QUANTIZERS] == ["xnnpack"]
+    assert [*QUANTIZERS] == ["xnnpack", "x86inductor"]
     assert [claims.name for claims in Selection().claims] == [*BACKENDS]
     assert [claims.name for claims in Selection(backends=["xnnpack"]).claims] == ["xnnpack"]
 
@@ -44,8 +44,9 @@ def test_every_declared_pattern_has_claims() -> None:
         "mul_relu": 4,
         "mul": 2,
         "cat": 1,
+        "shares_qparams": 19,
     }
-    assert len({claim.id for claim in XNNPACK.claims}) == len(XNNPACK.claims) == 83
+    assert len({claim.id for claim in XNNPACK.claims}) == len(XNNPACK.claims) == 102
 
 
 def test_norms_are_declared_for_training_alone() -> None:
