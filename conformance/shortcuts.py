@@ -59,6 +59,11 @@ TABLE = (
         "the graph of a pattern depends on its code and on what it closes over",
     ),
     Shortcut(
+        "decompositions",
+        "lowering for x86 traces the Python code of a graph, and collects and overrides 1,700 decompositions twice: what is "
+        "composite in torch does not depend on the model, and the code of a graph is its nodes",
+    ),
+    Shortcut(
         "schemes",
         "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
         "which takes a millisecond: torch has it",

@@ -3,7 +3,8 @@
 PT2E converts to such models. torch executes them in float, between a dequantize of each operand and a quantize of the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from conformance.models.build import tensors
 
+from . import trace
 from .trace import Execution, Output
 
 QUANTIZE = "quantized_decomposed.quantize_per_"
@@ -54,6 +56,24 @@ class _Recorder(Interpreter):
         return result
 
 
+class _Kernels(trace.Recorder):  # type: ignore[no-untyped-call]
+    """Records the kernels of a lowered model, whose quantized tensors are 8-bit integers, and what is dequantized."""
+
+    def is_quantized(self, x: Tensor) -> bool:
+        return x.dtype in (torch.int8, torch.uint8)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if str(func).startswith("quantized_decomposed.dequantize_per_tensor"):
+            self.sources[id(result)] = quantized(args[0], func, args[1:]), result
+        return result
+
+
+def traced(program: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
+    """Run a program once that has been lowered from a decomposed model, and record its kernels."""
+    return replace(trace.execute(program, inputs, _Kernels()), ahead_of_time=True)
+
+
 def execute(model: GraphModule, inputs: Sequence[Tensor]) -> Execution:
     """Run a decomposed model once without gradients. Its kernels are not recorded, because all of them compute in float."""
     recorder = _Recorder(model)
@@ -78,3 +98,35 @@ def _quantize_before(node: Node) -> Node | None:
         return None
     source = node.args[0]
     return source if isinstance(source, Node) and is_quantize(source) else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The qparams with which a model dequantizes an output."""
+
+    scale: float
+    zero_point: int
+    low: int
+    high: int
+    dtype: torch.dtype
+
+    def codes(self, values: Tensor) -> Tensor | None:
+        """Return the quantized tensor that dequantizes to `values` (float32), or None if there is none."""
+        codes = (values.double() / self.scale).round() + self.zero_point
+        if not bool(((codes >= self.low) & (codes <= self.high)).all()):
+            return None
+        if not torch.equal((codes - self.zero_point).float() * self.scale, values):
+            return None
+        return torch._make_per_tensor_quantized_tensor(codes.to(self.dtype), self.scale, self.zero_point)
+
+
+def grids(model: GraphModule) -> list[Grid | None]:
+    """Return the grid of each output of a decomposed model, or None for an output that no dequantize computes."""
+    return [_grid(node) for node in returned(model)]
+
+
+def _grid(node: Any) -> Grid | None:
+    if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
+        arguments: tuple[Any, ...] = node.args[1:]
+        return Grid(*arguments)
+    return None

@@ -1,7 +1,7 @@
 """Detects operators that write to their inputs without declaring it."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,12 @@ class Write:
 def content(x: Tensor) -> Tensor:
     """A copy of a tensor's codes if it is quantized, else of its values with NaN replaced, so that copies can be equal."""
     return x.int_repr() if x.is_quantized else x.nan_to_num()
+
+
+def overwritten(before: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[Write, ...]:
+    """The writes of a whole program to its inputs, of which `before` has copies."""
+    pairs = enumerate(zip(before, inputs, strict=True))
+    return tuple(Write(None, number) for number, (copy, x) in pairs if not torch.equal(x, copy))
 
 
 def tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:
@@ -49,17 +55,18 @@ class Writes(Watching):  # type: ignore[no-untyped-call]
         self.found: list[Write] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        arguments = [*tensors_among([*args, *(kwargs or {}).values()])]
-        before = [content(x) for x in arguments]
+        arguments = enumerate(tensors_among([*args, *(kwargs or {}).values()]))
+        # the elements of a weight that oneDNN has packed cannot be read
+        before = [(number, x, content(x)) for number, x in arguments if x.layout is torch.strided]
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable:
             return result
         try:
-            same = [torch.equal(was, content(x)) for was, x in zip(before, arguments, strict=True)]
+            changed = [number for number, x, was in before if not torch.equal(was, content(x))]
         except Exception:
             # tensors that were readable before the call no longer are: memory is damaged, so end the process here,
             # where it ends the same way every time
             os.abort()
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
-        self.found += [Write(name, number) for number, unchanged in enumerate(same) if not unchanged]
+        self.found += [Write(name, number) for number in changed]
         return result

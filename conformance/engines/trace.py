@@ -25,6 +25,11 @@ CONVERSIONS = frozenset(
         "portable.quantized_decomposed.quantize_per_channel",
         "portable.quantized_decomposed.dequantize_per_channel",
         "portable.quantized_decomposed.choose_qparams",
+        "quantized_decomposed.quantize_per_tensor",
+        "quantized_decomposed.dequantize_per_tensor",
+        "quantized_decomposed.quantize_per_channel",
+        "quantized_decomposed.dequantize_per_channel",
+        "quantized_decomposed.choose_qparams",
     }
 )
 """Operators that convert between float and quantized: evidence neither for nor against quantized execution."""
@@ -52,6 +57,8 @@ VIEWS = frozenset(
         "aten.lift_fresh",
         "aten.zeros_like",
         "aten.empty_like",
+        "xnnpack.StaticReshape",
+        "xnnpack.StaticTranspose",
     }
 )
 """Operators that copy or view tensors and compute nothing. A dynamic or weight-only model may apply them to float tensors;
@@ -147,13 +154,16 @@ class Recorder(Watching):  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
         self.sources: dict[int, tuple[Tensor, Tensor]] = {}
 
+    def is_quantized(self, x: Tensor) -> bool:
+        """Whether a tensor has the integers of a quantized one."""
+        return x.is_quantized
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
         arguments = tensors([*args, *(kwargs or {}).values()])
-        quantized = any(x.is_quantized for x in arguments)
         floating = any(not x.is_quantized and x.is_floating_point() for x in arguments)
-        self.kernels.append(Kernel(name, quantized, floating))
+        self.kernels.append(Kernel(name, any(map(self.is_quantized, arguments)), floating))
         if name.startswith(("aten.quantize_per", "aten.dequantize")):
             for out in tensors(result):
                 # keeping the result alive keeps its id from being reused for another tensor
@@ -164,9 +174,9 @@ class Recorder(Watching):  # type: ignore[no-untyped-call]
         return result
 
 
-def execute(model: Callable[..., Any], inputs: Sequence[Tensor]) -> Execution:
+def execute(model: Callable[..., Any], inputs: Sequence[Tensor], recorder: Recorder | None = None) -> Execution:
     """Run `model` once without gradients and record the execution."""
-    recorder = Recorder()
+    recorder = recorder or Recorder()
     with torch.no_grad(), Writes() as writes, recorder:
         results = tensors(model(*inputs))
     outputs = []
@@ -206,7 +216,7 @@ def profiled(model: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[list[
         if "::" in event.name() and event.start_ns() >= end:
             end = event.start_ns() + event.duration_ns()
             dtypes = event.dtypes()
-            quantized = any("::q" in dtype for dtype in dtypes)
+            quantized = any("::q" in dtype or dtype in ("signed char", "unsigned char") for dtype in dtypes)
             floating = any(dtype in ("float", "double", "c10::Half", "c10::BFloat16") for dtype in dtypes)
             kernels.append(Kernel(event.name().replace("::", "."), quantized, floating))
     return outputs, kernels

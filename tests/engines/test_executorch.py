@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conformance.engines.decomposed import Grid
 from conformance.engines.executorch import runtime
-from conformance.engines.executorch.runtime import Grid, Refused
+from conformance.engines.executorch.runtime import Refused
 from conformance.engines.executorch.shortcuts import shortcuts
 from conformance.engines.registry import engine
 from conformance.host.isolation import Done, run_isolated

@@ -54,8 +54,8 @@ def test_a_module_and_a_row_add_an_engine(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("onedn", "unknown engine 'onedn': did you mean onednn? Choose from qnnpack, fbgemm, onednn, x86, executorch"),
-        ("zzz", "unknown engine 'zzz': choose from qnnpack, fbgemm, onednn, x86, executorch"),
+        ("onedn", f"unknown engine 'onedn': did you mean onednn? Choose from {', '.join(ENGINE_TABLE)}"),
+        ("zzz", f"unknown engine 'zzz': choose from {', '.join(ENGINE_TABLE)}"),
     ],
 )
 def test_an_unknown_engine_is_refused_with_the_nearest_name(name: str, message: str) -> None:

@@ -8,18 +8,17 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from conformance.configs.quantizer import QuantizerConfig
-from conformance.engines.decomposed import returned
-from conformance.engines.mutation import Write
+from conformance.engines.decomposed import Grid, grids
+from conformance.engines.mutation import overwritten
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution, Kernel, Output
@@ -36,26 +35,6 @@ INTEGERS = {torch.int8: torch.qint8, torch.uint8: torch.quint8}
 
 class Refused(Exception):
     """A stage of ExecuTorch raised. The message consists of the stage, the error, and the runtime's first log line."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The qparams with which a model dequantizes an output."""
-
-    scale: float
-    zero_point: int
-    low: int
-    high: int
-    dtype: torch.dtype
-
-    def codes(self, values: Tensor) -> Tensor | None:
-        """Return the quantized tensor that dequantizes to `values` (float32), or None if there is none."""
-        codes = (values.double() / self.scale).round() + self.zero_point
-        if not bool(((codes >= self.low) & (codes <= self.high)).all()):
-            return None
-        if not torch.equal((codes - self.zero_point).float() * self.scale, values):
-            return None
-        return torch._make_per_tensor_quantized_tensor(codes.to(self.dtype), self.scale, self.zero_point)
 
 
 class RuntimeLog(io.StringIO):
@@ -135,18 +114,6 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
             name = node.target._schema.name.replace("::", ".")
             floating = any(dtype.is_floating_point for dtype in dtypes)
             yield Kernel(f"portable.{name}", bool(dtypes & INTEGERS.keys()), floating)
-
-
-def grids(model: GraphModule) -> list[Grid | None]:
-    """Return the grid of each output of a decomposed model, or None for an output that no dequantize computes."""
-    return [_grid(node) for node in returned(model)]
-
-
-def _grid(node: Any) -> Grid | None:
-    if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
-        arguments: tuple[Any, ...] = node.args[1:]
-        return Grid(*arguments)
-    return None
 
 
 class LoadedProgram:
@@ -241,12 +208,7 @@ class ExecuTorchEngine:
         for number, values in enumerate(results):
             grid = program.grids[number] if number < len(program.grids) else None
             outputs.append(Output(values, None if grid is None else grid.codes(values)))
-        writes = tuple(
-            Write(None, number)
-            for number, (x, copy) in enumerate(zip(inputs, before, strict=True))
-            if not torch.equal(x, copy)
-        )
-        return Execution(program.kernels, tuple(outputs), writes=writes, ahead_of_time=True)
+        return Execution(program.kernels, tuple(outputs), writes=overwritten(before, inputs), ahead_of_time=True)
 
     def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
         """Run a program again. The graph of a delegate states all dtypes, so no conversion is hidden inside a kernel."""

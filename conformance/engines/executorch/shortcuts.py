@@ -8,64 +8,21 @@ time that it saves. tests/engines/test_executorch.py compares programs that are 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import torch._export.utils
-import torch.export.decomp_utils
 import torch.export.exported_program
 import torch.fx.traceback
 from torch._ops import OpOverload
-from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.fx.graph import _PyTreeCodeGen
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import tree_leaves
 
-composite_operators = cache(torch._export.utils._collect_all_valid_cia_ops)
-"""The operators that torch may decompose, cached (a third of the time).
-
-torch collects them from the dispatcher in each of the three decompositions of a lowering, in case another was registered
-since. Lowering registers none."""
-
-_override = torch.export.exported_program._override_composite_implicit_decomp
-_overridden: dict[tuple[Any, Any, int], tuple[dict[Any, Any], dict[Any, Any], Any]] = {}
-
-
-@contextmanager
-def override(decompositions: Mapping[Any, Any]) -> Iterator[None]:
-    """Override the decompositions of operators in this scope (a quarter of the time).
-
-    torch's function registers twenty kernels for each of 1,700 operators, six times per lowering. The result is always the
-    same, so it is cached and installed at once.
-    """
-    before = {operator: operator.py_kernels for operator in decompositions}
-    keys = {operator: (operator, _identity(rule), id(before[operator])) for operator, rule in decompositions.items()}
-    new = {operator: rule for operator, rule in decompositions.items() if keys[operator] not in _overridden}
-    with _override(new):
-        for operator in new:  # the cache keeps the previous kernels alive, whose address is in the key
-            fake = op_implementations_dict.get(operator)
-            _overridden[keys[operator]] = (operator.py_kernels.copy(), before[operator], fake)
-    for operator, key in keys.items():
-        operator.py_kernels, _, fake = _overridden[key]
-        operator._dispatch_cache.clear()
-        op_implementations_dict.setdefault(operator, fake)
-    try:
-        yield
-    finally:
-        for operator, kernels in before.items():
-            operator.py_kernels = kernels
-            operator._dispatch_cache.clear()
-            op_implementations_dict.pop(operator, None)
-
-
-def _identity(decomposition: Any) -> Any:
-    """A key that is equal for equal decompositions. torch creates new partial functions for those implemented in C++."""
-    return decomposition.func.__code__ if isinstance(decomposition, partial) else decomposition
-
+from conformance.engines.decompositions import tables_once
 
 _recompile = GraphModule.recompile
 
@@ -218,9 +175,7 @@ def shortcuts() -> Iterator[None]:
     from executorch.exir.pass_base import _ExportPassBase
 
     with ExitStack() as scope:
-        for module in (torch._export.utils, torch.export.exported_program, torch.export.decomp_utils):
-            scope.enter_context(patch.object(module, "_collect_all_valid_cia_ops", composite_operators))
-        scope.enter_context(patch.object(torch.export.exported_program, _override.__name__, override))
+        scope.enter_context(tables_once())
         scope.enter_context(patch.object(torch.export.exported_program, _decompose.__name__, decompose))
         scope.enter_context(patch.object(GraphModule, "recompile", recompile))
         scope.enter_context(patch.object(GraphModule, "_code", property(_code, _set_code), create=True))

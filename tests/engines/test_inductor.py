@@ -1,0 +1,98 @@
+"""Engines of inductor on x86. They run in `tox -e pt2e-x86` alone, but for what a missing torchao means."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch.fx import GraphModule
+
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run, runs
+from conformance.checks.judge import Judge
+from conformance.engines.inductor import COMPILED, LOWERED
+from conformance.engines.registry import engine
+from conformance.models import apis, build, pt2e
+from conformance.repro.execution import execute
+from conformance.repro.script import script
+from conformance.results.findings.stability import WritesToInput
+from conformance.results.verdicts import Verdict
+from conformance.shortcuts import without
+
+missing = importlib.util.find_spec("torchao") is None
+installed = pytest.mark.skipif(missing, reason="torchao is not installed")
+CONV = "nn.Conv2d+nn.ReLU/static-quint8/ptq/default"
+NORM = "nn.Conv2d+nn.BatchNorm2d+nn.ReLU/static-quint8/qat/default"
+ADDED = "operator.add(nn.Linear,*)/static-quint8/ptq/default"
+
+
+def run(case: str, used: str = "x86-inductor") -> Run:
+    every = runs(backend("x86inductor"), [used])
+    return next(run for run in every if run.id == f"x86inductor/{case}/exact@{used}")
+
+
+def converted(case: str) -> tuple[build.Subject, GraphModule]:
+    subject = build.subject(run(case))
+    prepared = apis.prepare(subject)
+    apis.calibrate(prepared, subject)
+    return subject, pt2e.converted(prepared)
+
+
+@pytest.mark.skipif(not missing, reason="torchao is installed")
+def test_without_torchao_the_engines_are_unavailable() -> None:
+    for name in ("x86-inductor", "x86-compiled"):
+        assert "torchao cannot be imported: install it, or use `tox -e pt2e-x86`" in (engine(name).unavailable() or "")
+
+
+@installed
+@pytest.mark.parametrize(
+    "case", [CONV, NORM, "nn.Linear/static-quint8/ptq/default", "nn.Linear/dynamic-quint8/ptq/default"]
+)
+def test_a_claim_that_holds_conforms(case: str) -> None:
+    row, unusable = Judge().row(run(case))
+    assert (row.verdict, row.detail, unusable) == (Verdict.CONFORMS, "", "")
+    assert [name.partition("_pointwise")[0] for name in row.kernels][-1] in ("onednn.qconv", "onednn.qlinear")
+
+
+@installed
+def test_a_compiled_program_has_codes_and_kernels() -> None:
+    row, _ = Judge().row(run("nn.MaxPool2d/static-quint8/ptq/default", "x86-compiled"))
+    assert (row.verdict, row.detail) == (Verdict.CONFORMS, "")
+    assert any("qconv" in name for name in row.kernels)
+    assert row.steps_max == 0
+
+
+@installed
+@pytest.mark.parametrize("case", [CONV, NORM])
+def test_programs_are_the_same_without_the_shortcut(case: str) -> None:
+    subject, model = converted(case)
+    fast = LOWERED.lower_for(model, subject.fresh_inputs())
+    with without("decompositions"):
+        slow = LOWERED.lower_for(model, subject.fresh_inputs())
+    assert isinstance(fast, GraphModule)
+    assert isinstance(slow, GraphModule)
+    assert fast.code == slow.code
+    with torch.no_grad():
+        assert torch.equal(fast(*subject.fresh_inputs()), slow(*subject.fresh_inputs()))
+
+
+@installed
+def test_lowering_leaves_the_converted_model_as_it_is() -> None:
+    subject, model = converted(CONV)
+    before = model.code
+    for lowering in (LOWERED, COMPILED):
+        lowering.lower_for(model, subject.fresh_inputs())
+        assert model.code == before
+
+
+@installed
+def test_a_saved_and_loaded_model_computes_the_same() -> None:
+    subject, model = converted(CONV)
+    again = pt2e.saved_and_loaded(model, subject.fresh_inputs())
+    assert torch.equal(again(*subject.fresh_inputs()), model(*subject.fresh_inputs()))
+
+
+@installed
+def test_a_script_shows_that_an_input_is_overwritten() -> None:
+    row, _ = Judge().row(run(ADDED))
+    assert [type(finding) for finding in row.findings] == [WritesToInput]
+    assert "DEVIATES stable" in execute(script(run(ADDED), row, None)).output
