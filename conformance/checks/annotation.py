@@ -1,12 +1,17 @@
 """The check of what a quantizer annotates: the declared pattern, on the right edges, with the specs of its configuration."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import GraphModule
 
+from conformance.cases.declarations import connected
+from conformance.cases.operators.variant import ALONE
 from conformance.cases.quantizers import INTEGERS
+from conformance.cases.recipes import QUANTIZED
 from conformance.cases.runs import Run
+from conformance.configs.quantizer import Declaration
 from conformance.models.pt2e import ANNOTATIONS, SHARED, Annotated, described
 from conformance.oracle.scheme import Grid
 from conformance.results.findings import Finding
@@ -32,45 +37,75 @@ def annotated(evidence: Evidence) -> Outcome:
     graph = evidence.front.prepared
     if graph is None:
         return skip("prepare failed")
-    if evidence.run.variant_has_other_operators:
+    if not _pattern_is_alone(evidence.run):
         return skip("the model has operators beside the pattern")
     return outcome(_findings(evidence.run, graph))
 
 
 def _findings(run: Run, graph: GraphModule) -> Iterator[Finding]:
-    operators: tuple[Annotated, ...] = graph.meta[ANNOTATIONS]
+    assert run.variant is not None
+    assert isinstance(run.claim.entry, Declaration)
+    every: tuple[Annotated, ...] = graph.meta[ANNOTATIONS]
+    context = run.variant.context
+    operators = every[len(context.before) : len(every) - len(context.after)]
+    if not operators:  # nothing is left of an identity
+        yield NotAnnotated(CHECK, INPUT, next(name for name, _ in run.model.operands))
+        return
     scheme, last = run.recipe.scheme, operators[-1]
     assert scheme.activation is not None
     shares = run.claim.entry.observation_type is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
     dynamic = scheme.kind == "dynamic"
     expected = _grid(scheme.activation, dynamic=dynamic)
-    for name in (name for name, spec in run.model.operands if spec.kind == "activation"):
-        yield from _edges(operators, name, INPUT, (expected, SHARED) if shares else (expected,))
+    for name in _inputs(operators):
+        in_float = name in run.claim.entry.floats
+        yield from _edges(operators, name, INPUT, ("",) if in_float else (expected, SHARED) if shares else (expected,))
     if scheme.weight is not None:
         layer = operators[0].parameters  # a norm behind it has a weight too
         for name in (name for name, target in layer.items() if target.rpartition(".")[2] == "weight"):
             yield from _edges(operators, name, WEIGHT, (_grid(scheme.weight),))
-    yield from _output(last, dynamic=dynamic, expected=SHARED if shares else expected)
+    in_float = dynamic or run.claim.dtypes.output_dtype not in QUANTIZED
+    yield from _output(last, "" if in_float else SHARED if shares else expected)
     for one in operators[:-1]:
         if one.output:
             yield AnnotatedBeside(CHECK, INNER, one.name, one.output)
 
 
+def _pattern_is_alone(run: Run) -> bool:
+    """Whether a model has the pattern alone, or among the operators that its claim requires around it."""
+    assert run.variant is not None
+    assert isinstance(run.claim.entry, Declaration)
+    bare = replace(run.variant, context=ALONE)
+    return not bare.has_other_operators and run.variant.context == connected(run.claim.entry, bare).context
+
+
+def _inputs(operators: Sequence[Annotated]) -> list[str]:
+    """The nodes that operators read and that are neither their own results nor parameters."""
+    own = {one.name for one in operators}.union(*(one.parameters for one in operators))
+    return [name for name in dict.fromkeys(name for one in operators for name in one.inputs) if name not in own]
+
+
 def _edges(operators: Iterable[Annotated], source: str, place: str, expected: tuple[str, ...]) -> Iterator[Finding]:
     """Yield a finding unless every operator that reads a node has an annotation for it among the expected ones."""
     for got in dict.fromkeys(one.inputs[source] for one in operators if source in one.inputs):
+        if got in expected:
+            continue
         if not got:
             yield NotAnnotated(CHECK, place, source)
-        elif got not in expected:
+        elif expected == ("",):
+            yield AnnotatedBeside(CHECK, place, source, got)
+        else:
             yield AnnotatedOtherwise(CHECK, place, source, got, expected)
 
 
-def _output(last: Annotated, *, dynamic: bool, expected: str) -> Iterator[Finding]:
-    if dynamic and last.output:
+def _output(last: Annotated, expected: str) -> Iterator[Finding]:
+    """Yield a finding unless the output has the expected annotation, which is empty for one in float."""
+    if last.output == expected:
+        return
+    if not expected:
         yield AnnotatedBeside(CHECK, OUTPUT, last.name, last.output)
-    elif not dynamic and not last.output:
+    elif not last.output:
         yield NotAnnotated(CHECK, OUTPUT, last.name)
-    elif not dynamic and last.output != expected:
+    else:
         yield AnnotatedOtherwise(CHECK, OUTPUT, last.name, last.output, (expected,))
 
 

@@ -9,6 +9,7 @@ from conformance.cases.runs import Run, describe
 from conformance.engines.registry import engine
 from conformance.goldens.store import Store
 from conformance.models import fx
+from conformance.models.build import Subject
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
 from conformance.results.findings.values import CodesDiffer, CodesVary, LowSqnr
@@ -61,6 +62,10 @@ class Judge:
     def __init__(self, store: Store | None = None) -> None:
         self.watch, self.store = Stopwatch(), store or Store()
         self._pipeline = Pipeline(self.watch, self.store)
+
+    def use(self, subject: Callable[[Run], Subject]) -> None:
+        """Judge the models and data that a function makes of runs, in place of their own."""
+        self._pipeline.subject = subject
 
     def evidence(self, run: Run) -> Evidence:
         """Take a run through every stage that it reaches. The engine has to be available."""

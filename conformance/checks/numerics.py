@@ -1,16 +1,19 @@
 """Checks of values: equality with the golden, and SQNR against the float model."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.trace import Execution, qparams_of
 from conformance.goldens.golden import compute
 from conformance.models.build import Subject
+from conformance.oracle.scheme import PARTS, Scheme
+from conformance.results.findings import Finding
 from conformance.results.findings.values import (
     FloatShape,
     InSevenBits,
@@ -18,6 +21,7 @@ from conformance.results.findings.values import (
     NoiseWithoutSignal,
     NotFinite,
     OutputCount,
+    QuantizedByPart,
     ValuesDiffer,
 )
 from conformance.results.profiles import PROFILES
@@ -55,18 +59,53 @@ def in_seven_bits(
 
     Some dynamic kernels and modules have a reduced range on every engine, whatever the QConfig.
     """
-    run, grid = evidence.run, evidence.run.recipe.scheme.activation
-    dynamic = run.recipe.kind == "dynamic" and grid is not None and (grid.low, grid.high) == (0, 255)
+    scheme = evidence.run.recipe.scheme
+    grid = scheme.activation
+    if grid is None or (grid.low, grid.high) != (0, 255):
+        return comparison
+    otherwise = replace(scheme, activation=replace(grid, high=127))
+    return _in_terms_of(evidence, comparison, subject, execution, otherwise, lambda found: InSevenBits(**vars(found)))
+
+
+def by_part(evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution) -> Comparison:
+    """The comparison with the finding that each row, item or pixel of the activation has qparams of its own, as far as exact
+    arithmetic is certain. Native kernels choose them for the whole tensor."""
+    if ENGINE_TABLE[evidence.run.engine].native:
+        return comparison
+    for part in PARTS[1:]:
+        otherwise = replace(evidence.run.recipe.scheme, dynamic_parts=part)
+        in_parts = partial(_quantized_by_part, part)
+        comparison = _in_terms_of(evidence, comparison, subject, execution, otherwise, in_parts)
+    return comparison
+
+
+def _quantized_by_part(part: str, found: ValuesDiffer) -> Finding:
+    return found if isinstance(found, QuantizedByPart) else QuantizedByPart(**vars(found), part=part)
+
+
+def _in_terms_of(
+    evidence: Evidence,
+    comparison: Comparison,
+    subject: Subject | None,
+    execution: Execution,
+    otherwise: Scheme,
+    stated: Callable[[ValuesDiffer], Finding],
+) -> Comparison:
+    """The comparison of a dynamic run with what is `stated` about values that differ, if they are those of another scheme."""
     differ = [finding for finding in comparison.findings if isinstance(finding, ValuesDiffer)]
-    if not dynamic or not differ or grid is None or subject is None:
+    if evidence.run.recipe.kind != "dynamic" or not differ or subject is None:
         return comparison
     # the qparams of weights are those of the run; activations get theirs at each call
-    answer = compute(
-        subject, evidence.expectation.qparams(), replace(run.recipe.scheme, activation=replace(grid, high=127))
-    )
+    answer = compute(subject, evidence.expectation.qparams(), otherwise)
     if answer.certain and compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings:
         return comparison
-    return replace(comparison, findings=tuple(InSevenBits(**vars(finding)) for finding in differ))
+    return replace(comparison, findings=tuple(map(stated, differ)))
+
+
+def _explained(evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution) -> Comparison:
+    """The comparison with findings that say in which other terms exact arithmetic gives the values."""
+    comparison = in_seven_bits(evidence, comparison, subject, execution)
+    return by_part(evidence, comparison, subject, execution)
 
 
 def compare_execution(
@@ -98,13 +137,13 @@ def numerics(evidence: Evidence) -> Outcome:
         return skip("there is no golden")
     execution = evidence.back.execution
     comparison = compare_execution(evidence, execution, "numerics")
-    comparison = in_seven_bits(evidence, comparison, evidence.front.subject, execution)
+    comparison = _explained(evidence, comparison, evidence.front.subject, execution)
     for further in evidence.further:
         if comparison.findings:
             break
         if further.execution is not None:
             compared = compare_execution(evidence, further.execution, "numerics", further.expectation)
-            compared = in_seven_bits(evidence, compared, further.subject, further.execution)
+            compared = _explained(evidence, compared, further.subject, further.execution)
             comparison = comparison.plus(compared)
             if compared.findings:
                 return outcome((*compared.findings, *further.findings("numerics")), comparison=comparison)

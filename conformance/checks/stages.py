@@ -1,6 +1,7 @@
 """Stages of a run, from its float model to repeated executions; each returns a frozen product."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -23,7 +24,7 @@ from conformance.models import apis, build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last
 from conformance.models.templates import Template
-from conformance.oracle import Answer, NotCovered
+from conformance.oracle import Answer, NoQparams, NotCovered
 from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
@@ -40,11 +41,12 @@ class Pipeline:
 
     `_takes_effect` has, by claim and flow, whether the default form is prepared differently without the claim; `_whole` the
     structures of lowered models whose state has come back whole from a state_dict; `_templates` the prepared models of one
-    claim.
+    claim. `subject` makes the float model of a run, with its data.
     """
 
     def __init__(self, watch: Stopwatch, store: Store) -> None:
         self.watch, self.store = watch, store
+        self.subject: Callable[[Run], Subject] = build.subject
         self._last: tuple[tuple[object, ...], Shared] | None = None
         self._takes_effect: dict[tuple[Claim, str], bool] = {}
         self._whole: set[tuple[object, ...]] = set()
@@ -75,7 +77,7 @@ class Pipeline:
         recorder = Recorder(self.watch)
         float_outputs: tuple[Tensor, ...] = ()
         try:
-            subject = build.subject(run)
+            subject = self.subject(run)
         except build.CannotBeBuilt as error:
             return Front(failures={"float": Failure.of(error.args[0])})
         with recorder.stage("float"):
@@ -157,6 +159,9 @@ class Pipeline:
                 golden = self._stored(subject) or golden_of(answer())
         except GoldenError as error:
             unusable = str(error)
+        except NoQparams as error:
+            # of a model that quantizes nothing there are none, as the check `reference` says
+            unusable = f"{run.id}: {error}" if qparams else ""
         except NotCovered as error:
             unusable = f"{run.id}: the oracle does not cover it: {error}"
         return Expectation(golden, exact, unusable, lambda: answer().qparams)

@@ -12,6 +12,7 @@ from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.runs import Run
 from conformance.cases.sources import operators_of
+from conformance.configs.quantizer import Declaration
 from conformance.models.observers import is_observer
 from conformance.results.findings import Finding
 from conformance.results.findings.structure import (
@@ -168,8 +169,10 @@ def _computes(graph: GraphModule, node: object) -> bool:
 
 
 def _tensor_arguments(graph: GraphModule) -> int:
-    """The number of tensor arguments of the first operator; a tensor that is passed twice counts twice."""
-    first = next(node for node in graph.graph.nodes if _computes(graph, node))
+    """The number of tensor arguments of the first operator, or 0; a tensor that is passed twice counts twice."""
+    first = next((node for node in graph.graph.nodes if _computes(graph, node)), None)
+    if first is None:
+        return 0
     return sum(isinstance(argument, Node) for argument in (*first.args, *first.kwargs.values()))
 
 
@@ -226,8 +229,11 @@ def _constant(node: Node) -> bool:
 def _observed_inputs(run: Run, graph: GraphModule) -> list[Node]:
     """The graph's inputs that have to be observed: those for activations; of a dynamic claim only the first."""
     placeholders = (node for node in graph.graph.nodes if node.op == "placeholder")
+    floats = run.recipe.scheme.floats
     inputs = [
-        node for node, (_, spec) in zip(placeholders, run.model.operands, strict=True) if spec.kind == "activation"
+        node
+        for node, (name, spec) in zip(placeholders, run.model.operands, strict=True)
+        if spec.kind == "activation" and name not in floats
     ]
     return inputs[:1] if run.recipe.kind == "dynamic" else inputs
 
@@ -246,12 +252,21 @@ def _input_observers(run: Run, graph: GraphModule, node: Node) -> tuple[list[Any
     return observers, None
 
 
+def _stays_in_float(run: Run) -> bool:
+    """Whether the output of a static model stays in float: what a quantizer declares, or the module that has to follow it."""
+    entry = run.claim.entry
+    return isinstance(entry, Declaration) and (run.claim.dtypes.output_dtype not in QUANTIZED or bool(entry.before))
+
+
 def _output_observer(run: Run, observer: Any, on_inputs: list[Any], declared: ObservationType) -> Iterator[Finding]:
     """Yield the finding about the observer of the output (None if there is none); `on_inputs` are those of the inputs."""
     output_dtype = run.claim.dtypes.output_dtype
     if run.recipe.kind == "dynamic":
         if observer is not None:
             yield DynamicOutputObserved(CHECK)
+    elif _stays_in_float(run):
+        if observer is not None:
+            yield ObservedDtype(CHECK, None, dtype_name(observer.dtype), dtype_name(output_dtype))
     elif observer is None:
         yield NotObserved(CHECK, None)
     elif _dtype(observer) != output_dtype:

@@ -43,6 +43,7 @@ from conformance.results.findings.values import (
     OutputQparams,
     OutputScheme,
     OutputShape,
+    QuantizedByPart,
     ValuesDiffer,
 )
 
@@ -126,6 +127,10 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (
         InSevenBits("numerics", 0, 1, 9, 0.5, (Element((1,), 0.5, 1.0),)),
         "1 of 9 values differ, by up to 0.5: (1,) got 0.5 golden 1; they are those of activations of 7 bits",
+    ),
+    (
+        QuantizedByPart("numerics", 0, 1, 9, 0.5, (Element((1,), 0.5, 1.0),), "row"),
+        "1 of 9 values differ, by up to 0.5: (1,) got 0.5 golden 1; they are those of an activation that is quantized by row",
     ),
     (
         ValuesDiffer("reference", 1, 2, 2, float("inf"), VALUES),

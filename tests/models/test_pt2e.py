@@ -13,6 +13,7 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.checks.judge import Judge
 from conformance.configs.quantizer import Declaration, QuantizerSpec
+from conformance.configs.xnnpack import SHARES
 from conformance.engines import decomposed
 from conformance.errors import UsageError
 from conformance.execution.batch import unavailable_quantizer
@@ -34,8 +35,8 @@ DYNAMIC = "nn.Linear/dynamic-qint8/ptq/default"
 CAT = "torch.cat/static-qint8/ptq/default"
 
 
-def run(case: str) -> Run:
-    return next(run for run in runs(backend("xnnpack")) if run.id == f"xnnpack/{case}/exact@executorch")
+def run(case: str, profile: str = "exact") -> Run:
+    return next(run for run in runs(backend("xnnpack")) if run.id == f"xnnpack/{case}/{profile}@executorch")
 
 
 def prepared(case: str) -> tuple[build.Subject, GraphModule]:
@@ -58,6 +59,7 @@ def test_declarations_are_the_supported_patterns_of_the_quantizer() -> None:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
     theirs = {one.name: (one.is_dynamic, one.is_qat) for one in XNNPACKQuantizer.SUPPORTED_PATTERNS}
+    theirs[SHARES] = (False, False)
     ours: dict[str, tuple[bool, bool]] = {}
     for claim in backend("xnnpack").claims:
         assert isinstance(claim.entry, Declaration)
@@ -86,6 +88,13 @@ def test_what_is_declared_and_not_annotated_is_a_finding() -> None:
     row, _ = Judge().row(run("nn.Conv1d/dynamic-qint8/ptq/default"))
     assert row.checks["annotated"] == "fail"
     assert "input x is not annotated; the weight is not annotated" in row.detail
+
+
+@installed
+def test_of_a_model_that_quantizes_nothing_there_are_no_qparams_to_compare_with() -> None:
+    row, unusable = Judge().row(run("F.adaptive_avg_pool2d/static-qint8/ptq/default", "typical"))
+    assert unusable == ""
+    assert (row.checks["reference"], row.checks["numerics"]) == ("fail", "skip")
 
 
 @installed

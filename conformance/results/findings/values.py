@@ -138,6 +138,18 @@ class InSevenBits(ValuesDiffer, kind="values-in-seven-bits"):
 
 
 @dataclass(frozen=True)
+class QuantizedByPart(ValuesDiffer, kind="values-by-part"):
+    """Values of a float output differ from the golden's and are those of an activation of which each `part`, a row, item or
+    pixel, is quantized with qparams of its own, as far as exact arithmetic is certain of those."""
+
+    part: str
+
+    @property
+    def text(self) -> str:
+        return f"{super().text}; they are those of an activation that is quantized by {self.part}"
+
+
+@dataclass(frozen=True)
 class CodesVary(Finding, kind="codes-vary"):
     """Codes of the engine's output differ from the golden's and from run to run; no count or element is kept."""
 
