@@ -18,6 +18,7 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import untraced
 from conformance.configs.registry import BACKENDS
 from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.engines.inductor import COMPILED, LOWERED
 from conformance.engines.native import NATIVE
 from conformance.engines.registry import engine_expression
 from conformance.errors import UsageError
@@ -150,14 +151,18 @@ def custom_argument(run: Run) -> str:
     return "prepare_custom_config=untraced, " if untraced(run.claim) else ""
 
 
+INDUCTOR = (LOWERED.name, COMPILED.name)
+"""Engines whose programs take the integers of PT2E, which are no quantized tensors."""
+
+
 def engine_source(run: Run) -> str:
-    """The lines that select the engine of a run; none for ExecuTorch, whose programs select it.
+    """The lines that select the engine of a run; none for ExecuTorch and inductor, whose programs select it.
 
     The engine of a third party lowers and compiles in place of `convert_fx`.
     """
     if run.engine in NATIVE:
         return f'torch.backends.quantized.engine = "{run.engine}"\n'
-    if run.engine == EXECUTORCH.name:
+    if run.engine in (EXECUTORCH.name, *INDUCTOR):
         return ""
     module, expression = engine_expression(run.engine)
     return (

@@ -46,6 +46,7 @@ IMPORTS = {
     "ExecutorchBackendConfig": "from executorch.exir import ExecutorchBackendConfig",
     "to_edge_transform_and_lower": "from executorch.exir import to_edge_transform_and_lower",
     "Runtime": "from executorch.runtime import Runtime",
+    "lower_pt2e_quantized_to_x86": "from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86",
     "PrepareCustomConfig": "from torch.ao.quantization.fx.custom_config import PrepareCustomConfig",
     "MatchAllNode": "from torch.ao.quantization.utils import MatchAllNode",
     **{

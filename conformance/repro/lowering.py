@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.engines.inductor import COMPILED
 from conformance.engines.trace import CONVERSIONS, VIEWS
 from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 
-from .case import Case, Once, Renderer
+from .annotation import COMPILED_KERNELS, INTEGERS
+from .case import INDUCTOR, Case, Once, Renderer
 
 
 def _set(name: str, members: Iterable[str]) -> Once:
@@ -25,6 +27,16 @@ def _ran_in_float(case: Case, finding: RanInFloat) -> Iterator[str]:
     yield _set("conversions", CONVERSIONS)
     if not static:
         yield _set("views", VIEWS)
+    if case.run.engine == COMPILED.name:
+        yield COMPILED_KERNELS
+        yield (
+            "in_float = [name for name, dtypes in kernels if dtypes & floats and not dtypes & integers]\n"
+            f"in_float = [name for name in in_float if name not in conversions{'' if static else ' | views'}]\n"
+            'if in_float:\n    deviates("lowered", f"these take floats: {in_float}")\n'
+        )
+        return
+    if case.run.engine in INDUCTOR:
+        yield INTEGERS
     yield (
         "in_float = [\n"
         "    name for name, taken, _ in trace.calls\n"
@@ -39,7 +51,16 @@ def _no_quantized_kernel(case: Case, finding: NoQuantizedKernel) -> Iterator[str
     if case.run.engine == EXECUTORCH.name:
         yield 'if not lowered.in_integers:\n    deviates("lowered", "no quantized kernel runs")\n'
         return
+    if case.run.engine == COMPILED.name:
+        yield COMPILED_KERNELS
+        yield (
+            "if not any(dtypes & integers for _, dtypes in kernels):\n"
+            '    deviates("lowered", "no quantized kernel runs")\n'
+        )
+        return
     yield _set("conversions", CONVERSIONS)
+    if case.run.engine in INDUCTOR:
+        yield INTEGERS
     yield (
         "if not any(quantized(name, taken) and name not in conversions for name, taken, _ in trace.calls):\n"
         '    deviates("lowered", "no quantized kernel runs")\n'

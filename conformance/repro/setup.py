@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
 from conformance.engines.executorch.runtime import EXECUTORCH
+from conformance.engines.inductor import COMPILED
 from conformance.models.build import FILLS
 from conformance.results.findings import Finding
 from conformance.results.findings.constraints import ConstraintViolated
@@ -177,8 +178,8 @@ def _reference_execution_lines(case: Case) -> str:
 
 
 def _lower_lines(case: Case) -> str:
-    if case.run.backend.quantizer is not None and case.run.engine == EXECUTORCH.name:
-        return "lowered = trace = Program(convert_pt2e(calibrate(prepare())), inputs())\n"
+    if case.run.backend.quantizer is not None and case.run.engine in annotation.LOWERINGS:
+        return annotation.LOWERINGS[case.run.engine]
     if case.run.engine == EXECUTORCH.name:
         return (
             "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
@@ -193,6 +194,8 @@ def _lower_lines(case: Case) -> str:
 def _execute_lines(case: Case) -> str:
     if case.run.engine == EXECUTORCH.name:
         return "outputs = lowered(*inputs())\n"
+    if case.run.engine == COMPILED.name:
+        return "outputs = tensors(lowered(*inputs()))\n"
     if case.raises("execute"):
         return "lowered(*inputs())\n"
     poisoned = "fresh_memory_holds(0x55), " if repeats(case, "second run") else ""

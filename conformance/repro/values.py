@@ -18,6 +18,7 @@ from conformance.results.findings.values import (
     OutputQparams,
     OutputScheme,
     OutputShape,
+    QuantizedByPart,
     ValuesDiffer,
 )
 
@@ -142,6 +143,7 @@ RENDERERS: dict[type[Finding], Renderer] = {
     CodesDiffer: _elements,
     ValuesDiffer: _elements,
     InSevenBits: _elements,
+    QuantizedByPart: _elements,
     CodesVary: _codes_vary,
     FloatShape: _float_shape,
     NotFinite: _not_finite,

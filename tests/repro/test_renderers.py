@@ -54,6 +54,7 @@ from conformance.results.findings.values import (
     OutputQparams,
     OutputScheme,
     OutputShape,
+    QuantizedByPart,
     ValuesDiffer,
 )
 from conformance.results.rows import Row
@@ -282,6 +283,7 @@ OUTPUTS = [
     *compared("numerics", of_engine),
     *compared("reference", of_reference),
     Claim(DYNAMIC, InSevenBits("numerics", 0, 1, 9, 1.0, elements(DYNAMIC)), of_engine("y + 1")),
+    Claim(DYNAMIC, QuantizedByPart("numerics", 0, 1, 9, 1.0, elements(DYNAMIC), "row"), of_engine("y + 1")),
     Claim(LINEAR, CodesVary("numerics", 0), of_engine(SHIFTED)),
     Claim(LINEAR, FloatShape("accuracy", (1,), SHAPE), of_engine("y.flatten()")),
     Claim(LINEAR, NotFinite("accuracy"), of_engine("y * float('inf')")),

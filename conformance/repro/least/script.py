@@ -32,6 +32,7 @@ from conformance.results.findings.values import (
     LowSqnr,
     OutputQparams,
     OutputShape,
+    QuantizedByPart,
     ValuesDiffer,
 )
 from conformance.results.rows import Row
@@ -49,7 +50,9 @@ from .values import FarFromFloat, WrongValues
 
 SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
     Crashes: Crashing,
-    **dict.fromkeys((CodesDiffer, ValuesDiffer, InSevenBits, OutputShape, OutputQparams, CodesVary), WrongValues),
+    **dict.fromkeys(
+        (CodesDiffer, ValuesDiffer, InSevenBits, QuantizedByPart, OutputShape, OutputQparams, CodesVary), WrongValues
+    ),
     **dict.fromkeys((FloatShape, LowSqnr), FarFromFloat),
     **dict.fromkeys((RepetitionValues, RepetitionShape, WritesToInput), Repeating),
     **dict.fromkeys((RelationValues, RelationShape, RelationVaries, RelationWrites), Repeating),
