@@ -81,13 +81,15 @@ def name_of(run: Run) -> str:
     """Return the name of a run's golden.
 
     It consists of the case without its backend, the codes of its activations, and marks if the output keeps the input's
-    qparams and for what a quantizer declares, which observes scalars as well. Backends differ in the last three.
+    qparams, for what a quantizer declares, which observes scalars as well, and for results in float. Backends differ in the
+    last four.
     """
     scheme = run.recipe.scheme
     grid = scheme.others or scheme.activation
     codes = f":{grid.low}..{grid.high}" if grid is not None else ""
     pt2e = "-pt2e" if run.backend.quantizer is not None else ""
-    return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{pt2e}"
+    in_float = "-float" if scheme.float_results else ""
+    return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{pt2e}{in_float}"
 
 
 def golden_of(answer: Answer) -> Golden:
