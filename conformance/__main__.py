@@ -7,7 +7,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from conformance.commands import accept, audits, claims, goldens, histories, init, lint, networks, reports, runs
+from conformance.commands import (
+    accept,
+    audits,
+    claims,
+    goldens,
+    histories,
+    init,
+    lint,
+    migrations,
+    networks,
+    reports,
+    runs,
+)
 from conformance.commands.arguments import Parser
 from conformance.errors import UsageError
 from conformance.markdown import plain
@@ -20,7 +32,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, lint, runs, audits, networks, reports, histories, bench, goldens, init, accept):
+    for group in (claims, lint, runs, audits, networks, reports, migrations, histories, bench, goldens, init, accept):
         group.add(commands)
     return top
 

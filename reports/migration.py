@@ -1,0 +1,170 @@
+"""What became of the claims of backend configs through PT2E: tables in markdown, and the answer for one operator."""
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from conformance.configs.engines import SUCCESSORS
+from conformance.errors import UsageError
+from conformance.markdown import code, escaped
+from conformance.results.jsonl import replacing
+from conformance.results.migrations import LOST, Migrated, Outcome, write
+from conformance.suggestions import did_you_mean
+
+from .load import family
+
+RECORDED = Path(__file__).parent / "migration.jsonl"
+"""The committed file, which `migrate OPERATOR` reads."""
+PAGE = Path("docs") / "migration.md"
+
+Place = tuple[str, str]
+"""A backend and the engine that runs its config."""
+
+
+def places(items: Iterable[Migrated]) -> list[Place]:
+    """The backends with their engines, in order."""
+    return [*dict.fromkeys((_backend(one), one.fx_engine) for one in items)]
+
+
+def _backend(one: Migrated) -> str:
+    return one.claim.partition("/")[0]
+
+
+def _pattern(one: Migrated) -> str:
+    return one.claim.partition("/")[2].rpartition("/")[0]
+
+
+def _dtypes(one: Migrated) -> str:
+    return one.claim.rpartition("/")[2]
+
+
+def document(header: Mapping[str, Any], items: Sequence[Migrated]) -> Iterator[str]:
+    """Yield the page: counts by outcome, then a table for each family."""
+    yield "# From FX to PT2E"
+    yield ""
+    yield (
+        "Every claim of the four backend configs, in default use, through torch.ao's FX mode and through torchao's PT2E: the "
+        "same model, calibrated and executed with the same data, on the engine of the config and on the one that its users "
+        "move to. Weights have a scale for each output channel where the quantizer gives them one. `python -m conformance "
+        "migrate nn.ConvTranspose2d` answers for one operator; [pt2e.md](pt2e.md#fx-beside-pt2e) says how it is measured."
+    )
+    yield ""
+    versions = ", ".join(f"{name} {header[name]}" for name in ("torch", "torchao", "executorch") if header.get(name))
+    yield f"Measured with {escaped(versions)} on {escaped(str(header['platform']))}."
+    yield ""
+    yield from _counts(items)
+    yield ""
+    yield "## What the outcomes mean"
+    yield ""
+    for outcome in Outcome:
+        if any(one.outcome is outcome for one in items):
+            yield f"- {outcome.symbol} **{outcome.phrase}**: {MEANINGS[outcome]}"
+    yield ""
+    by_family: dict[str, list[Migrated]] = {}
+    for one in items:
+        by_family.setdefault(family(_pattern(one)), []).append(one)
+    for name, members in sorted(by_family.items()):
+        yield from _family(name, members, places(items))
+        yield ""
+
+
+MEANINGS = {
+    Outcome.KEPT: "both work, and every element has the code that FX gives it, ties aside; where PT2E leaves the output in "
+    "float, its value rounds to that code.",
+    Outcome.OTHER: "both work, each as exact arithmetic says for its own scales, and these differ: by the codes of "
+    "activations (7 bits on FBGEMM and x86), or by how a dynamic range is chosen.",
+    Outcome.GAINED: "FX deviates in default use, and PT2E works.",
+    Outcome.FLOAT: "the quantizer annotates the pattern, and the engine computes it in float.",
+    Outcome.NOT_ANNOTATED: "the quantizer leaves the pattern, or a part of it, in float.",
+    Outcome.REFUSES: "a stage raises.",
+    Outcome.WRONG: "wrong numbers, or results that depend on what must not matter.",
+    Outcome.NOT_OFFERED: "the quantizer has no quantization of weights alone, and none to float16.",
+    Outcome.NEITHER: "both deviate.",
+    Outcome.UNAVAILABLE: "the claim could not be executed.",
+}
+"""What each outcome says."""
+
+
+def _counts(items: Sequence[Migrated]) -> Iterator[str]:
+    """Yield the table of counts: a line for each outcome, a column for each backend and engine."""
+    columns = {place: [one for one in items if (_backend(one), one.fx_engine) == place] for place in places(items)}
+    heads = [f"{backend} on {used} → {SUCCESSORS[backend][1]}" for backend, used in columns]
+    yield f"| outcome | {' | '.join(map(escaped, heads))} |"
+    yield f"| --- |{' --: |' * len(columns)}"
+    counts = {place: Counter(one.outcome for one in members) for place, members in columns.items()}
+    for outcome in Outcome:
+        if any(count[outcome] for count in counts.values()):
+            numbers = " | ".join(str(count[outcome]) for count in counts.values())
+            yield f"| {outcome.symbol} {outcome.phrase} | {numbers} |"
+    lost = " | ".join(str(sum(count[outcome] for outcome in LOST)) for count in counts.values())
+    yield f"| **lost in all** | {lost} |"
+    yield f"| **claims** | {' | '.join(str(len(members)) for members in columns.values())} |"
+    ratios = [[one.ratio for one in members if one.ratio is not None] for members in columns.values()]
+    medians = (f"{statistics.median(found):.2f} ({len(found)})" if found else "" for found in ratios)
+    yield f"| latency, PT2E / FX: median (claims) | {' | '.join(medians)} |"
+
+
+def _family(name: str, members: Sequence[Migrated], columns: Sequence[Place]) -> Iterator[str]:
+    by_row: dict[tuple[str, str], dict[Place, Migrated]] = {}
+    for one in members:
+        by_row.setdefault((_pattern(one), _dtypes(one)), {})[_backend(one), one.fx_engine] = one
+    used = [place for place in columns if any(place in cells for cells in by_row.values())]
+    yield f"## {name.capitalize()}"
+    yield ""
+    yield f"| pattern | dtypes | {' | '.join(escaped(f'{backend} on {engine}') for backend, engine in used)} |"
+    yield f"| --- | --- |{' --- |' * len(used)}"
+    for pattern, dtypes in sorted(by_row):
+        cells = " | ".join(_cell(by_row[pattern, dtypes].get(place)) for place in used)
+        yield f"| {code(pattern)} | {dtypes} | {cells} |"
+
+
+def _cell(one: Migrated | None) -> str:
+    if one is None:
+        return ""
+    text = f"{one.outcome.symbol} {one.outcome.value}"
+    if one.outcome is Outcome.OTHER:
+        text += f", {_apart(one)}"
+    return escaped(text) + (f" ({one.ratio:.2f}×)" if one.ratio is not None else "")
+
+
+def _apart(one: Migrated) -> str:
+    """How far the results of a claim are apart, in words."""
+    assert one.distance is not None
+    if one.distance.steps is None:
+        return f"{one.distance.relative:.1%} of the greatest value"
+    return f"{one.distance.steps:g} steps in {one.distance.mismatched} of {one.distance.total}"
+
+
+def answer(items: Sequence[Migrated], operator: str) -> Iterator[str]:
+    """Yield lines for a terminal about one operator. Raises UsageError if no pattern has it."""
+    found = [one for one in items if operator in re.findall(r"[\w.]+", _pattern(one))]
+    if not found:
+        known = {name for one in items for name in re.findall(r"[\w.]+", _pattern(one))}
+        suggestion = did_you_mean(operator, known)
+        raise UsageError(f"{operator}: no pattern of these configs has it{suggestion and f'; {suggestion}?'}")
+    for one in found:
+        promise = "" if one.promised else ", which does not declare it"
+        yield f"{one.claim}@{one.fx_engine}"
+        yield f"    {one.outcome.symbol} {one.outcome.phrase}, by {one.quantizer} on {one.engine}{promise}"
+        if one.distance is not None and one.outcome in (Outcome.KEPT, Outcome.OTHER):
+            in_float = "; the output stays in float" if one.distance.in_float else ""
+            apart = _apart(one) if one.distance.mismatched else "every element the same, ties aside"
+            yield f"        {apart}{in_float}"
+        if one.ratio is not None:
+            yield f"        latency: {one.ratio:.2f} times that through FX, on a layer of a network"
+        for side, text in (("FX", one.fx), ("PT2E", one.pt2e)):
+            if text:
+                yield f"        {side}: {text}"
+
+
+def record(header: Mapping[str, Any], items: Sequence[Migrated], root: Path) -> Iterator[Path]:
+    """Write the committed file and its page, and yield their paths."""
+    write(RECORDED, header, items)
+    page = root / PAGE
+    with replacing(page) as beside:
+        beside.write_text("\n".join(document(header, items)).rstrip() + "\n", encoding="utf-8")
+    yield RECORDED
+    yield page
