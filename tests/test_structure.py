@@ -25,6 +25,7 @@ LAYERS = (
     ("fuzz",),
     ("audit", "lint", "starter"),
     ("bench",),
+    ("migration",),
     ("selection", "show", "terminal"),
     ("plugin",),
     ("test_conformance", "test_constraints", "test_laws", "test_codes", "test_operators", "test_benchmarks"),
