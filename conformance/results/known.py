@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .causes import RELATIONS, LayerCause
-from .findings.stages import INPUTS
+from .findings.stages import INPUTS, FurtherInputs
 from .globs import Ids, glob_of
 from .profiles import CHECKS, PROFILES
 from .rows import Row
@@ -48,7 +48,8 @@ class Entry:
     """Where a known finding shows.
 
     `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
-    that a run has fail in every run that matches, with findings of no other kind than `kind` if it states any. Runs with a
+    that a run has fail in every run that matches, with findings of no other kind than `kind` if it states any; an entry that
+    states `further-inputs` covers no other failures, and any run that matches may conform. Runs with a
     feature of `unless` are not covered because of others like them. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
     the finding, maybe alone.
@@ -79,10 +80,18 @@ class Entry:
         """Whether a row that names a known finding names this one, by the id that it has or had."""
         return known == self.id or known in self.finding.formerly
 
+    @property
+    def on_further_inputs(self) -> bool:
+        """Whether the finding shows with inputs of further shapes only. These differ between runs, so each may conform."""
+        return FurtherInputs.kind in self.kind
+
     def excused(self, row: Row) -> frozenset[str]:
         """The checks that a row may fail: without those that have a finding of another kind than the entry states."""
         stated = {*self.kind, *(of.kind for of in INPUTS)}
-        return self.check - {one.check for one in row.findings if self.kind and one.kind not in stated}
+        excused = self.check - {one.check for one in row.findings if self.kind and one.kind not in stated}
+        if self.on_further_inputs:
+            excused &= {one.check for one in row.findings if one.kind == FurtherInputs.kind}
+        return excused
 
     def matches(self, run_id: str) -> bool:
         """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from conformance.results.findings import Finding
+from conformance.results.findings.stages import FurtherInputs
+from conformance.results.findings.values import CodesDiffer, LowSqnr
 from conformance.results.known import Entry, Host, KnownFinding
 from conformance.results.ledger import judge, useless
 from conformance.results.ledger_file import load
@@ -62,6 +65,23 @@ def test_an_unlisted_deviation_is_not_expected() -> None:
     expectation = judge(row("numerics"), [], HOST)
     assert (expectation.expected, expectation.known) == (False, None)
     assert expectation.message == "numerics: 3 of 32 codes differ (not in the ledger: numerics)"
+
+
+@pytest.mark.parametrize(
+    ("findings", "expected"),
+    [
+        ((), True),
+        ((CodesDiffer("numerics", 0, 1, 8, 3, ()), FurtherInputs("numerics", (("x", (1, 3)),))), True),
+        ((CodesDiffer("numerics", 0, 1, 8, 3, ()),), False),
+        ((LowSqnr("numerics", 1.0, 2.0), FurtherInputs("numerics", (("x", (1, 3)),))), False),
+    ],
+)
+def test_an_entry_on_further_inputs_covers_no_other_failure_and_demands_none(
+    findings: tuple[Finding, ...], expected: bool
+) -> None:
+    listed = replace(entry(), kind=("codes-differ", "further-inputs"))
+    failed = ("numerics",) if findings else ()
+    assert judge(replace(row(*failed), findings=findings), [listed], HOST).expected is expected
 
 
 def test_a_listed_run_that_conforms_is_not_expected_and_its_entry_is_named() -> None:
