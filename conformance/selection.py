@@ -49,6 +49,7 @@ class Selection:
     since: Path | None = None
     only_since: bool = False
     quantizers: Sequence[str] = ()
+    search_minutes: float | None = None
 
     @cached_property
     def claims(self) -> list[BackendClaims]:
@@ -165,7 +166,8 @@ class Selection:
             return []
         from conformance.fuzz.samples import families
 
-        return [family for claims in self.claims for family in families(claims, self.engine_names)]
+        slow = self.search_minutes is not None
+        return [family for claims in self.claims for family in families(claims, self.engine_names, slow=slow)]
 
     @property
     def families(self) -> "list[Family]":

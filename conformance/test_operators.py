@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.engines.availability import probe
+from conformance.execution.batch import unavailable_quantizer
 from conformance.plugin.searching import DRAWN, Searching
 from conformance.selection import Selection
 
@@ -19,6 +20,8 @@ def test_drawn_cases(family: "Family", selection: Selection, request: pytest.Fix
 
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
+    if reason := unavailable_quantizer(family.backend):
+        pytest.skip(reason)
     option = request.config.getoption
     draws = request.config.stash[Searching.KEY].draws(family)
     campaign = Campaign(family, [entry for entry in selection.entries if entry.applies(selection.host)], draws)

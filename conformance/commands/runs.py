@@ -113,7 +113,7 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     else:
         reason = probe(run.engine)
         reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
-        if missing := unavailable_quantizer(run):
+        if missing := unavailable_quantizer(run.backend):
             reason = reason or f"{run.id}: {missing}"
     return run, ledger_entries(run, arguments.isa), reason
 

@@ -1,13 +1,13 @@
 """Batches of runs judged in isolated processes, one row for each run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
 
-from conformance.cases.claims import backend
+from conformance.cases.claims import BackendClaims, backend
 from conformance.cases.runs import Run, describe, runs
 from conformance.cases.sources import not_covered
 from conformance.checks.judge import Judge
@@ -84,6 +84,18 @@ def crashed_details(run: Run) -> Details:
     return outcome.value if isinstance(outcome, Done) else Details(run.id, diagnose.setting(run))
 
 
+def make_ready(backends: Iterable[BackendClaims], engines: Iterable[str]) -> None:
+    """Compute once what children that run claims on engines have in common. Their quantizers have to be available."""
+    warm_up()
+    for claims in backends:
+        if claims.quantizer is None:
+            derive_tables(claims.config)
+        else:
+            pt2e.warm_up(claims.quantizer)
+    for name in engines:
+        engine(name).warm_up()
+
+
 def judge_runs(
     batch: Sequence[Run], unavailable: Callable[[str], str | None], store: Store | None = None
 ) -> list[Judged | Raised]:
@@ -100,14 +112,7 @@ def judge_runs(
             results[run.id] = Judged(row)
         else:
             possible.append(run)
-    warm_up()
-    for claims in {run.backend for run in possible}:
-        if claims.quantizer is None:
-            derive_tables(claims.config)
-        else:
-            pt2e.warm_up(claims.quantizer)
-    for name in dict.fromkeys(run.engine for run in possible):
-        engine(name).warm_up()
+    make_ready({run.backend for run in possible}, dict.fromkeys(run.engine for run in possible))
     with suppress(GoldenError):  # the run that needs an unreadable golden reports it
         store.preload(name_of(run) for run in possible if PROFILES[run.profile].golden == "stored")
     judge = Judge(store)
@@ -137,16 +142,15 @@ def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row 
     reason = unavailable(run.engine)
     if reason and PROFILES[run.profile].needs_engine:
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
-    if missing := unavailable_quantizer(run):
+    if missing := unavailable_quantizer(run.backend):
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=missing)
     return None
 
 
-def unavailable_quantizer(run: Run) -> str | None:
-    """Why the quantizer that declares a claim cannot be made here, or None."""
-    quantizer = run.backend.quantizer
-    reason = None if quantizer is None else pt2e.unavailable(quantizer)
-    return reason and f"quantizer {run.backend.name}: {reason}"
+def unavailable_quantizer(claims: BackendClaims) -> str | None:
+    """Why the quantizer whose declarations are claims cannot be made here, or None."""
+    reason = None if claims.quantizer is None else pt2e.unavailable(claims.quantizer)
+    return reason and f"quantizer {claims.name}: {reason}"
 
 
 def _judge(judge: Judge, properties: Mapping[str, Callable[[Run], Row]], run: Run) -> Judged:

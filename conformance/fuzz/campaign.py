@@ -14,7 +14,7 @@ from hypothesis import settings
 from conformance.cases.claims import BackendClaims
 from conformance.checks.judge import Judge
 from conformance.configs.engines import ENGINE_TABLE
-from conformance.execution.batch import crashed_row, warm_up
+from conformance.execution.batch import crashed_row, make_ready
 from conformance.execution.likeness import Likeness
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.properties.search import search
@@ -122,7 +122,7 @@ class Campaign:
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        warm_up()
+        make_ready([self.family.backend], [self.family.engine])
         self._judge = judging(self.family.backend)
         self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
         self.latest: Deviation | None = None

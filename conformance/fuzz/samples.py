@@ -9,6 +9,7 @@ from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import Variant
 from conformance.cases.runs import Run, ahead_of_time
 from conformance.cases.sources import in_tables, not_covered, root_of
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.build import float_outputs, subject
 from conformance.models.fx import quiet
@@ -51,16 +52,18 @@ def family(claim: Claim) -> str:
     return family_named(root_of(claim.tree))
 
 
-def families(backend: BackendClaims, engines: Iterable[str] = ()) -> Iterator[Family]:
+def families(backend: BackendClaims, engines: Iterable[str] = (), *, slow: bool = False) -> Iterator[Family]:
     """Yield every family of a backend's claims on `engines`; without any, on those that the registry names for the backend.
 
-    Engines that lower ahead of time are left out, because shrinking a sample takes a thousand runs.
+    Engines that lower ahead of time are left out unless `slow`, because shrinking a sample takes a thousand runs. Those that
+    take seconds for a model are left out always.
     """
     covered = [claim for claim in backend.claims if in_tables(claim) and not not_covered(claim)]
     for name in FAMILIES:
         claims = tuple(claim for claim in covered if family(claim) == name)
         for engine in tuple(engines) or backend.engines:
-            if claims and not ahead_of_time(engine):
+            left_out = ENGINE_TABLE[engine].default_only or (ahead_of_time(engine) and not slow)
+            if claims and not left_out:
                 yield Family(name, backend, claims, engine)
 
 

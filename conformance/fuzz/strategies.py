@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from conformance.cases.combined import continues
+from conformance.cases.declarations import IMAGE_DIMENSIONS, declared_variants
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.weighted import plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows, root_of
 from conformance.cases.spaces import SPACES, Factor
+from conformance.configs.quantizer import Declaration
 
 from .samples import Family, Sample, run_of, valid
 
@@ -94,11 +96,26 @@ def samples(draw: DrawFn, family: Family) -> Sample:
     # a bias has to lie on the grid of the products, and both in the 24 bits that float32 has; a folded batch norm makes
     # finer biases, and greater ones
     lowest, highest = (-12, -4) if "Bn" in root or "BatchNorm" in claim.pattern else (-16, 3)
+    if isinstance(claim.entry, Declaration):  # quantizers bound scales from below by 2**-12
+        lowest = -12
     variant = draw(placed(wrapped(variant, root), lowest, highest))
     if not alone:
         variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
-    name = f"drawn{draw(st.integers(0, 9))}"  # the data are a function of it
+    variant = variant.named(f"drawn{draw(st.integers(0, 9))}")  # the data are a function of it
+    if isinstance(claim.entry, Declaration):
+        variant = _declared(claim.entry, OPERATORS[root][0], variant)
     flow = draw(st.sampled_from(flows(claim, family.backend.entries)))
-    sample = Sample(claim.id, flow, family.engine, variant.named(name))
+    sample = Sample(claim.id, flow, family.engine, variant)
     assume(valid(run_of(family.backend, sample)))
     return sample
+
+
+def _declared(entry: Declaration, main: Variant, variant: Variant) -> Variant:
+    """A drawn variant among the operators that a quantizer requires, if it declares the pattern in that form."""
+    *_, last = [None, *declared_variants(entry, [main, variant], transposed=False)]
+    assume(last is not None and last.name == variant.name)
+    assert last is not None
+    # only operands of four dimensions are computed by convolutions before the pattern
+    behind_all = all(len(spec.shape) == IMAGE_DIMENSIONS for spec in last.operands.values())
+    assume(behind_all or not entry.behind)
+    return last

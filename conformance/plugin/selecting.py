@@ -163,6 +163,7 @@ class Selecting:
             option("since"),
             option("only_since"),
             option("quantizer"),
+            option("search_minutes"),
         )
 
     def nothing_left(self, nodeids: Collection[str]) -> bool:

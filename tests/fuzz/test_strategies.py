@@ -15,6 +15,7 @@ from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import ahead_of_time
 from conformance.cases.sources import variants
+from conformance.configs.quantizer import Declaration
 from conformance.configs.registry import BACKENDS
 from conformance.fuzz import samples as samples_module
 from conformance.fuzz.samples import Family, Sample, families, run_of, valid
@@ -22,6 +23,7 @@ from conformance.fuzz.strategies import points, samples
 from conformance.properties.search import search
 from conformance.results.families import FAMILIES
 from conformance.results.profiles import GENERATED
+from conformance.selection import Selection
 
 
 @cache
@@ -40,6 +42,28 @@ def test_every_claim_belongs_to_one_family_on_every_engine_that_lowers_at_once(n
 
 def test_families_of_other_engines_can_be_selected() -> None:
     assert {family.engine for family in families(backend("qnnpack"), ["x86", "onednn"])} == {"x86", "onednn"}
+
+
+def test_engines_that_lower_ahead_of_time_are_searched_only_where_time_is_given() -> None:
+    assert [*families(backend("x86inductor"))] == []
+    slow = [*families(backend("x86inductor"), slow=True)]
+    assert {family.engine for family in slow} == {"x86-inductor"}  # a compiled model takes seconds
+    assert {claim for family in slow for claim in family.claims} == set(backend("x86inductor").claims)
+    assert len(Selection(backends=["x86inductor"], search_minutes=1.0).families) == len(slow)
+
+
+@pytest.mark.parametrize(("quantizer", "operators"), [("x86inductor", "pooling"), ("xnnpack", "fixed qparams")])
+def test_samples_of_a_quantizer_are_behind_what_it_requires(quantizer: str, operators: str) -> None:
+    drawn: list[Sample] = []
+    chosen = next(one for one in families(backend(quantizer), slow=True) if one.name == operators)
+    search(samples(chosen), drawn.append)
+    assert drawn
+    for sample in drawn:
+        entry = run_of(chosen.backend, sample).claim.entry
+        assert isinstance(entry, Declaration)
+        assert entry.behind
+        layers = [neighbour.operator for neighbour in sample.variant.context.before]
+        assert layers == ["nn.Conv2d"] * len(sample.variant.operands)
 
 
 @pytest.mark.parametrize(
