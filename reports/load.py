@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
+from conformance.errors import UsageError
 from conformance.paths import KNOWN
 from conformance.results.diagnostics import Details
 from conformance.results.environments import Environment
@@ -17,6 +18,7 @@ from conformance.results.ledger_file import load
 from conformance.results.profiles import profile_names
 from conformance.results.rows import Row
 from conformance.results.status import ClaimStatus, Tally, form_of, is_default_use, statuses, tally
+from conformance.suggestions import did_you_mean
 
 from .parts import Part, parts_of
 
@@ -166,6 +168,16 @@ class Report:
     def new_by_column(self) -> Counter[Column]:
         """The number of runs whose outcome the ledger does not expect."""
         return Counter(result.column for result in self.new)
+
+
+def with_operator(operator: str, patterns: Iterable[str]) -> set[str]:
+    """The patterns that have an operator. Raises UsageError, with the nearest names, if none has it."""
+    operators = {pattern: re.findall(r"[\w.]+", pattern) for pattern in patterns}
+    found = {pattern for pattern, names in operators.items() if operator in names}
+    if not found:
+        suggestion = did_you_mean(operator, {name for names in operators.values() for name in names})
+        raise UsageError(f"{operator}: no pattern of these configs has it{suggestion and f'; {suggestion}?'}")
+    return found
 
 
 def family(pattern: str) -> str:

@@ -1,6 +1,5 @@
 """What became of the claims of backend configs through PT2E: tables in markdown, and the answer for one operator."""
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.configs.engines import SUCCESSORS
-from conformance.errors import UsageError
 from conformance.markdown import code, escaped
 from conformance.results.jsonl import replacing
 from conformance.results.migrations import LOST, Migrated, Outcome, write
-from conformance.suggestions import did_you_mean
 
-from .load import family
+from .load import family, with_operator
 
 RECORDED = Path(__file__).parent / "migration.jsonl"
 """The committed file, which `migrate OPERATOR` reads."""
@@ -140,12 +137,8 @@ def _apart(one: Migrated) -> str:
 
 def answer(items: Sequence[Migrated], operator: str) -> Iterator[str]:
     """Yield lines for a terminal about one operator. Raises UsageError if no pattern has it."""
-    found = [one for one in items if operator in re.findall(r"[\w.]+", _pattern(one))]
-    if not found:
-        known = {name for one in items for name in re.findall(r"[\w.]+", _pattern(one))}
-        suggestion = did_you_mean(operator, known)
-        raise UsageError(f"{operator}: no pattern of these configs has it{suggestion and f'; {suggestion}?'}")
-    for one in found:
+    patterns = with_operator(operator, set(map(_pattern, items)))
+    for one in (one for one in items if _pattern(one) in patterns):
         promise = "" if one.promised else ", which does not declare it"
         yield f"{one.claim}@{one.fx_engine}"
         yield f"    {one.outcome.symbol} {one.outcome.phrase}, by {one.quantizer} on {one.engine}{promise}"

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,9 @@ from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
 from conformance.results.status import STATUSES, ClaimStatus, Status, Support
-from conformance.suggestions import did_you_mean
 
 from .findings import Shown, link, shown
-from .load import Column, Report, Result, family
+from .load import Column, Report, Result, family, with_operator
 
 RECORDED = Path(__file__).parent / "support.json"
 """The committed table, which `support` reads if it is given no rows."""
@@ -305,13 +303,8 @@ def _share(
 def answer(made: Table, operator: str) -> Iterator[str]:
     """Yield lines for a terminal about one operator: its status in each place, with reasons. Raises UsageError if no pattern
     has it."""
-    rows = [row for row in sorted(made.cells) if operator in re.findall(r"[\w.]+", row[0])]
-    if not rows:
-        suggestion = did_you_mean(
-            operator, {name for pattern, _ in made.cells for name in re.findall(r"[\w.]+", pattern)}
-        )
-        raise UsageError(f"{operator}: no pattern of these configs has it{suggestion and f'; {suggestion}?'}")
-    for pattern, dtypes in rows:
+    patterns = with_operator(operator, {pattern for pattern, _ in made.cells})
+    for pattern, dtypes in (row for row in sorted(made.cells) if row[0] in patterns):
         yield f"{pattern}  {dtypes}"
         for place, cell in made.cells[pattern, dtypes].items():
             yield f"    {cell.status.symbol} {place.name}: {cell.status.phrase}"

@@ -18,9 +18,8 @@ def declared_variants(entry: Declaration, applicable: list[Variant], *, transpos
         applicable = [variant for variant in applicable if not variant.per_channel]
     elif transposed:  # FX has no observers for the channels of these
         applicable = [*applicable, applicable[0].named("per_channel", per_channel=True)]
-    if (
-        entry.behind
-    ):  # an exported graph has the shapes of its calibration as numbers, and a prelude is an operator of its own
+    # an exported graph has the shapes of its calibration as numbers, and a prelude is an operator of its own
+    if entry.behind:
         applicable = [v for v in applicable if not v.prelude and not (v.batch is not None and ".shape" in v.call)]
     if entry.before:  # the module fits one form of the result
         applicable = [variant for variant in applicable if variant.call == applicable[0].call]

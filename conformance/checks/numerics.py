@@ -75,12 +75,14 @@ def by_part(evidence: Evidence, comparison: Comparison, subject: Subject | None,
     for part in PARTS[1:]:
         otherwise = replace(evidence.run.recipe.scheme, dynamic_parts=part)
         in_parts = partial(_quantized_by_part, part)
-        comparison = _in_terms_of(evidence, comparison, subject, execution, otherwise, in_parts)
+        explained = _in_terms_of(evidence, comparison, subject, execution, otherwise, in_parts)
+        if explained is not comparison:
+            return explained
     return comparison
 
 
 def _quantized_by_part(part: str, found: ValuesDiffer) -> Finding:
-    return found if isinstance(found, QuantizedByPart) else QuantizedByPart(**vars(found), part=part)
+    return QuantizedByPart(**vars(found), part=part)
 
 
 def _in_terms_of(

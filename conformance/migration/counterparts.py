@@ -14,7 +14,7 @@ from torch.ao.quantization.backend_config import DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
-from conformance.cases.recipes import QUANTIZED, dtype_config_name
+from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import flows
 from conformance.configs import dtypes
 from conformance.configs.engines import SUCCESSORS
@@ -141,8 +141,3 @@ def _undeclared(quantizer: str, tree: Any, kind: Kind, flow: str, claim: Claim) 
 def _per_channel(claims: BackendClaims) -> bool:
     """Whether a quantizer gives weights a scale for each output channel, whatever the pattern."""
     return all(isinstance(claim.entry, Declaration) and claim.entry.per_channel for claim in claims.claims)
-
-
-def kind_name(claim: Claim) -> str:
-    """How a claim is quantized, without its dtype: `static`, `dynamic` or `weight`."""
-    return dtype_config_name(claim.dtypes).partition("-")[0]

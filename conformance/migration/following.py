@@ -22,7 +22,7 @@ from conformance.configs.engines import ENGINES, SUCCESSORS
 from conformance.configs.quantizer import Declaration
 from conformance.engines.registry import engine
 from conformance.engines.trace import Output
-from conformance.execution.batch import warm_up
+from conformance.execution.batch import make_ready, unavailable_quantizer
 from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.models import apis, build, fx, pt2e
 from conformance.models.build import Subject
@@ -96,13 +96,10 @@ def _followed(ids: Sequence[str]) -> list[Migrated]:
     """Follow the claims of jobs with these ids, which have one quantizer, each isolated from this process."""
     by_id = {job.id: job for job in jobs()}
     part = [by_id[one] for one in ids]
-    warm_up()
     quantizer, used = SUCCESSORS[part[0].claims.name]
-    spec = backend(quantizer).quantizer
-    assert spec is not None
-    if pt2e.unavailable(spec) is None:
-        pt2e.warm_up(spec)
-        engine(used).warm_up()
+    claims = backend(quantizer)
+    if unavailable_quantizer(claims) is None:
+        make_ready([claims], [used])
     items = []
     for job, outcome in zip(part, run_isolated(part, _Follower().follow), strict=True):
         if isinstance(outcome, Raised):
