@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 
 from conformance.cases.runs import Run
-from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import COMPILED, LOWERED
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import (
     INPUT,
@@ -15,35 +13,6 @@ from conformance.results.findings.annotations import (
 )
 
 from .case import Case, Once, Renderer
-
-LOWERINGS = {
-    EXECUTORCH.name: "lowered = trace = Program(convert_pt2e(calibrate(prepare())), inputs())\n",
-    LOWERED.name: "lowered = lower_pt2e_quantized_to_x86(convert_pt2e(calibrate(prepare())), inputs())\n",
-    COMPILED.name: (
-        "torch._inductor.config.freezing = True\n"
-        "lowered = torch.compile(convert_pt2e(calibrate(prepare())))\n"
-        "lowered(*inputs())  # compiles\n"
-    ),
-}
-"""The lines that lower a converted model, by engine."""
-
-INTEGERS = Once(
-    "def quantized(name, taken):\n"
-    '    """Whether a call of this name, that took these tensors, is of a quantized kernel: it takes integers."""\n'
-    '    return "quantized" in name or any(x.dtype in (torch.int8, torch.uint8) for x in taken)\n'
-)
-
-COMPILED_KERNELS = Once(
-    "with torch.autograd.profiler.profile(record_shapes=True) as profile:\n    lowered(*inputs())\n"
-    'ran = [event for event in profile.kineto_results.events() if "::" in event.name()]\n'
-    "kernels, end = [], 0\n"
-    "for event in ran:\n"
-    "    if event.start_ns() >= end:\n"
-    "        end = event.start_ns() + event.duration_ns()\n"
-    '        kernels.append((event.name().replace("::", "."), {*event.dtypes()}))\n'
-    'integers, floats = {"signed char", "unsigned char"}, {"float", "double"}\n'
-)
-"""Operators that a compiled program calls, with the dtypes of what they take."""
 
 ANNOTATED = Once(
     "annotated = [_annotated(node) for node in annotate().graph.nodes if node.op == 'call_function']\n"

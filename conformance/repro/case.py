@@ -17,10 +17,6 @@ from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
 from conformance.cases.sources import untraced
 from conformance.configs.registry import BACKENDS
-from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import COMPILED, LOWERED
-from conformance.engines.native import NATIVE
-from conformance.engines.registry import engine_expression
 from conformance.errors import UsageError
 from conformance.models.build import clipped, names, range_in_use
 from conformance.models.build import label as named
@@ -149,27 +145,6 @@ def custom_source(run: Run) -> str:
 def custom_argument(run: Run) -> str:
     """The argument of `prepare_fx` about these modules, with a comma, if there are any."""
     return "prepare_custom_config=untraced, " if untraced(run.claim) else ""
-
-
-INDUCTOR = (LOWERED.name, COMPILED.name)
-"""Engines whose programs take the integers of PT2E, which are no quantized tensors."""
-
-
-def engine_source(run: Run) -> str:
-    """The lines that select the engine of a run; none for ExecuTorch and inductor, whose programs select it.
-
-    The engine of a third party lowers and compiles in place of `convert_fx`.
-    """
-    if run.engine in NATIVE:
-        return f'torch.backends.quantized.engine = "{run.engine}"\n'
-    if run.engine in (EXECUTORCH.name, *INDUCTOR):
-        return ""
-    module, expression = engine_expression(run.engine)
-    return (
-        f"import {module}\nengine = {expression}\nscope = engine.scope()\nscope.__enter__()  # until the process ends\n"
-        "def convert_fx(prepared, backend_config):\n"
-        "    return engine.compile(engine.convert(prepared, backend_config), inputs())\n"
-    )
 
 
 def has_state(run: Run) -> bool:

@@ -134,53 +134,60 @@ other.load_state_dict(torch.load(saved, weights_only=False))
 """
 TO_EXECUTORCH = '''\
 class Program:
-    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime; its operators in float and those in integers."""
+    """A model lowered to XNNPACK, loaded in the ExecuTorch runtime, and the calls that it consists of."""
 
     def __init__(self, model, inputs):
-        self.model, self.in_float, self.in_integers = model, [], []
+        self.model, self.calls = model, []
         serialize = xnnpack_preprocess.serialize_xnnpack_binary
 
         def seen(graph, constants):
             values = [getattr(value.xvalue_union, "tensor_value", value.xvalue_union) for value in graph.xvalues]
-            dtypes = {value.id_out: value.datatype.name for value in values}
+            dtypes = {value.id_out: value.datatype.name.removeprefix("xnn_datatype_") for value in values}
             for node in graph.xnodes:
-                taken = [dtypes.get(number) for name, number in vars(node.xnode_union).items() if name.startswith("input")]
-                name = type(node.xnode_union).__name__
-                if name != "XNNConvert" and any(str(dtype).startswith("xnn_datatype_q") for dtype in taken):
-                    self.in_integers.append(name)
-                elif name != "XNNConvert" and "xnn_datatype_fp32" in taken:
-                    self.in_float.append(name)
+                fields = vars(node.xnode_union).items()
+                taken = [dtypes.get(number, "") for name, number in fields if name.startswith("input")]
+                name = "xnnpack." + type(node.xnode_union).__name__.removeprefix("XNN")
+                self.calls.append((name, any(x.startswith("q") for x in taken), any(x.startswith("f") for x in taken)))
             return serialize(graph, constants)
 
         xnnpack_preprocess.serialize_xnnpack_binary = seen
         exported = torch.export.export(model, inputs)
         edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-        left = [str(node.target) for node in edge.exported_program().graph.nodes if "aten." in str(node.target)]
-        self.in_float += [name for name in left if "embedding" not in name]
-        fuses = any("embedding" in name for name in left)
+        fuses = any("embedding" in str(node.target) for node in edge.exported_program().graph.nodes)
         made = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
-        portable = [str(node.target) for node in made.exported_program().graph.nodes]
-        self.in_integers += [name for name in portable if "quantized_decomposed.embedding" in name]
+        for node in made.exported_program().graph.nodes:
+            if isinstance(node.target, torch._ops.OpOverload):
+                taken = [one.meta.get("spec") for one in node.all_input_nodes if one is not node.kwargs.get("out")]
+                dtypes = {spec.dtype for spec in taken if hasattr(spec, "dtype")}
+                name = "portable." + node.target._schema.name.replace("::", ".")
+                self.calls.append((name, bool(dtypes & {torch.int8, torch.uint8}), any(x.is_floating_point for x in dtypes)))
         self.program = Runtime.get().load_program(made.buffer)  # its method needs it alive
         self.method = self.program.load_method("forward")
 
     def __call__(self, *inputs):
-        self.outputs = self.method.execute(inputs)
-        return self.outputs
+        return self.method.execute(inputs)
+'''
+DEQUANTIZED = '''\
+class Dequantized:
+    """The outputs of a program that a decomposed model was lowered to, whose last calls dequantize them."""
+
+    def __init__(self, model, outputs):
+        self.outputs = outputs
+        (last,) = [node for node in model.graph.nodes if node.op == "output"]
+        self.nodes = tree_leaves(last.args[0])
 
     def source(self, output):
-        """The quantized tensor that the model dequantizes to give an output."""
-        (last,) = [node for node in self.model.graph.nodes if node.op == "output"]
-        nodes = tree_leaves(last.args[0])
-        number = next(number for number, one in enumerate(self.outputs) if one is output)
-        if "dequantize_per_tensor" not in str(nodes[number].target):
+        """The quantized tensor that is dequantized to give an output."""
+        node = next(node for node, one in zip(self.nodes, self.outputs) if one is output)
+        if "dequantize_per_tensor" not in str(node.target):
             return None
-        _, scale, zero_point, _, _, dtype = nodes[number].args
+        _, scale, zero_point, _, _, dtype = node.args
         quantized = {torch.int8: torch.qint8, torch.uint8: torch.quint8}[dtype]
         return torch.quantize_per_tensor(output, scale, zero_point, quantized)
 '''
 TEMPLATES = {
     "Program": TO_EXECUTORCH,
+    "Dequantized": DEQUANTIZED,
     "tensors": TENSORS,
     "Trace": TRACE,
     "deviates": DEVIATES,

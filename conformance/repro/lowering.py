@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import COMPILED
 from conformance.engines.trace import CONVERSIONS, VIEWS
 from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 
-from .annotation import COMPILED_KERNELS, INTEGERS
-from .case import INDUCTOR, Case, Once, Renderer
+from .case import Case, Once, Renderer
+from .programs import calls_lines
 
 
 def _set(name: str, members: Iterable[str]) -> Once:
@@ -20,49 +19,23 @@ def _set(name: str, members: Iterable[str]) -> Once:
 
 
 def _ran_in_float(case: Case, finding: RanInFloat) -> Iterator[str]:
-    if case.run.engine == EXECUTORCH.name:
-        yield 'if lowered.in_float:\n    deviates("lowered", f"these compute in float: {lowered.in_float}")\n'
-        return
     static = case.run.recipe.kind == "static"
     yield _set("conversions", CONVERSIONS)
     if not static:
         yield _set("views", VIEWS)
-    if case.run.engine == COMPILED.name:
-        yield COMPILED_KERNELS
-        yield (
-            "in_float = [name for name, dtypes in kernels if dtypes & floats and not dtypes & integers]\n"
-            f"in_float = [name for name in in_float if name not in conversions{'' if static else ' | views'}]\n"
-            'if in_float:\n    deviates("lowered", f"these take floats: {in_float}")\n'
-        )
-        return
-    if case.run.engine in INDUCTOR:
-        yield INTEGERS
+    yield calls_lines(case.run.engine)
     yield (
-        "in_float = [\n"
-        "    name for name, taken, _ in trace.calls\n"
-        "    if any(x.is_floating_point() for x in taken) and not quantized(name, taken)\n"
-        "]\n"
+        "in_float = [name for name, in_integers, floating in calls if floating and not in_integers]\n"
         f"in_float = [name for name in in_float if name not in conversions{'' if static else ' | views'}]\n"
         'if in_float:\n    deviates("lowered", f"these run on float tensors: {in_float}")\n'
     )
 
 
 def _no_quantized_kernel(case: Case, finding: NoQuantizedKernel) -> Iterator[str]:
-    if case.run.engine == EXECUTORCH.name:
-        yield 'if not lowered.in_integers:\n    deviates("lowered", "no quantized kernel runs")\n'
-        return
-    if case.run.engine == COMPILED.name:
-        yield COMPILED_KERNELS
-        yield (
-            "if not any(dtypes & integers for _, dtypes in kernels):\n"
-            '    deviates("lowered", "no quantized kernel runs")\n'
-        )
-        return
     yield _set("conversions", CONVERSIONS)
-    if case.run.engine in INDUCTOR:
-        yield INTEGERS
+    yield calls_lines(case.run.engine)
     yield (
-        "if not any(quantized(name, taken) and name not in conversions for name, taken, _ in trace.calls):\n"
+        "if not any(in_integers and name not in conversions for name, in_integers, _ in calls):\n"
         '    deviates("lowered", "no quantized kernel runs")\n'
     )
 

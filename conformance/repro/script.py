@@ -18,8 +18,9 @@ from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
 from . import annotation, codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
-from .case import Case, NothingToCheck, Once, Renderer, engine_source
+from .case import Case, NothingToCheck, Once, Renderer
 from .inline import merged, needs
+from .programs import engine_source
 
 RENDERERS: Mapping[type[Finding], Renderer] = {
     **metamorphic.RENDERERS,

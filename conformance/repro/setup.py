@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS
-from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import COMPILED
 from conformance.models.build import FILLS
 from conformance.results.findings import Finding
 from conformance.results.findings.constraints import ConstraintViolated
@@ -30,6 +28,7 @@ from .case import (
     guarded,
     has_state,
 )
+from .programs import PROGRAMS, TRACED
 
 CHECK_OF = {
     "float": "matched",
@@ -83,7 +82,8 @@ def stage_block(case: Case, stage: str) -> str:
     lines = LINES[stage](case)
     if not case.raises(stage):
         return lines
-    call = "lowering" if stage == "lower" and case.run.engine == EXECUTORCH.name else CALLS[stage]
+    program = PROGRAMS.get(case.run.engine)
+    call = program.conversion if program is not None and stage == "lower" else CALLS[stage]
     return Once(guarded(CHECK_OF[stage], call, lines))
 
 
@@ -178,12 +178,12 @@ def _reference_execution_lines(case: Case) -> str:
 
 
 def _lower_lines(case: Case) -> str:
-    if case.run.backend.quantizer is not None and case.run.engine in annotation.LOWERINGS:
-        return annotation.LOWERINGS[case.run.engine]
-    if case.run.engine == EXECUTORCH.name:
+    if (program := PROGRAMS.get(case.run.engine)) is not None:
+        if case.run.backend.quantizer is not None:
+            return f"converted = convert_pt2e(calibrate(prepare()))\n{program.lower}"
         return (
             "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
-            "lowered = trace = Program(with_integer_weights(reference), inputs())\n"
+            f"converted = with_integer_weights(reference)\n{program.lower}"
         )
     again = {"reference", "numerics", "matched", "observed", "constraints"} & case.failed
     return (
@@ -192,12 +192,10 @@ def _lower_lines(case: Case) -> str:
 
 
 def _execute_lines(case: Case) -> str:
-    if case.run.engine == EXECUTORCH.name:
-        return "outputs = lowered(*inputs())\n"
-    if case.run.engine == COMPILED.name:
-        return "outputs = tensors(lowered(*inputs()))\n"
     if case.raises("execute"):
         return "lowered(*inputs())\n"
+    if case.run.engine in PROGRAMS and PROGRAMS[case.run.engine].execute != TRACED:
+        return PROGRAMS[case.run.engine].execute
     poisoned = "fresh_memory_holds(0x55), " if repeats(case, "second run") else ""
     return f"given = inputs()\nwith {poisoned}Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
 
@@ -257,8 +255,6 @@ def _executed(case: Case) -> Iterator[str]:
     )
     if not (checks or constrained or case.has(NoEffect) or case.has(Crashes)):
         return
-    if case.run.engine == EXECUTORCH.name:
-        yield "import executorch.kernels.quantized  # registers kernels\n"
     yield stage_block(case, "lower")
     if not case.raises("lower") and (checks or constrained):
         yield stage_block(case, "execute")
