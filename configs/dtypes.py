@@ -35,6 +35,20 @@ STATIC_QINT8_SYMMETRIC_WEIGHTED = DTypeConfig(
     bias_dtype=torch.float,
 )
 
+STATIC_QINT8_SYMMETRIC_BIASED = DTypeConfig(
+    input_dtype=_symmetric_activation(),
+    output_dtype=_symmetric_activation(),
+    weight_dtype=_symmetric_weight(),
+    bias_dtype=torch.qint32,
+)
+"""The bias is quantized too, with the product of the scales of input and weight."""
+
+STATIC_QINT8 = DTypeConfig(input_dtype=torch.qint8, output_dtype=torch.qint8)
+
+STATIC_QINT8_BIASED = DTypeConfig(
+    input_dtype=torch.qint8, output_dtype=torch.qint8, weight_dtype=torch.qint8, bias_dtype=torch.qint32
+)
+
 DYNAMIC_QUINT8 = DTypeConfig(
     input_dtype=torch.quint8,
     output_dtype=torch.float,

@@ -39,6 +39,8 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "x86-inductor": EngineSpec("conformance.engines.inductor:LOWERED", ahead_of_time=True),
     "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
     "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),
+    "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),
+    "tosa": EngineSpec("conformance.engines.tosa:TosaEngine", ahead_of_time=True),
 }
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
@@ -54,6 +56,8 @@ ENGINES: dict[str, tuple[str, ...]] = {
 QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {
     "xnnpack": ("executorch",),
     "x86inductor": ("x86-inductor", "x86-compiled"),
+    "cortexm": ("cortex-m",),
+    "tosa": ("tosa",),
 }
 """Engines by registered quantizer. What a quantizer declares is `get_<name>_declarations` in `configs/<name>.py`."""
 

@@ -23,16 +23,23 @@ class QuantizerSpec:
         names: the module of each name in the expressions.
         default: an expression of the QuantizationConfig that its users begin with, over `per_channel`, `qat` and `dynamic`.
         environment: the environment of tox that has its packages, if one has.
+        config: an expression of its QuantizationConfig, over `activation`, `output`, `weight`, `bias` and `qat`; None for a
+            quantizer that takes none.
+        biases: the expressions of `bias` with one scale for all weights, and with one for each channel.
     """
 
     source: str
     names: Mapping[str, str]
     default: str
     environment: str = ""
+    config: str | None = "QuantizationConfig({activation}, {output}, {weight}, {bias}, {qat})"
+    biases: tuple[str, str] = ("None", "None")
 
     @property
     def configured(self) -> str:
-        """An expression of the quantizer with a QuantizationConfig `qconfig` for all operators."""
+        """An expression of the quantizer with a QuantizationConfig `qconfig` for all operators, if it takes one."""
+        if self.config is None:
+            return self.source
         return f"{self.source}.set_global(qconfig)"
 
 
@@ -42,11 +49,13 @@ class Declaration(BackendPatternConfig):
     Attributes:
         name: the quantizer's own name for it.
         flows: those for which it is declared.
-        per_channel: whether weights always have a scale for each output channel.
+        per_channel: whether weights have a scale for each output channel; None if the configuration says so.
         floats: operands that stay in float, by the names that models have for them.
         quantizes_all: whether a dynamic pattern quantizes every tensor that it takes, not only the input of its layer.
         behind: whether the pattern is annotated only where quantized operators compute its operands.
         before: source of a module that has to take the result, or the pattern is not annotated.
+        channels_last: whether the pattern is annotated only for images in channels-last memory format.
+        affine: whether the pattern is declared for affine activations alone, whose zero point is not in the middle.
     """
 
     def __init__(
@@ -55,16 +64,18 @@ class Declaration(BackendPatternConfig):
         name: str,
         flows: tuple[str, ...] = FLOWS,
         *,
-        per_channel: bool = False,
+        per_channel: bool | None = None,
         floats: tuple[str, ...] = (),
         quantizes_all: bool = False,
         behind: bool = False,
         before: str = "",
+        channels_last: bool = False,
+        affine: bool = False,
     ) -> None:
         super().__init__(pattern)
         self.name, self.flows = name, flows
         self.per_channel, self.floats, self.quantizes_all = per_channel, floats, quantizes_all
-        self.behind, self.before = behind, before
+        self.behind, self.before, self.channels_last, self.affine = behind, before, channels_last, affine
 
 
 class QuantizerConfig(BackendConfig):

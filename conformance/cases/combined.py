@@ -7,6 +7,8 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
+from conformance.configs.quantizer import Declaration
+
 from .claims import BackendClaims, Claim
 from .declarations import required
 from .operators import OPERATORS, Variant
@@ -185,7 +187,9 @@ def placed(key: str, steps: Sequence[int]) -> str:
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:
-    """Whether a claim's dtypes have the observers that a variant needs."""
+    """Whether a claim's dtypes and its declaration have the observers that a variant needs."""
+    if variant.symmetric and isinstance(claim.entry, Declaration) and claim.entry.affine:
+        return False
     if variant.per_channel and claim.dtypes.weight_dtype not in QUANTIZED:
         return False
     observed = not claim.dtypes.is_dynamic and claim.dtypes.input_dtype in QUANTIZED

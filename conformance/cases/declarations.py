@@ -6,7 +6,7 @@ from torch.ao.quantization.backend_config import BackendPatternConfig
 
 from conformance.configs.quantizer import Declaration
 
-from .operators import Variant
+from .operators import Operand, Variant
 from .operators.variant import ALONE, Context, Neighbour
 
 IMAGE_DIMENSIONS = 4
@@ -14,13 +14,16 @@ IMAGE_DIMENSIONS = 4
 
 def declared_variants(entry: Declaration, applicable: list[Variant], *, transposed: bool) -> list[Variant]:
     """The variants of what a quantizer declares, of those that its pattern has."""
-    if entry.per_channel:
+    if entry.per_channel is not None:
         applicable = [variant for variant in applicable if not variant.per_channel]
     elif transposed:  # FX has no observers for the channels of these
         applicable = [*applicable, applicable[0].named("per_channel", per_channel=True)]
-    # an exported graph has the shapes of its calibration as numbers, and a prelude is an operator of its own
-    if entry.behind:
-        applicable = [v for v in applicable if not v.prelude and not (v.batch is not None and ".shape" in v.call)]
+    if entry.affine:
+        applicable = [variant for variant in applicable if not variant.symmetric]
+    # an exported graph has the shapes of its calibration as numbers
+    applicable = [variant for variant in applicable if variant.batch is None or ".shape" not in variant.call]
+    if entry.behind:  # a prelude is an operator of its own
+        applicable = [variant for variant in applicable if not variant.prelude]
     if entry.before:  # the module fits one form of the result
         applicable = [variant for variant in applicable if variant.call == applicable[0].call]
     if entry.floats:  # the other operand is that of the layer in these, and is quantized there
@@ -38,6 +41,8 @@ def required(entry: BackendPatternConfig, variant: Variant) -> Variant:
 def connected(entry: Declaration, variant: Variant) -> Variant:
     """The variant among the operators that a quantizer requires around the pattern: convolutions of each operand of four
     dimensions, and the module that takes the result. One in a context of its own stays as it is."""
+    if entry.channels_last:
+        variant = replace(variant, operands={name: _channels_last(spec) for name, spec in variant.operands.items()})
     if not entry.behind or variant.context != ALONE:
         return variant
     images = {name: spec.shape[1] for name, spec in variant.operands.items() if len(spec.shape) == IMAGE_DIMENSIONS}
@@ -49,3 +54,9 @@ def connected(entry: Declaration, variant: Variant) -> Variant:
     ]
     after = [Neighbour(entry.before, "y = self.after(y)", f"self.after = {entry.before}")] if entry.before else []
     return replace(variant, context=Context(tuple(before), tuple(after)))
+
+
+def _channels_last(spec: Operand) -> Operand:
+    """An operand whose memory format is channels-last if it is an image that has no format of its own."""
+    image = len(spec.shape) == IMAGE_DIMENSIONS and spec.layout == "contiguous"
+    return replace(spec, layout="channels_last") if image else spec

@@ -25,6 +25,8 @@ def quantizer_recipe(quantizer: QuantizerSpec, exact: Recipe, dtypes: DTypeConfi
     """
     scheme = exact.scheme
     whole = quantizer.configured
+    if quantizer.config is None:
+        return replace(exact, qconfig="None", mapping=_observed(whole, mapping))
     if mapping == "default":
         per_channel = scheme.weight is not None and scheme.weight.axis is not None
         qconfig = quantizer.default.format(per_channel=per_channel, qat=scheme.qat, dynamic=bool(dtypes.is_dynamic))
@@ -35,11 +37,22 @@ def quantizer_recipe(quantizer: QuantizerSpec, exact: Recipe, dtypes: DTypeConfi
         activation, output = _dynamic(scheme.activation, qat=scheme.qat), "None"
     else:
         activation = output = _spec(scheme.activation, qat=scheme.qat)
-    qconfig = f"QuantizationConfig({activation}, {output}, {weight}, None, {scheme.qat})"
+    bias = "None"
+    if scheme.weight is not None:
+        bias = quantizer.biases[scheme.weight.axis is not None]
+    qconfig = quantizer.config.format(activation=activation, output=output, weight=weight, bias=bias, qat=scheme.qat)
     if mapping == "ranges":
         for name, torchs in RANGE_OBSERVERS.items():
             qconfig = qconfig.replace(name, torchs)
     return replace(exact, qconfig=qconfig, mapping=whole)
+
+
+def _observed(quantizer: str, mapping: str) -> str:
+    """Source of a quantizer that takes no configuration, whose observers are those of a mapping."""
+    if mapping == "default":
+        return quantizer
+    names = RANGE_OBSERVERS.values() if mapping == "ranges" else RANGE_OBSERVERS
+    return f"Observed({quantizer}, {', '.join(names)})"
 
 
 def _spec(grid: Grid, *, qat: bool) -> str:
@@ -70,7 +83,11 @@ def _source(grid: Grid, observer: str, qscheme: str, rest: str = "") -> str:
 
 def per_channel_always(claim: Claim) -> bool:
     """Whether the weights of a claim have a scale for each output channel in every variant."""
-    return isinstance(claim.entry, Declaration) and claim.entry.per_channel and claim.dtypes.weight_dtype in QUANTIZED
+    return (
+        isinstance(claim.entry, Declaration)
+        and claim.entry.per_channel is True
+        and claim.dtypes.weight_dtype in QUANTIZED
+    )
 
 
 def declared_scheme(scheme: Scheme, claim: Claim) -> Scheme:

@@ -21,6 +21,7 @@ from .combined import combined, further_inputs
 from .constraints import constrained
 from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
+from .operators.signatures import finite_everywhere
 from .operators.weighted import plain_of
 from .quantizers import declared_scheme, per_channel_always, quantizer_recipe
 from .ranges import bounds
@@ -182,7 +183,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             kept = [v for v in covered if v is None or v is main or _is_trained(backend, v)] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
-                    kinds = ("every", "default") if variant is not None and variant is main else ("every",)
+                    whole = variant is not None and variant is main and finite_everywhere(variant)
+                    kinds = ("every", "default") if whole else ("every",)
                     if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
             if main is not None and backend.quantizer is None:  # torch enforces constraints of configs only

@@ -72,7 +72,7 @@ def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
 def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
     """Yield findings about the dtypes of quantize operators, and about a model without the ones that the claim requires."""
     dtypes = run.claim.dtypes
-    declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype}
+    declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype, dtypes.bias_dtype}
     quantizers = [
         n for n in graph.graph.nodes if "quantize_per" in str(n.target) or (n.target == "to" and n.op == "call_method")
     ]

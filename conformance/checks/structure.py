@@ -287,6 +287,8 @@ def _wrong_ranges(run: Run, graph: GraphModule) -> Iterator[Finding]:
         return
     activations = [scheme.activation, scheme.others] if scheme.kind == "static" else []
     for name, module in _observers_by_name(graph):
+        if _dtype(module) == run.claim.dtypes.bias_dtype:  # its scale is derived, and so is its range
+            continue
         of_weight = not isinstance(name, Node) or _observes_weight(name)
         allowed = [scheme.weight] if of_weight else activations
         expected = {(grid.low, grid.high) for grid in allowed if grid is not None}

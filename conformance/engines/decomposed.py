@@ -125,6 +125,12 @@ def grids(model: GraphModule) -> list[Grid | None]:
     return [_grid(node) for node in returned(model)]
 
 
+def on_grids(model: GraphModule, results: Sequence[Tensor]) -> tuple[Output, ...]:
+    """The outputs of a program that a decomposed model was lowered to, with the codes that the model dequantizes."""
+    pairs = zip(results, grids(model), strict=True)
+    return tuple(Output(values, None if grid is None else grid.codes(values)) for values, grid in pairs)
+
+
 def _grid(node: Any) -> Grid | None:
     if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
         arguments: tuple[Any, ...] = node.args[1:]

@@ -19,7 +19,7 @@ from .converted import ConvertedEngine, ConvertedProgram
 from .decompositions import tables_once
 from .mutation import overwritten
 from .protocol import Program
-from .trace import Execution, Output
+from .trace import Execution
 
 
 class LoweredEngine(ConvertedEngine):
@@ -58,10 +58,8 @@ class CompiledEngine(LoweredEngine):
         assert isinstance(program, ConvertedProgram)
         before = [x.clone() for x in inputs]
         outputs, kernels = trace.profiled(program, inputs)
-        onto = decomposed.grids(program.converted)
-        executed = (Output(y, None if grid is None else grid.codes(y)) for y, grid in zip(outputs, onto, strict=True))
-        writes = overwritten(before, inputs)
-        return Execution(tuple(kernels), tuple(executed), writes=writes, ahead_of_time=True)
+        executed, writes = decomposed.on_grids(program.converted, outputs), overwritten(before, inputs)
+        return Execution(tuple(kernels), executed, writes=writes, ahead_of_time=True)
 
 
 @cache

@@ -13,23 +13,21 @@ from .mutation import Watching, Write, Writes
 
 CONVERSIONS = frozenset(
     {
-        "aten.quantize_per_tensor",
-        "aten.quantize_per_channel",
-        "aten.quantize_per_tensor_dynamic",
-        "aten.dequantize",
-        "aten.item",
-        "aten._local_scalar_dense",
-        "xnnpack.Convert",
-        "portable.quantized_decomposed.quantize_per_tensor",
-        "portable.quantized_decomposed.dequantize_per_tensor",
-        "portable.quantized_decomposed.quantize_per_channel",
-        "portable.quantized_decomposed.dequantize_per_channel",
-        "portable.quantized_decomposed.choose_qparams",
-        "quantized_decomposed.quantize_per_tensor",
-        "quantized_decomposed.dequantize_per_tensor",
-        "quantized_decomposed.quantize_per_channel",
-        "quantized_decomposed.dequantize_per_channel",
-        "quantized_decomposed.choose_qparams",
+        *(
+            "aten.quantize_per_tensor",
+            "aten.quantize_per_channel",
+            "aten.quantize_per_tensor_dynamic",
+            "aten.dequantize",
+        ),
+        *("aten.item", "aten._local_scalar_dense", "xnnpack.Convert"),
+        *(
+            f"{library}.{name}"
+            for library in ("quantized_decomposed", "portable.quantized_decomposed", "cortex_m")
+            for name in (
+                *("quantize_per_tensor", "quantize_per_channel", "dequantize_per_tensor", "dequantize_per_channel"),
+                "choose_qparams",
+            )
+        ),
     }
 )
 """Operators that convert between float and quantized: evidence neither for nor against quantized execution."""

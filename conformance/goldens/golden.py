@@ -81,13 +81,15 @@ def name_of(run: Run) -> str:
     """Return the name of a run's golden.
 
     It consists of the case without its backend, the codes of its activations, and marks if the output keeps the input's
-    qparams, for what a quantizer declares, which observes scalars as well, and for results in float. Backends differ in the
-    last four.
+    qparams, for what a quantizer declares, which observes scalars as well, for a quantizer that bounds no scale, and for
+    results in float. Backends differ in the last five.
     """
     scheme = run.recipe.scheme
     grid = scheme.others or scheme.activation
     codes = f":{grid.low}..{grid.high}" if grid is not None else ""
-    pt2e = "-pt2e" if run.backend.quantizer is not None else ""
+    pt2e = ""
+    if run.backend.quantizer is not None:
+        pt2e = "-pt2e-unbounded" if grid is not None and grid.floor is None else "-pt2e"
     in_float = "-float" if scheme.float_results else ""
     return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{pt2e}{in_float}"
 

@@ -168,7 +168,10 @@ def _spec(spec: Any) -> str:
     per_channel = "per_channel" in str(getattr(spec, "qscheme", ""))
     dtype = str(spec.dtype).removeprefix("torch.")
     axis = spec.ch_axis if per_channel else None
-    return described(dtype, spec.quant_min, spec.quant_max, axis, dynamic=spec.is_dynamic)
+    whole = torch.iinfo(spec.dtype)  # without a range of its own
+    low = whole.min if spec.quant_min is None else spec.quant_min
+    high = whole.max if spec.quant_max is None else spec.quant_max
+    return described(dtype, low, high, axis, dynamic=spec.is_dynamic)
 
 
 def described(dtype: str, low: int, high: int, axis: int | None, *, dynamic: bool = False) -> str:

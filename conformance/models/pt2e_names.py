@@ -1,5 +1,6 @@
 """The names of recipes for quantizers, and observers of torchao with power-of-two scales. Imports torchao."""
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -32,7 +33,31 @@ class PerChannelFakeQuantize(FakeQuantize):  # type: ignore[misc]
     """A fake-quantize that gets the axis of its channels: torchao passes it to classes with `PerChannel` in their name."""
 
 
-OWN = (PowerOfTwoObserver, PowerOfTwoPerChannelObserver, PerChannelFakeQuantize)
+class Observed:
+    """A quantizer that takes no configuration, with other observers: one for tensors with one scale, one for channels."""
+
+    def __init__(self, quantizer: Any, per_tensor: Any, per_channel: Any) -> None:
+        self.quantizer, self.per_tensor, self.per_channel = quantizer, per_tensor, per_channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.quantizer, name)
+
+    def annotate(self, model: Any) -> Any:
+        annotated = self.quantizer.annotate(model)
+        for node in annotated.graph.nodes:
+            if (own := node.meta.get("quantization_annotation")) is not None:
+                own.input_qspec_map = {source: self.observed(spec) for source, spec in own.input_qspec_map.items()}
+                own.output_qspec = self.observed(own.output_qspec)
+        return annotated
+
+    def observed(self, spec: Any) -> Any:
+        if type(spec).__name__ != "QuantizationSpec":  # shared, derived or fixed
+            return spec
+        observer = self.per_channel if "per_channel" in str(spec.qscheme) else self.per_tensor
+        return replace(spec, observer_or_fake_quant_ctr=observer)
+
+
+OWN = (PowerOfTwoObserver, PowerOfTwoPerChannelObserver, PerChannelFakeQuantize, Observed)
 
 
 @cache

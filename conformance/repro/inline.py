@@ -43,8 +43,15 @@ IMPORTS = {
     ),
     "xnnpack_preprocess": "from executorch.backends.xnnpack import xnnpack_preprocess",
     "XnnpackPartitioner": "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
-    "ExecutorchBackendConfig": "from executorch.exir import ExecutorchBackendConfig",
-    "to_edge_transform_and_lower": "from executorch.exir import to_edge_transform_and_lower",
+    **{
+        name: f"from executorch.exir import {name}"
+        for name in ("EdgeCompileConfig", "ExecutorchBackendConfig", "to_edge", "to_edge_transform_and_lower")
+    },
+    "CortexMPassManager": "from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager",
+    "TOSAPartitioner": "from executorch.backends.arm.tosa.partitioner import TOSAPartitioner",
+    "TosaCompileSpec": "from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec",
+    "tosa_reference_model": "import tosa_reference_model",
+    "Interpreter": "from torch.fx import Interpreter",
     "Runtime": "from executorch.runtime import Runtime",
     "lower_pt2e_quantized_to_x86": "from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86",
     "PrepareCustomConfig": "from torch.ao.quantization.fx.custom_config import PrepareCustomConfig",
@@ -171,8 +178,8 @@ DEQUANTIZED = '''\
 class Dequantized:
     """The outputs of a program that a decomposed model was lowered to, whose last calls dequantize them."""
 
-    def __init__(self, model, outputs):
-        self.outputs = outputs
+    def __init__(self, model, outputs, calls=()):
+        self.outputs, self.calls = outputs, calls
         (last,) = [node for node in model.graph.nodes if node.op == "output"]
         self.nodes = tree_leaves(last.args[0])
 
@@ -185,8 +192,44 @@ class Dequantized:
         quantized = {torch.int8: torch.qint8, torch.uint8: torch.quint8}[dtype]
         return torch.quantize_per_tensor(output, scale, zero_point, quantized)
 '''
+TO_TOSA = '''\
+class Tosa(Interpreter):
+    """A model lowered to TOSA: Arm's reference model executes the graphs that are delegated, torch what is left."""
+
+    def __init__(self, model, inputs):
+        exported, spec = torch.export.export(model, inputs), TosaCompileSpec("TOSA-1.0+INT")
+        edge = to_edge_transform_and_lower(exported, partitioner=[TOSAPartitioner(spec)])
+        super().__init__(edge.exported_program().module())
+
+    def __call__(self, *inputs):
+        return self.run(*inputs)
+
+    def call_function(self, target, args, kwargs):
+        if target is not torch.ops.higher_order.executorch_call_delegate:
+            return super().call_function(target, args, kwargs)
+        graph, *inputs = args
+        arrays, status = tosa_reference_model.run(graph.processed_bytes, [x.contiguous().numpy() for x in inputs])
+        if status != tosa_reference_model.GraphStatus.TOSA_VALID:
+            raise RuntimeError(f"the reference model of TOSA returns {status.name}")
+        return [torch.from_numpy(array) for array in arrays]
+'''
+TO_CORTEX_M = '''\
+def lower_to_cortex_m(model, inputs):
+    """A model lowered to the operators for CMSIS-NN, which ExecuTorch implements in Python as well."""
+    aten = torch.ops.aten
+    kept = [aten.linear, aten.hardsigmoid, aten.hardsigmoid_, aten.hardswish, aten.hardswish_, aten.silu]
+    config = EdgeCompileConfig(
+        preserve_ops=[operator.default for operator in kept],
+        _check_ir_validity=False,
+        _core_aten_ops_exception_list=[aten.max_pool2d.default],
+    )
+    edge = to_edge(torch.export.export(model, inputs), compile_config=config)
+    return CortexMPassManager(edge.exported_program()).transform().module()
+'''
 TEMPLATES = {
     "Program": TO_EXECUTORCH,
+    "Tosa": TO_TOSA,
+    "lower_to_cortex_m": TO_CORTEX_M,
     "Dequantized": DEQUANTIZED,
     "tensors": TENSORS,
     "Trace": TRACE,

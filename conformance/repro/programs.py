@@ -30,6 +30,11 @@ class ProgramLines:
 
 TRACED = "given = inputs()\nwith Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
 
+ON_GRIDS = (
+    "given = inputs()\nwith Trace() as ran:\n    outputs = tensors(lowered(*given))\n"
+    "trace = Dequantized(converted, outputs, ran.calls)\n"
+)
+
 NATIVE_CALLS = Once(
     "calls = [\n"
     "    (name, quantized(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls\n"
@@ -77,6 +82,8 @@ PROGRAMS: dict[str, ProgramLines] = {
         "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
         PROFILED_CALLS,
     ),
+    "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
+    "tosa": ProgramLines("lowered = Tosa(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
 }
 """The lines by the name of an engine. Others run what `convert_fx` returns, under a trace."""
 

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,15 @@ PARAMETERS = frozenset({"weight", "bias"})
 VALUES: dict[Any, str] = {int: "4", "int": "4", float: "0.5", "float": "0.5", bool: "False", "bool": "False"}
 """Arguments without a default, by annotation."""
 
+DOMAINS = {"full": (-128, 127, -4), "signed_unit": (-128, 127, -7), "positive": (0, 255, -4)}
+"""The ranges of data that are tried, in this order: least and greatest code and the exponent of the step of each."""
+
 MOST_OPERANDS = 3
+
+
+def finite_everywhere(variant: Variant) -> bool:
+    """Whether the result of an operator is finite for data of any range, as far as is known."""
+    return variant.name != NAME or variant.data == next(iter(DOMAINS))
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def tried(name: str) -> Tried:
     """Try an operator, by the name that patterns give it, and return its variant, or the reason why there is none.
 
     A module gets the arguments without defaults of its constructor by their annotations. The operands are tensors of float32
-    in the first shapes that give a tensor, twice the same.
+    in the first shapes that give a tensor, twice the same, and of the first range of data for which its numbers are finite.
     """
     try:
         operator, _ = operator_named(name)
@@ -87,6 +96,9 @@ def tried(name: str) -> Tried:
                     first = first or brief(raised)
                     continue
                 given = operands(*shapes)
+                data = next((data for data in DOMAINS if _finite(call, scope, shapes, parameters, data)), "")
+                if not data:
+                    return Tried(None, f"{name} is infinite or no number for all ranges of operands that are tried")
                 return Tried(
                     Variant(
                         NAME,
@@ -95,6 +107,7 @@ def tried(name: str) -> Tried:
                         call.init.replace("operator_", name),
                         parameters,
                         output=output,
+                        data=data,
                         core=True,
                     )
                 )
@@ -112,10 +125,22 @@ def _shapes(number: int) -> Iterator[tuple[Shape, ...]]:
 def _output(call: _Call, scope: dict[str, Any], shapes: Sequence[Shape], parameters: dict[str, Shape]) -> Shape:
     """The shape of the result. Raises whatever the operator raises, and ValueError for a result that cannot be compared."""
     generator = torch.Generator().manual_seed(0)
+    made = {name: torch.rand(shape, generator=generator) for name, shape in parameters.items()}
+    given = [torch.rand(shape, generator=generator) for shape in shapes]
+    first, second = (_result(call, scope, made, given) for _ in range(2))
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        raise ValueError(f"it returns {type(first).__name__}, which is no tensor of floating-point numbers")
+    if not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        raise ValueError("it returns something else each time")
+    return tuple(first.shape)
+
+
+def _result(call: _Call, scope: dict[str, Any], parameters: dict[str, Tensor], given: Sequence[Tensor]) -> Any:
+    """What an operator returns for operands, which it may write to."""
     model = nn.Module()
-    for name, shape in parameters.items():
-        model.register_parameter(name, nn.Parameter(torch.rand(shape, generator=generator), requires_grad=False))
-    given = {name: torch.rand(shape, generator=generator) for name, shape in zip("xyz", shapes, strict=False)}
+    for name, value in parameters.items():
+        model.register_parameter(name, nn.Parameter(value, requires_grad=False))
+    named = {name: x.clone() for name, x in zip("xyz", given, strict=False)}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if call.init:
@@ -123,16 +148,18 @@ def _output(call: _Call, scope: dict[str, Any], shapes: Sequence[Shape], paramet
             for parameter in model.parameters():
                 parameter.fill_(0.5)  # it may be memory that nothing was written to
         model.eval()
-        results = [
-            eval(call.source([*given]), {**scope, "self": model}, {key: x.clone() for key, x in given.items()})
-            for _ in range(2)
-        ]
-    first, second = results
-    if not isinstance(first, Tensor) or not first.is_floating_point():
-        raise ValueError(f"it returns {type(first).__name__}, which is no tensor of floating-point numbers")
-    if not torch.equal(first, second):
-        raise ValueError("it returns something else each time")
-    return tuple(first.shape)
+        return eval(call.source([*named]), {**scope, "self": model}, named)
+
+
+def _finite(
+    call: _Call, scope: dict[str, Any], shapes: Sequence[Shape], parameters: dict[str, Shape], data: str
+) -> bool:
+    """Whether the results are finite for operands that have zero, both ends and other codes of a range of data."""
+    low, high, exponent = DOMAINS[data]
+    codes = torch.cat([torch.tensor([0, low, high]), torch.arange(10_000) * 37 % (high - low + 1) + low])
+    given = [(codes[: math.prod(shape)] * 2.0**exponent).reshape(shape) for shape in shapes]
+    made = {name: torch.full(shape, 0.5) for name, shape in parameters.items()}
+    return bool(torch.isfinite(_result(call, scope, made, given)).all())
 
 
 def _call(name: str, operator: Any) -> _Call:

@@ -1,0 +1,156 @@
+"""The TOSA engine: models that PT2E has converted, lowered to a graph of TOSA, which Arm's reference model executes.
+
+`executorch` and `tosa_reference_model` are imported inside of functions only, because the suite runs without them.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter
+from torch.utils._python_dispatch import _disable_current_modes
+
+from conformance.configs.tosa import TOSA
+from conformance.errors import brief
+from conformance.models import pt2e
+from conformance.models.build import tensors
+
+from . import decomposed
+from .converted import ConvertedEngine, ConvertedProgram
+from .executorch.shortcuts import shortcuts
+from .protocol import Program
+from .trace import Execution, Kernel
+
+VERSION = "TOSA-1.0+INT"
+"""The specification and its profile: TOSA's integer profile has no operators on floats."""
+
+
+class Graph:
+    """The part of a program that is delegated: a serialized graph of TOSA, with the names of its operators in order."""
+
+    def __init__(self, serialized: bytes, operators: Sequence[str]) -> None:
+        self.serialized, self.operators = serialized, tuple(operators)
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """Execute the graph. Raises RuntimeError if the reference model finds that it is no valid TOSA."""
+        import tosa_reference_model
+
+        # at each error it would have a debugger print a backtrace, which takes seconds
+        os.environ.setdefault("TOSA_MODEL_NO_BACKTRACE", "1")
+        with _disable_current_modes():  # what follows is no kernel
+            arrays, status = tosa_reference_model.run(self.serialized, [x.contiguous().numpy() for x in inputs])
+            results = [torch.from_numpy(array) for array in arrays]
+        if status != tosa_reference_model.GraphStatus.TOSA_VALID:
+            raise RuntimeError(f"the reference model of TOSA returns {status.name}")
+        return results
+
+
+class Lowered(Interpreter):
+    """Runs a lowered program: the graphs that are delegated, and what is left of it in torch."""
+
+    def __init__(self, program: GraphModule, graphs: dict[bytes, Graph]) -> None:
+        super().__init__(program)
+        self.graphs, self.ran = graphs, list[Kernel]()
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        return self.run(*inputs)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not torch.ops.higher_order.executorch_call_delegate:
+            return super().call_function(target, args, kwargs)
+        lowered, *inputs = args
+        graph = self.graphs[lowered.processed_bytes]
+        self.ran += [Kernel(f"tosa.{name}", takes_quantized=True, takes_float=False) for name in graph.operators]
+        return graph(*inputs)
+
+
+@contextmanager
+def _collected() -> Iterator[list[list[str]]]:
+    """Collect the names of the operators of each graph that is serialized in this scope."""
+    import tosa_serializer
+
+    graphs: list[list[str]] = []
+
+    class Serializer(tosa_serializer.TosaSerializer):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            graphs.append([])
+
+        def addOperator(self, operator: Any, *arguments: Any, **options: Any) -> Any:
+            graphs[-1].append(tosa_serializer.Op(operator).name)
+            return super().addOperator(operator, *arguments, **options)
+
+    with patch.object(tosa_serializer, "TosaSerializer", Serializer):
+        yield graphs
+
+
+def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> Lowered:
+    """Lower a converted model to TOSA. `model` is not changed. Raises the exceptions of ExecuTorch."""
+    from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
+    from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    with torch.no_grad(), _collected() as operators:
+        exported = torch.export.export(model, tuple(inputs))
+        edge = to_edge_transform_and_lower(exported, partitioner=[TOSAPartitioner(TosaCompileSpec(VERSION))])
+    program: Any = edge.exported_program().module()
+    delegated = [
+        program.get_submodule(str(node.args[0].target))
+        for node in program.graph.nodes
+        if node.target is torch.ops.higher_order.executorch_call_delegate
+    ]
+    graphs = {
+        one.processed_bytes: Graph(one.processed_bytes, names) for one, names in zip(delegated, operators, strict=True)
+    }
+    return Lowered(program, graphs)
+
+
+class TosaEngine(ConvertedEngine):
+    """TOSA's reference model, which computes the integers that the specification prescribes."""
+
+    name = "tosa"
+
+    def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+        with shortcuts():
+            return lowered(model, inputs)
+
+    def warm_up(self) -> None:
+        """Lower a small model before any fork, unless that fails, which `unavailable` reports."""
+        _problem(self)
+
+    def unavailable(self) -> str | None:
+        """Return why the engine cannot run on this host, or None if a small model was lowered and executed."""
+        return _problem(self)
+
+    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
+        """Run a program once. The kernels are the operators of TOSA, and what is left to torch."""
+        assert isinstance(program, ConvertedProgram)
+        assert isinstance(program.function, Lowered)
+        program.function.ran.clear()
+        left = decomposed.traced(program, inputs)
+        outputs = decomposed.on_grids(program.converted, [one.values for one in left.outputs])
+        return replace(left, kernels=(*program.function.ran, *left.kernels), outputs=outputs)
+
+    def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
+        with torch.no_grad():
+            return tensors(program(*inputs)), ()
+
+
+@cache
+def _problem(engine: TosaEngine) -> str | None:
+    if missing := pt2e.unavailable(TOSA):
+        return missing
+    if find_spec("tosa_reference_model") is None:
+        return "tosa_reference_model cannot be imported: install tosa-tools, or use `tox -e pt2e-tosa`"
+    try:
+        engine.compile(pt2e.small(TOSA), inputs := [torch.ones(pt2e.SMALL_INPUT)])(*inputs)
+    except Exception as error:
+        return brief(error)
+    return None
