@@ -7,10 +7,8 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
-from conformance.configs.quantizer import Declaration
-
 from .claims import BackendClaims, Claim
-from .declarations import required
+from .declarations import has_form_of, required
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
@@ -187,8 +185,8 @@ def placed(key: str, steps: Sequence[int]) -> str:
 
 
 def _applies(claim: Claim, variant: Variant) -> bool:
-    """Whether a claim's dtypes and its declaration have the observers that a variant needs."""
-    if variant.symmetric and isinstance(claim.entry, Declaration) and claim.entry.affine:
+    """Whether a claim's dtypes have the observers that a variant needs, and its declaration, if it has one, has its form."""
+    if not has_form_of(claim.entry, variant):
         return False
     if variant.per_channel and claim.dtypes.weight_dtype not in QUANTIZED:
         return False

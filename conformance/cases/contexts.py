@@ -19,7 +19,7 @@ from conformance.results.families import family_named
 
 from .claims import BackendClaims, Claim
 from .keepers import keepers
-from .operators import Operand, Shape, Variant
+from .operators import WEIGHTED, Operand, Shape, Variant
 from .operators.variant import Context, Neighbour
 from .operators.weighted import plain_of
 from .recipes import QUANTIZED, activation_constraints, shares
@@ -232,7 +232,7 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     """
     families = defaultdict(list)
     for claim in backend.claims:
-        if isinstance(claim.entry, Declaration) and claim.entry.behind:
+        if _is_behind(claim):
             continue  # it has a context of its own
         if in_tables(claim) and not not_covered(claim) and not is_qat_module(root_of(claim.tree)):
             kind = claim.dtype_config.partition("-")[0]
@@ -240,13 +240,27 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
     for claims in families.values():
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config
-        alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple)]
+        alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple) and not _is_behind(claim)]
         entries = {claim.pattern: claim for claim in alone if claim.dtype_config == chosen}
         sites = [Site(claim, variants(claim)[0], entries, adjacent) for claim in claims if claim.dtype_config == chosen]
         for name, build in CONTEXTS.items():
             sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
-            found = ((site, context) for site in sites if site.exists for context in build(site))
+            existing = ((site, context) for site in sites if site.exists for context in build(site))
+            found = ((site, context) for site, context in existing if _quantizes(site.claim, context))
             yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, 1))
+
+
+def _is_behind(claim: Claim) -> bool:
+    """Whether a quantizer declares the pattern behind other operators alone, and not at the input of a model."""
+    return isinstance(claim.entry, Declaration) and claim.entry.behind
+
+
+def _quantizes(claim: Claim, context: Context) -> bool:
+    """Whether the layers of a context are quantized: a quantizer has one configuration for all of a model, and that of a
+    claim may have none for weights."""
+    if not isinstance(claim.entry, Declaration) or claim.dtypes.weight_dtype is not None:
+        return True
+    return not any(neighbour.operator in WEIGHTED for neighbour in context.neighbours)
 
 
 def _adjacent(tree: Any) -> Iterator[tuple[str, str]]:

@@ -18,12 +18,7 @@ def declared_variants(entry: Declaration, applicable: list[Variant], *, transpos
         applicable = [variant for variant in applicable if not variant.per_channel]
     elif transposed:  # FX has no observers for the channels of these
         applicable = [*applicable, applicable[0].named("per_channel", per_channel=True)]
-    if entry.affine:
-        applicable = [variant for variant in applicable if not variant.symmetric]
-    # an exported graph has the shapes of its calibration as numbers
-    applicable = [variant for variant in applicable if variant.batch is None or ".shape" not in variant.call]
-    if entry.behind:  # a prelude is an operator of its own
-        applicable = [variant for variant in applicable if not variant.prelude]
+    applicable = [variant for variant in applicable if has_form(entry, variant)]
     if entry.before:  # the module fits one form of the result
         applicable = [variant for variant in applicable if variant.call == applicable[0].call]
     if entry.floats:  # the other operand is that of the layer in these, and is quantized there
@@ -31,6 +26,24 @@ def declared_variants(entry: Declaration, applicable: list[Variant], *, transpos
             v for v in applicable if v.wildcard is None or not ("x" in v.wildcard.expression or v.wildcard.layer)
         ]
     return [connected(entry, variant) for variant in applicable]
+
+
+def has_form(entry: Declaration, variant: Variant) -> bool:
+    """Whether a quantizer declares a pattern in the form of a variant."""
+    if entry.affine and variant.symmetric:
+        return False
+    if variant.batch is not None and ".shape" in variant.call:  # an exported graph has the shapes of its calibration
+        return False
+    if not entry.behind:
+        return True
+    # behind layers, which compute images; their result is no input of the model, and a prelude an operator of its own
+    images = all(len(spec.shape) == IMAGE_DIMENSIONS for spec in variant.operands.values())
+    return images and not variant.prelude and variant.result == "y"
+
+
+def has_form_of(entry: BackendPatternConfig, variant: Variant) -> bool:
+    """Whether an entry is declared in the form of a variant, if a quantizer declares it."""
+    return not isinstance(entry, Declaration) or has_form(entry, variant)
 
 
 def required(entry: BackendPatternConfig, variant: Variant) -> Variant:

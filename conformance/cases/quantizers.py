@@ -9,6 +9,7 @@ from conformance.configs.quantizer import Declaration, QuantizerSpec
 from conformance.oracle.scheme import Grid, Scheme
 
 from .claims import Claim
+from .operators import Variant
 from .recipes import QSCHEMES, QUANTIZED, RANGE_OBSERVERS, Recipe, dtype_name
 from .sources import transposed
 
@@ -81,13 +82,11 @@ def _source(grid: Grid, observer: str, qscheme: str, rest: str = "") -> str:
     return f"QuantizationSpec(torch.{INTEGERS[grid.dtype]}, {observer}, {grid.low}, {grid.high}, {qscheme}{axis}{rest})"
 
 
-def per_channel_always(claim: Claim) -> bool:
-    """Whether the weights of a claim have a scale for each output channel in every variant."""
-    return (
-        isinstance(claim.entry, Declaration)
-        and claim.entry.per_channel is True
-        and claim.dtypes.weight_dtype in QUANTIZED
-    )
+def has_channels(claim: Claim, variant: Variant) -> bool:
+    """Whether the weights of a variant have a scale for each output channel: a quantizer may decide it for all variants."""
+    if not isinstance(claim.entry, Declaration) or claim.entry.per_channel is None:
+        return variant.per_channel
+    return claim.entry.per_channel and claim.dtypes.weight_dtype in QUANTIZED
 
 
 def declared_scheme(scheme: Scheme, claim: Claim) -> Scheme:

@@ -23,7 +23,7 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant
 from .operators.signatures import finite_everywhere
 from .operators.weighted import plain_of
-from .quantizers import declared_scheme, per_channel_always, quantizer_recipe
+from .quantizers import declared_scheme, has_channels, quantizer_recipe
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
@@ -113,7 +113,7 @@ class Run:
             self.claim.dtypes,
             engine=self.engine,
             qat=self.flow == "qat",
-            per_channel=self.variant.per_channel or per_channel_always(self.claim),
+            per_channel=has_channels(self.claim, self.variant),
             symmetric=self.variant.symmetric,
             by_row="mbedding" in root_of(self.claim.tree),
             target=target_source(self.claim) if self._has_own_qconfig else "",

@@ -12,7 +12,7 @@ from conformance.results.in_use import REPRESENTATIVE, read
 from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
 
 from .claims import Claim
-from .declarations import required
+from .declarations import has_form_of, required
 from .in_use import variant_of
 from .operators import EXTENTS, OPERATORS, Variant
 from .operators.counts import counts
@@ -48,7 +48,7 @@ def sized(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """
     per_channel = has_per_channel(claim)
     fewer = FEWER.get(claim.dtypes.input_dtype, 1)
-    variants = representatives().get(claim.pattern, [])
+    variants = [variant for variant in representatives().get(claim.pattern, []) if has_form_of(claim.entry, variant)]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)
     for variant in variants:
         hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())

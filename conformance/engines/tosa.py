@@ -6,7 +6,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from conformance.configs.tosa import TOSA
 from conformance.errors import brief
@@ -32,11 +33,19 @@ VERSION = "TOSA-1.0+INT"
 """The specification and its profile: TOSA's integer profile has no operators on floats."""
 
 
+@dataclass(frozen=True)
 class Graph:
-    """The part of a program that is delegated: a serialized graph of TOSA, with the names of its operators in order."""
+    """The part of a program that is delegated to TOSA.
 
-    def __init__(self, serialized: bytes, operators: Sequence[str]) -> None:
-        self.serialized, self.operators = serialized, tuple(operators)
+    Attributes:
+        serialized: the graph, serialized.
+        operators: the names of its operators, in order.
+        orders: of each output, the dimensions in the order in which its elements lie in memory.
+    """
+
+    serialized: bytes
+    operators: tuple[str, ...]
+    orders: tuple[tuple[int, ...], ...]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """Execute the graph. Raises RuntimeError if the reference model finds that it is no valid TOSA."""
@@ -45,11 +54,20 @@ class Graph:
         # at each error it would have a debugger print a backtrace, which takes seconds
         os.environ.setdefault("TOSA_MODEL_NO_BACKTRACE", "1")
         with _disable_current_modes():  # what follows is no kernel
-            arrays, status = tosa_reference_model.run(self.serialized, [x.contiguous().numpy() for x in inputs])
-            results = [torch.from_numpy(array) for array in arrays]
+            # a graph has the dimensions of a tensor in the order in which they lie in memory
+            physical = [x.permute(x.dim_order()).contiguous().numpy() for x in inputs]
+            arrays, status = tosa_reference_model.run(self.serialized, physical)
+            results = [
+                torch.from_numpy(y).permute(logical(order)) for y, order in zip(arrays, self.orders, strict=True)
+            ]
         if status != tosa_reference_model.GraphStatus.TOSA_VALID:
             raise RuntimeError(f"the reference model of TOSA returns {status.name}")
         return results
+
+
+def logical(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes one."""
+    return [order.index(dimension) for dimension in range(len(order))]
 
 
 class Lowered(Interpreter):
@@ -101,14 +119,16 @@ def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> Lowered:
         exported = torch.export.export(model, tuple(inputs))
         edge = to_edge_transform_and_lower(exported, partitioner=[TOSAPartitioner(TosaCompileSpec(VERSION))])
     program: Any = edge.exported_program().module(check_guards=False)
-    delegated = [
+    delegated: list[Any] = [
         program.get_submodule(str(node.args[0].target))
         for node in program.graph.nodes
         if node.target is torch.ops.higher_order.executorch_call_delegate
     ]
-    graphs = {
-        one.processed_bytes: Graph(one.processed_bytes, names) for one, names in zip(delegated, operators, strict=True)
-    }
+    graphs = {}
+    for one, names in zip(delegated, operators, strict=True):
+        results = tree_leaves(one.original_module.graph.output_node().args)
+        orders = tuple(tuple(node.meta["val"].dim_order()) for node in results)
+        graphs[one.processed_bytes] = Graph(one.processed_bytes, tuple(names), orders)
     return Lowered(program, graphs)
 
 

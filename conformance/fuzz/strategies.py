@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from conformance.cases.combined import continues
-from conformance.cases.declarations import IMAGE_DIMENSIONS, declared_variants
+from conformance.cases.declarations import declared_variants
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.weighted import plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
@@ -115,7 +115,4 @@ def _declared(entry: Declaration, main: Variant, variant: Variant) -> Variant:
     *_, last = [None, *declared_variants(entry, [main, variant], transposed=False)]
     assume(last is not None and last.name == variant.name)
     assert last is not None
-    # only operands of four dimensions are computed by convolutions before the pattern
-    behind_all = all(len(spec.shape) == IMAGE_DIMENSIONS for spec in last.operands.values())
-    assume(behind_all or not entry.behind)
     return last

@@ -207,11 +207,15 @@ class Tosa(Interpreter):
     def call_function(self, target, args, kwargs):
         if target is not torch.ops.higher_order.executorch_call_delegate:
             return super().call_function(target, args, kwargs)
-        graph, *inputs = args
-        arrays, status = tosa_reference_model.run(graph.processed_bytes, [x.contiguous().numpy() for x in inputs])
+        graph, *inputs = args  # whose tensors have their dimensions in the order in which these lie in memory
+        physical = [x.permute(x.dim_order()).contiguous().numpy() for x in inputs]
+        arrays, status = tosa_reference_model.run(graph.processed_bytes, physical)
         if status != tosa_reference_model.GraphStatus.TOSA_VALID:
             raise RuntimeError(f"the reference model of TOSA returns {status.name}")
-        return [torch.from_numpy(array) for array in arrays]
+        nodes = tree_leaves(graph.original_module.graph.output_node().args)
+        orders = [node.meta["val"].dim_order() for node in nodes]
+        logical = [[order.index(dimension) for dimension in range(len(order))] for order in orders]
+        return [torch.from_numpy(array).permute(order) for array, order in zip(arrays, logical)]
 '''
 TO_CORTEX_M = '''\
 def lower_to_cortex_m(model, inputs):

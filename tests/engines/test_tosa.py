@@ -76,7 +76,7 @@ def test_lowering_leaves_the_converted_model_as_it_is() -> None:
 @installed
 def test_a_graph_that_is_no_valid_tosa_is_refused() -> None:
     with pytest.raises((RuntimeError, ValueError)):
-        tosa.Graph(b"no graph", ())(torch.ones(1, dtype=torch.int8))
+        tosa.Graph(b"no graph", (), ())(torch.ones(1, dtype=torch.int8))
 
 
 @installed
@@ -87,3 +87,10 @@ def test_a_script_shows_what_its_run_showed() -> None:
     output = execute(script(case, row, None)).output
     assert "DEVIATES numerics" in output
     assert "DEVIATES accuracy" in output
+
+
+@installed
+def test_an_image_in_channels_last_format_has_its_dimensions_in_that_order_in_the_graph() -> None:
+    for name in ("nn.Hardsigmoid", "torch.permute"):
+        row, _ = Judge().row(run(f"{name}/static-qint8/ptq/channels_last"))
+        assert (row.verdict, row.detail) == (Verdict.CONFORMS, "")
