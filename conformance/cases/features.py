@@ -7,7 +7,6 @@ variant is like a fixed one that has no feature which it lacks, and the ledger's
 import ast
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from operator import le
 from typing import Any
@@ -16,7 +15,7 @@ from .claims import Claim
 from .contexts import CHANNELS_LAST
 from .operators import OPERATORS, WEIGHTED, Shape, Variant
 from .operators.expressions import Call, with_numbers
-from .operators.variant import batch_variants, data_variants, layout_variants
+from .operators.variant import batch_variants, data_variants, layout_variants, strided_variant
 from .operators.weighted import FUSED, plain_of
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
@@ -356,19 +355,10 @@ def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
     """
     root = root_of(claim.tree)
     layer, default = plain_of(root), OPERATORS[root][0]
-    general = (*batch_variants(default), *data_variants(default), *layout_variants(default), _strided(default))
+    general = (*batch_variants(default), *data_variants(default), *layout_variants(default), strided_variant(default))
     named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root], *general)]
     named += [(layer, variant) for variant in OPERATORS[layer]]
     return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
-
-
-def _strided(default: Variant) -> Variant:
-    """The variant with gaps between the elements of every activation."""
-    laid = {
-        name: replace(spec, layout="strided") if spec.kind == "activation" else spec
-        for name, spec in default.operands.items()
-    }
-    return default.named("strided", operands=laid)
 
 
 def features_of(run: Run) -> frozenset[str]:

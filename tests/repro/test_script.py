@@ -143,7 +143,7 @@ def test_the_data_of_scripts_are_those_of_runs() -> None:
 def test_a_pattern_in_a_script_is_the_claims_own(name: str) -> None:
     scope = {**vars(structure), "torch": torch}
     for statement in inline.IMPORTS.values():
-        if not statement.startswith(("from executorch.", "from torchao.")):
+        if not statement.startswith(("from executorch.", "from torchao.", "import tosa")):
             exec(statement, scope)
     for claim in backend(name).claims:
         pattern = claim.entry._pattern_complex_format or claim.entry.pattern

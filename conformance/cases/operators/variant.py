@@ -177,6 +177,15 @@ def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]
     return [base.named(name, operands=laid, core=False)] if laid != base.operands else []
 
 
+def strided_variant(base: Variant) -> Variant:
+    """`base` with gaps between the elements of every activation."""
+    laid = {
+        key: replace(spec, layout="strided") if spec.kind == "activation" else spec
+        for key, spec in base.operands.items()
+    }
+    return base.named("strided", operands=laid, core=False)
+
+
 def batch_variants(base: Variant, *sizes: int) -> list[Variant]:
     """`base` executed with other batch sizes than it is calibrated with."""
     return [base.named(f"batch{size}", batch=size, core=base.core and size == 0) for size in sizes or (0, 1, 5)]
