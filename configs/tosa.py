@@ -66,7 +66,7 @@ SHARED = (
     *(nn.Dropout, F.dropout, nn.PixelShuffle, F.pixel_shuffle, nn.PixelUnshuffle, F.pixel_unshuffle),
     *(F.pad, nn.ConstantPad2d, nn.Flatten, torch.flatten, "repeat", "repeat_interleave"),
     *(torch.permute, "permute", torch.transpose, "transpose", torch.squeeze, "squeeze", torch.unsqueeze, "unsqueeze"),
-    *("reshape", "view", "contiguous"),
+    *("reshape", "view"),  # and `contiguous`, which torch.export removes where it changes nothing
 )
 
 FURTHER = (

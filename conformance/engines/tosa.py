@@ -57,12 +57,10 @@ class Graph:
             # a graph has the dimensions of a tensor in the order in which they lie in memory
             physical = [x.permute(x.dim_order()).contiguous().numpy() for x in inputs]
             arrays, status = tosa_reference_model.run(self.serialized, physical)
-            results = [
-                torch.from_numpy(y).permute(logical(order)) for y, order in zip(arrays, self.orders, strict=True)
-            ]
-        if status != tosa_reference_model.GraphStatus.TOSA_VALID:
-            raise RuntimeError(f"the reference model of TOSA returns {status.name}")
-        return results
+            if status != tosa_reference_model.GraphStatus.TOSA_VALID:
+                raise RuntimeError(f"the reference model of TOSA returns {status.name}")
+            pairs = zip(arrays, self.orders, strict=True)
+            return [torch.from_numpy(array).permute(logical(order)) for array, order in pairs]
 
 
 def logical(order: Sequence[int]) -> list[int]:

@@ -174,6 +174,11 @@ def _reference_lines(case: Case) -> str:
 def _reference_execution_lines(case: Case) -> str:
     if case.raises("reference execution"):
         return "reference(*inputs())\n"
+    if case.run.backend.quantizer is not None:
+        return (
+            "given = inputs()\nwith Trace() as ran:\n    expected = tensors(reference(*given))\n"
+            "reference_trace = Dequantized(reference, expected, ran.calls)\n"
+        )
     return "given = inputs()\nwith Trace() as reference_trace:\n    expected = tensors(reference(*given))\n"
 
 
