@@ -5,17 +5,18 @@ output channel, a linear layer has one for all weights. Images have to be in cha
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.ao.quantization.backend_config import DTypeConfig, ObservationType
+from torch.ao.quantization.backend_config import ObservationType
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import PTQ, Declaration, QuantizerConfig, QuantizerSpec
+from .quantizer import PTQ, QuantizerConfig, QuantizerSpec, declared
 
 CORTEX_M = QuantizerSpec(
     "CortexMQuantizer()",
@@ -36,23 +37,9 @@ FURTHER = (F.silu,)
 """Operators of which the suite has no tables: they are tried from their signatures."""
 
 WEIGHTED, STATIC = (dtypes.STATIC_QINT8_BIASED,), (dtypes.STATIC_QINT8,)
-OWN = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT
 KEEPS = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 
-
-def _declared(
-    name: str,
-    patterns: Iterable[Any],
-    dtype_configs: Iterable[DTypeConfig],
-    observation: ObservationType = OWN,
-    *,
-    per_channel: bool | None = None,
-) -> Iterator[Declaration]:
-    for pattern in patterns:
-        one = Declaration(pattern, name, PTQ, per_channel=per_channel, channels_last=True, affine=True)
-        one.set_observation_type(observation)
-        one.set_dtype_configs([*dtype_configs])
-        yield one
+_declared = partial(declared, flows=PTQ, channels_last=True, affine=True)
 
 
 def _with(operators: Iterable[Any], after: Iterable[Any]) -> list[Any]:
@@ -72,8 +59,8 @@ def get_cortexm_declarations() -> QuantizerConfig:
             *_declared("conv2d", _with(CONV, AFTER_LAYERS), WEIGHTED, per_channel=True),
             *_declared("softmax", (nn.Softmax,), STATIC),
             *_declared("conv_transpose2d", _with(CONV_TRANSPOSE, AFTER_LAYERS), WEIGHTED, per_channel=True),
-            *_declared("avg_pool2d", AVG_POOL, STATIC, KEEPS),
-            *_declared("max_pool2d", _with(MAX_POOL, CLAMPS), STATIC, KEEPS),
+            *_declared("avg_pool2d", AVG_POOL, STATIC, observation=KEEPS),
+            *_declared("max_pool2d", _with(MAX_POOL, CLAMPS), STATIC, observation=KEEPS),
             *_declared("bmm", (torch.matmul,), STATIC),
             *_declared("activation", FUNCTIONS, STATIC),
             *_declared("further", FURTHER, STATIC),

@@ -4,11 +4,11 @@ A declaration of a quantizer is written down in the terms of a BackendConfig: a 
 activations and weights. The same claims, models and checks then hold for both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
 
 PTQ, QAT = ("ptq",), ("qat",)
 FLOWS = (*PTQ, *QAT)
@@ -76,6 +76,22 @@ class Declaration(BackendPatternConfig):
         self.name, self.flows = name, flows
         self.per_channel, self.floats, self.quantizes_all = per_channel, floats, quantizes_all
         self.behind, self.before, self.channels_last, self.affine = behind, before, channels_last, affine
+
+
+def declared(
+    name: str,
+    patterns: Iterable[Any],
+    dtype_configs: Iterable[DTypeConfig],
+    flows: tuple[str, ...] = FLOWS,
+    observation: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT,
+    **how: Any,
+) -> Iterator[Declaration]:
+    """Yield the declaration of each pattern with the same dtypes and observation. `how` are attributes of Declaration."""
+    for pattern in patterns:
+        one = Declaration(pattern, name, flows, **how)
+        one.set_observation_type(observation)
+        one.set_dtype_configs([*dtype_configs])
+        yield one
 
 
 class QuantizerConfig(BackendConfig):

@@ -5,17 +5,17 @@ The table is `TOSA_QUANTIZER_SUPPORT_DICT`; the operators that share qparams are
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.ao.quantization.backend_config import DTypeConfig, ObservationType
+from torch.ao.quantization.backend_config import ObservationType
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import FLOWS, PTQ, Declaration, QuantizerConfig, QuantizerSpec
+from .quantizer import PTQ, QuantizerConfig, QuantizerSpec, declared
 
 ARM = "executorch.backends.arm"
 TOSA = QuantizerSpec(
@@ -98,22 +98,6 @@ WEIGHTED, STATIC = (dtypes.STATIC_QINT8_SYMMETRIC_BIASED,), (dtypes.STATIC_QINT8
 KEEPS = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 
 
-def _declared(
-    name: str,
-    patterns: Iterable[Any],
-    dtype_configs: Iterable[DTypeConfig],
-    flows: tuple[str, ...] = FLOWS,
-    observation: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT,
-    *,
-    affine: bool = False,
-) -> Iterator[Declaration]:
-    for pattern in patterns:
-        one = Declaration(pattern, name, flows, affine=affine)
-        one.set_observation_type(observation)
-        one.set_dtype_configs([*dtype_configs])
-        yield one
-
-
 def _rectified(patterns: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(*pattern, rectifier) for pattern in patterns for rectifier in RECTIFIERS]
 
@@ -125,20 +109,20 @@ def get_tosa_declarations() -> QuantizerConfig:
     config = QuantizerConfig("tosa", TOSA)
     config.set_backend_pattern_configs(
         [
-            *_declared("conv", layers, WEIGHTED),
-            *_declared("conv + relu", _rectified((layer,) for layer in layers), WEIGHTED, affine=True),
-            *_declared("conv + batch_norm", normed, WEIGHTED),
-            *_declared("conv + batch_norm + relu", _rectified(normed), WEIGHTED, affine=True),
-            *_declared("linear", LINEAR, WEIGHTED),
-            *_declared("linear + relu", _rectified((layer,) for layer in LINEAR), WEIGHTED, affine=True),
-            *_declared("binary", BINARY, STATIC, PTQ),
-            *_declared("product", PRODUCTS, STATIC, PTQ),
-            *_declared("function", FUNCTIONS, STATIC, PTQ),
-            *_declared("normalization", NORMALIZATIONS, STATIC, PTQ),
-            *_declared("resampling", RESAMPLED, STATIC, PTQ, KEEPS),
-            *_declared("shared", SHARED, STATIC, PTQ, KEEPS),
-            *_declared("further", FURTHER, STATIC, PTQ),
-            *_declared("further, shared", FURTHER_SHARED, STATIC, PTQ, KEEPS),
+            *declared("conv", layers, WEIGHTED),
+            *declared("conv + relu", _rectified((layer,) for layer in layers), WEIGHTED, affine=True),
+            *declared("conv + batch_norm", normed, WEIGHTED),
+            *declared("conv + batch_norm + relu", _rectified(normed), WEIGHTED, affine=True),
+            *declared("linear", LINEAR, WEIGHTED),
+            *declared("linear + relu", _rectified((layer,) for layer in LINEAR), WEIGHTED, affine=True),
+            *declared("binary", BINARY, STATIC, PTQ),
+            *declared("product", PRODUCTS, STATIC, PTQ),
+            *declared("function", FUNCTIONS, STATIC, PTQ),
+            *declared("normalization", NORMALIZATIONS, STATIC, PTQ),
+            *declared("resampling", RESAMPLED, STATIC, PTQ, KEEPS),
+            *declared("shared", SHARED, STATIC, PTQ, KEEPS),
+            *declared("further", FURTHER, STATIC, PTQ),
+            *declared("further, shared", FURTHER_SHARED, STATIC, PTQ, KEEPS),
         ]
     )
     return config

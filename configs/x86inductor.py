@@ -6,18 +6,19 @@ annotators alone, and is written down here. Operators that pass integers on are 
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.ao.quantization.backend_config import DTypeConfig, ObservationType
+from torch.ao.quantization.backend_config import ObservationType
 from torch.ao.quantization.utils import MatchAllNode
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import FLOWS, QAT, Declaration, QuantizerConfig, QuantizerSpec
+from .quantizer import QAT, Declaration, QuantizerConfig, QuantizerSpec, declared
 
 MODULE = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 X86 = QuantizerSpec(
@@ -43,13 +44,7 @@ NORMED = (dtypes.STATIC_QUINT8_WEIGHTED_BOUNDED,)
 SHARING = NORMED  # the weights are those of the layers around the operator
 
 
-def _declared(
-    name: str, patterns: Iterable[Any], dtype_configs: Iterable[DTypeConfig], flows: tuple[str, ...] = FLOWS, **how: Any
-) -> Iterator[Declaration]:
-    for pattern in patterns:
-        one = Declaration(pattern, name, flows, per_channel=True, **how)
-        one.set_dtype_configs([*dtype_configs])
-        yield one
+_declared = partial(declared, per_channel=True)
 
 
 def _added(layer: Any) -> tuple[Any, Any]:
@@ -92,14 +87,11 @@ def _products() -> Iterator[Declaration]:
 
 def _passed_on() -> Iterator[Declaration]:
     """Operators that take and return integers behind a quantized operator, with the qparams of their input."""
-    declared = [
-        *(one for name, patterns in POOLS.items() for one in _declared(name, patterns, SHARING, behind=True)),
-        *_declared("cat", (torch.cat,), SHARING, behind=True),
-        *_declared("flatten", FLATTEN, SHARING, behind=True, before="nn.Linear(140, 140)"),
-    ]
-    for one in declared:
-        one.set_observation_type(ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT)
-    yield from declared
+    shared = partial(_declared, observation=ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT, behind=True)
+    for name, patterns in POOLS.items():
+        yield from shared(name, patterns, SHARING)
+    yield from shared("cat", (torch.cat,), SHARING)
+    yield from shared("flatten", FLATTEN, SHARING, before="nn.Linear(140, 140)")
 
 
 def get_x86inductor_declarations() -> QuantizerConfig:

@@ -5,17 +5,17 @@ The public `get_supported_operators()` of the quantizer lists five operators and
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.ao.quantization.backend_config import DTypeConfig, ObservationType
+from torch.ao.quantization.backend_config import ObservationType
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import FLOWS, Declaration, QuantizerConfig, QuantizerSpec
+from .quantizer import QuantizerConfig, QuantizerSpec, declared
 
 MODULE = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
 XNNPACK = QuantizerSpec(
@@ -57,22 +57,6 @@ STATIC = (dtypes.STATIC_QINT8_SYMMETRIC,)
 SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 
 
-def _declared(
-    name: str,
-    patterns: Iterable[Any],
-    dtype_configs: Iterable[DTypeConfig],
-    flows: tuple[str, ...] = FLOWS,
-    observation: ObservationType = ObservationType.OUTPUT_USE_DIFFERENT_OBSERVER_AS_INPUT,
-    *,
-    behind: bool = False,
-) -> Iterator[Declaration]:
-    for pattern in patterns:
-        one = Declaration(pattern, name, flows, behind=behind)
-        one.set_observation_type(observation)
-        one.set_dtype_configs([*dtype_configs])
-        yield one
-
-
 def _relu(operators: Iterable[Any]) -> list[Any]:
     return [(*(one if isinstance(one, tuple) else (one,)), relu) for one in operators for relu in RELUS]
 
@@ -86,24 +70,24 @@ def get_xnnpack_declarations() -> QuantizerConfig:
     config = QuantizerConfig("xnnpack", XNNPACK)
     config.set_backend_pattern_configs(
         [
-            *_declared("conv_bn_relu", _relu(norms["conv"]), WEIGHTED, ("qat",)),
-            *_declared("conv_bn", norms["conv"], WEIGHTED, ("qat",)),
-            *_declared("conv_transpose_bn_relu", _relu(norms["conv_transpose"]), WEIGHTED, ("qat",)),
-            *_declared("conv_transpose_bn", norms["conv_transpose"], WEIGHTED, ("qat",)),
-            *_declared("linear_relu", _relu(LINEAR), WEIGHTED),
-            *_declared("linear", LINEAR, WEIGHTED_DYNAMIC),
-            *_declared("conv", CONV, WEIGHTED_DYNAMIC),
-            *_declared("conv_transpose", CONV_TRANSPOSE, WEIGHTED_DYNAMIC),
-            *_declared("conv_relu", _relu(CONV), WEIGHTED),
-            *_declared("conv_transpose_relu", _relu(CONV_TRANSPOSE), WEIGHTED),
-            *_declared("adaptive_avg_pool2d", POOLS, STATIC, observation=SHARED),
-            *_declared("add_relu", _relu(ADD), STATIC),
-            *_declared("add", ADD, STATIC),
-            *_declared("mul_relu", _relu(MUL), STATIC),
-            *_declared("mul", MUL, STATIC),
-            *_declared("cat", (torch.cat,), STATIC, observation=SHARED),
+            *declared("conv_bn_relu", _relu(norms["conv"]), WEIGHTED, ("qat",)),
+            *declared("conv_bn", norms["conv"], WEIGHTED, ("qat",)),
+            *declared("conv_transpose_bn_relu", _relu(norms["conv_transpose"]), WEIGHTED, ("qat",)),
+            *declared("conv_transpose_bn", norms["conv_transpose"], WEIGHTED, ("qat",)),
+            *declared("linear_relu", _relu(LINEAR), WEIGHTED),
+            *declared("linear", LINEAR, WEIGHTED_DYNAMIC),
+            *declared("conv", CONV, WEIGHTED_DYNAMIC),
+            *declared("conv_transpose", CONV_TRANSPOSE, WEIGHTED_DYNAMIC),
+            *declared("conv_relu", _relu(CONV), WEIGHTED),
+            *declared("conv_transpose_relu", _relu(CONV_TRANSPOSE), WEIGHTED),
+            *declared("adaptive_avg_pool2d", POOLS, STATIC, observation=SHARED),
+            *declared("add_relu", _relu(ADD), STATIC),
+            *declared("add", ADD, STATIC),
+            *declared("mul_relu", _relu(MUL), STATIC),
+            *declared("mul", MUL, STATIC),
+            *declared("cat", (torch.cat,), STATIC, observation=SHARED),
             # the weights are those of the layer before the operator
-            *_declared(SHARES, PASSED_ON, WEIGHTED, observation=SHARED, behind=True),
+            *declared(SHARES, PASSED_ON, WEIGHTED, observation=SHARED, behind=True),
         ]
     )
     return config

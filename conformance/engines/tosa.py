@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_leaves
 from conformance.configs.tosa import TOSA
 from conformance.errors import brief
 from conformance.models import pt2e
-from conformance.models.build import tensors
 
 from . import decomposed
 from .converted import ConvertedEngine, ConvertedProgram
@@ -155,10 +154,6 @@ class TosaEngine(ConvertedEngine):
         left = decomposed.traced(program, inputs)
         outputs = decomposed.on_grids(program.converted, [one.values for one in left.outputs])
         return replace(left, kernels=(*program.function.ran, *left.kernels), outputs=outputs)
-
-    def execute_again(self, program: Program, inputs: Sequence[Tensor]) -> tuple[list[Tensor], tuple[str, ...]]:
-        with torch.no_grad():
-            return tensors(program(*inputs)), ()
 
 
 @cache
