@@ -1,6 +1,7 @@
 """Fuzzing campaigns: samples run on an engine, and the deviations among them that the ledger does not list."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,11 +159,21 @@ class Campaign:
         self.latest = deviation
         return deviation.detail
 
-    def next(self, share: float = 1.0) -> Deviation | None:
-        """Search for an unlisted deviation and shrink it; `share` scales the number of samples."""
+    def next(self, share: float = 1.0, seconds: float = math.inf) -> Deviation | None:
+        """Search for an unlisted deviation and shrink it; `share` scales the number of samples.
+
+        After `seconds` the search ends, or the shrinking, which takes at most a tenth of them.
+        """
         if self._nothing_drawn_deviates(share):
             return None
-        counterexample = search(samples(self.family), self.judge, share)
+        limit = _Limit(seconds)
+
+        def judge(sample: Sample) -> str:
+            if violation := self.judge(sample):
+                limit.shrinks()
+            return violation
+
+        counterexample = search(samples(self.family), judge, share, limit.is_over)
         self._child.close()
         if counterexample is None:
             return None
@@ -182,14 +193,32 @@ class Campaign:
         return True
 
     def all(self, minutes: float | None = None, share: float = 1.0) -> Iterator[Deviation]:
-        """Search until a search finds nothing or, with `minutes`, until these are over."""
-        end = time.monotonic() + 60 * (minutes or 0)
-        while True:
-            deviation = self.next(share)
-            if deviation is not None:
+        """Search until a search finds nothing or, with `minutes`, until these are over, whatever it is at."""
+        if minutes is None:
+            while deviation := self.next(share):
                 yield deviation
-            if time.monotonic() > end and (deviation is None or minutes):
-                return
+            return
+        end = time.monotonic() + 60 * minutes
+        while (seconds := end - time.monotonic()) > 0:
+            if deviation := self.next(share, seconds):
+                yield deviation
+
+
+class _Limit:
+    """The time that a search has: `seconds`, and a tenth of them from the first deviation on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._shrinking = seconds / 10
+        self._end = time.monotonic() + seconds
+        self._shrinks = False
+
+    def shrinks(self) -> None:
+        if not self._shrinks:
+            self._shrinks = True
+            self._end = min(self._end, time.monotonic() + self._shrinking)
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._end
 
 
 def reproduction(backend: BackendClaims, deviation: Deviation) -> str:

@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--search-minutes",
         type=float,
         metavar="M",
-        help="search each family of operators for M minutes instead of a fixed number of drawn cases",
+        help="search each family of operators at random for M minutes instead of a fixed number of drawn cases",
     )
     group.addoption(
         "--found",
@@ -39,10 +39,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register hypothesis profiles before hypothesis' own plugin, which is configured later, applies its options.
 
-    Without any of them hypothesis is loaded where a search is selected: it takes as long as a run.
+    Without any of them hypothesis is loaded where a search is selected: it takes as long as a run. A search of some minutes
+    is random, because the bounded profile would draw the same cases over and over.
     """
-    if any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
-        from conformance.properties import search  # noqa: F401
+    minutes = config.getoption("search_minutes") is not None
+    if minutes or any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
+        from conformance.properties.search import settings
+
+        if minutes:
+            settings.load_profile("nightly")
 
     config.stash[Searching.KEY] = searching = Searching(config)
     config.pluginmanager.register(searching, "conformance-searching")

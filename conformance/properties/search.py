@@ -44,12 +44,20 @@ class _Violated(Exception):
     pass
 
 
+class _Ended(BaseException):
+    """Not an Exception, which hypothesis would take for a violation, and shrink."""
+
+
 def search(
-    strategy: SearchStrategy[T], violated: Callable[[T], V | None], share: float = 1.0
+    strategy: SearchStrategy[T],
+    violated: Callable[[T], V | None],
+    share: float = 1.0,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Counterexample[T, V] | None:
     """Return the smallest example for which `violated` returns a violation (any true value), or None without one.
 
-    The number of examples tried is that of the hypothesis profile times `share`.
+    The number of examples tried is that of the hypothesis profile times `share`. Before each of them `ended` may end the
+    search, which then returns the smallest example so far.
     """
     counterexamples: list[Counterexample[T, V]] = []
 
@@ -61,14 +69,16 @@ def search(
     @settings(max_examples=max(1, round(settings().max_examples * share)))
     @given(drawn())
     def holds(example: T) -> None:
+        if ended():
+            raise _Ended
         if violation := violated(example):
             counterexamples.append(Counterexample(example, violation))
             raise _Violated
 
     try:
         (seed(SEED)(holds) if settings().derandomize else holds)()
-    except _Violated:
-        return counterexamples[-1]
+    except (_Violated, _Ended):
+        return counterexamples[-1] if counterexamples else None
     return None
 
 

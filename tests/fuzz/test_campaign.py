@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +126,27 @@ def test_a_deviation_is_reported_once(lying: Callable[[Change], None]) -> None:
     assert first is not None
     assert first.signature in searches.reported
     assert again is None or again.signature != first.signature
+
+
+@pytest.fixture
+def judged_by_the_second(monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    """A campaign on a clock that advances by a second with each sample."""
+    searches = Campaign(ALONE, LEDGER)
+    monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: float(searches.judged)))
+    return searches
+
+
+def test_a_search_ends_with_its_minutes(judged_by_the_second: Campaign) -> None:
+    assert [*judged_by_the_second.all(minutes=0.2)] == []
+    assert judged_by_the_second.judged == 13, "the first one after twelve seconds"
+
+
+def test_shrinking_takes_at_most_a_tenth_of_the_time(
+    lying: Callable[[Change], None], judged_by_the_second: Campaign
+) -> None:
+    lying(lambda output, graph: output + 1.0)  # type: ignore[operator]
+    assert judged_by_the_second.next(seconds=30.0) is not None
+    assert judged_by_the_second.judged <= 5, "every sample deviates, and shrinking has three seconds"
 
 
 def test_an_exception_of_the_suite_is_raised_with_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,12 +38,13 @@ def test_a_deviation_that_the_ledger_covers_is_not_new(tmp_path: Path) -> None:
     assert not (tmp_path / "found").exists()
 
 
-def test_the_hypothesis_profile_of_nightly_searches_can_be_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("--hypothesis-profile", "nightly"), ("--search-minutes", "1")])
+def test_random_searches_have_the_profile_nightly(tmp_path: Path, options: tuple[str, str]) -> None:
     suite = tmp_path / "test_settings.py"
     suite.write_text(
         "from hypothesis import settings\nimport conformance.test_operators\n\ndef test_settings():\n"
         "    print('settings:', settings().max_examples, settings().derandomize)\n"
     )
-    options = ("--hypothesis-profile", "nightly", "-p", "conformance.plugin", "-c", str(ROOT / "pyproject.toml"))
-    invocation = invoke(tmp_path, *options, suite=str(suite))
+    plugin = ("-p", "conformance.plugin", "-c", str(ROOT / "pyproject.toml"))
+    invocation = invoke(tmp_path, *options, *plugin, suite=str(suite))
     assert "settings: 2000 False" in invocation.output

@@ -36,6 +36,20 @@ def test_the_bounded_profile_draws_the_same_every_time_and_the_deep_one_does_not
         settings.load_profile("bounded")
 
 
+def test_a_search_that_is_ended_returns_the_smallest_example_so_far() -> None:
+    tried: list[int] = []
+
+    def large(x: int) -> bool:
+        tried.append(x)
+        return x > 1000
+
+    counterexample = search(st.integers(0, 10**6), large, ended=lambda: max(tried, default=0) > 1000)
+    assert counterexample == Counterexample(tried[-1], violation=True), "without shrinking"
+    tried.clear()
+    assert search(st.integers(0, 9), large, ended=lambda: len(tried) == 5) is None
+    assert len(tried) == 5
+
+
 def test_hypothesis_does_not_format_the_strategy() -> None:
     class Long:
         def __repr__(self) -> str:
