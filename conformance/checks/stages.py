@@ -100,7 +100,7 @@ class Pipeline:
         if run.claim is not self._claim:
             self._claim = run.claim
             self._templates.clear()
-        key = (run.backend, run.flow, run.recipe, run.model.source)
+        key = (run.backend, run.flow, run.recipe, *_written(run))
         template = self._templates.get(key)
         if template is not None and (copied := template.of(subject.model)) is not None:
             return copied, template
@@ -182,7 +182,15 @@ class Pipeline:
 def _source(run: Run) -> tuple[object, ...]:
     """What decides the structure of a run's lowered model, and what an uncalibrated one has in place of its state: fixed
     qparams of the recipe may equal those that are lost."""
-    return run.engine, run.recipe, run.model.source
+    return run.engine, run.recipe, *_written(run)
+
+
+def _written(run: Run) -> tuple[object, ...]:
+    """What decides the graph of a run's model before it is quantized: its source, and of an exported graph, which is for
+    inputs like those of its calibration, their shapes and memory formats."""
+    if run.backend.quantizer is None:
+        return (run.model.source,)
+    return run.model.source, *((name, spec.shape, spec.layout) for name, spec in run.model.operands)
 
 
 def _takes_effect(watch: Stopwatch, run: Run) -> bool:

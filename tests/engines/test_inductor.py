@@ -54,6 +54,16 @@ def test_a_claim_that_holds_conforms(case: str) -> None:
 
 
 @installed
+def test_models_of_the_same_source_for_other_shapes_are_prepared_apart() -> None:
+    """The quantizer annotates products of tensors of one shape only."""
+    judge = Judge()
+    equal, broadcast = (
+        judge.row(run(f"operator.mul/static-quint8/ptq/{name}"))[0] for name in ("default", "broadcast")
+    )
+    assert (equal.checks["annotated"], broadcast.checks["annotated"]) == ("pass", "fail")
+
+
+@installed
 def test_a_compiled_program_has_codes_and_kernels() -> None:
     row, _ = Judge().row(run("nn.MaxPool2d/static-quint8/ptq/default", "x86-compiled"))
     assert (row.verdict, row.detail) == (Verdict.CONFORMS, "")
