@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from conformance.configs.engines import SUCCESSORS
 from conformance.errors import UsageError
 from conformance.markdown import Visible
 from conformance.paths import GOLDEN
 from conformance.progress import progress
 from conformance.reports import constraints
+from conformance.results import migrations
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.profiles import CHECKS
 from conformance.results.reproductions import script_of
@@ -32,7 +34,7 @@ from conformance.results.severity import Severity
 from conformance.results.status import STATUSES
 from conformance.results.verdicts import IN_ORDER, Verdict
 
-from . import findings, support
+from . import findings, migration, support
 from .load import Report, Result, family
 
 T = TypeVar("T")
@@ -59,6 +61,7 @@ PAGES = {
     "findings": "Findings",
     "support": "Support",
     "constraints": "Constraints",
+    "migration": "FX to PT2E",
     "environments": "Environments",
 }
 
@@ -125,6 +128,7 @@ def pages(report: Report) -> dict[str, str]:
         "findings": {"listed": listed, "unseen": findings.unseen(report, listed), "severities": Severity},
         "support": {"table": made, "numbers": made.cause_numbers(), "statuses": STATUSES},
         "constraints": _constraints(report),
+        "migration": _migration(report),
         "environments": {"goldens": goldens()},
     }
     return {
@@ -190,6 +194,22 @@ def _constraints(report: Report) -> dict[str, Any]:
         "head": constraints.HEAD,
         "cells": [*constraints.cells(rows, report.entries)],
         "shown_entries": [*constraints.shown_entries(rows, report.entries)],
+    }
+
+
+def _migration(report: Report) -> dict[str, Any]:
+    """What became of the claims of the report's backends, as it was measured for this revision of the suite."""
+    header, every = migrations.read(migration.RECORDED)
+    items = migration.of_backends(every, {column.backend for column in report.columns})
+    found = {one.outcome for one in items}
+    return {
+        "header": header,
+        "families": migration.by_family(items),
+        "places": migration.places(items),
+        "outcomes": {one: migration.MEANINGS[one] for one in migrations.Outcome if one in found},
+        "counts": Counter((one.claim.partition("/")[0], one.fx_engine, one.outcome) for one in items),
+        "successors": SUCCESSORS,
+        "apart": migration.apart,
     }
 
 

@@ -1,4 +1,4 @@
-"""What became of the claims of backend configs through PT2E: tables in markdown, and the answer for one operator."""
+"""What became of the claims of backend configs through PT2E: tables, and the answer for one operator."""
 
 import statistics
 from collections import Counter
@@ -60,11 +60,8 @@ def document(header: Mapping[str, Any], items: Sequence[Migrated]) -> Iterator[s
         if any(one.outcome is outcome for one in items):
             yield f"- {outcome.symbol} **{outcome.phrase}**: {MEANINGS[outcome]}"
     yield ""
-    by_family: dict[str, list[Migrated]] = {}
-    for one in items:
-        by_family.setdefault(family(_pattern(one)), []).append(one)
-    for name, members in sorted(by_family.items()):
-        yield from _family(name, members, places(items))
+    for name, rows in by_family(items).items():
+        yield from _family(name, rows, places(items))
         yield ""
 
 
@@ -104,17 +101,33 @@ def _counts(items: Sequence[Migrated]) -> Iterator[str]:
     yield f"| latency, PT2E / FX: median (claims) | {' | '.join(medians)} |"
 
 
-def _family(name: str, members: Sequence[Migrated], columns: Sequence[Place]) -> Iterator[str]:
-    by_row: dict[tuple[str, str], dict[Place, Migrated]] = {}
-    for one in members:
-        by_row.setdefault((_pattern(one), _dtypes(one)), {})[_backend(one), one.fx_engine] = one
-    used = [place for place in columns if any(place in cells for cells in by_row.values())]
+Rows = Mapping[tuple[str, str], Mapping[Place, Migrated]]
+"""The claims of each pattern with its dtypes, by place."""
+
+
+def by_family(items: Iterable[Migrated]) -> Mapping[str, Rows]:
+    """The rows of each family of operators, both in the order of their names."""
+    families: dict[str, dict[tuple[str, str], dict[Place, Migrated]]] = {}
+    for one in sorted(items, key=lambda one: (family(_pattern(one)), _pattern(one), _dtypes(one))):
+        rows = families.setdefault(family(_pattern(one)), {})
+        rows.setdefault((_pattern(one), _dtypes(one)), {})[_backend(one), one.fx_engine] = one
+    return families
+
+
+def of_backends(items: Iterable[Migrated], backends: Iterable[str]) -> list[Migrated]:
+    """The claims of these backends."""
+    wanted = {*backends}
+    return [one for one in items if _backend(one) in wanted]
+
+
+def _family(name: str, rows: Rows, columns: Sequence[Place]) -> Iterator[str]:
+    used = [place for place in columns if any(place in cells for cells in rows.values())]
     yield f"## {name.capitalize()}"
     yield ""
     yield f"| pattern | dtypes | {' | '.join(escaped(f'{backend} on {engine}') for backend, engine in used)} |"
     yield f"| --- | --- |{' --- |' * len(used)}"
-    for pattern, dtypes in sorted(by_row):
-        cells = " | ".join(_cell(by_row[pattern, dtypes].get(place)) for place in used)
+    for (pattern, dtypes), claims in rows.items():
+        cells = " | ".join(_cell(claims.get(place)) for place in used)
         yield f"| {code(pattern)} | {dtypes} | {cells} |"
 
 
@@ -123,11 +136,11 @@ def _cell(one: Migrated | None) -> str:
         return ""
     text = f"{one.outcome.symbol} {one.outcome.value}"
     if one.outcome is Outcome.OTHER:
-        text += f", {_apart(one)}"
+        text += f", {apart(one)}"
     return escaped(text) + (f" ({one.ratio:.2f}×)" if one.ratio is not None else "")
 
 
-def _apart(one: Migrated) -> str:
+def apart(one: Migrated) -> str:
     """How far the results of a claim are apart, in words."""
     assert one.distance is not None
     if one.distance.steps is None:
@@ -144,8 +157,8 @@ def answer(items: Sequence[Migrated], operator: str) -> Iterator[str]:
         yield f"    {one.outcome.symbol} {one.outcome.phrase}, by {one.quantizer} on {one.engine}{promise}"
         if one.distance is not None and one.outcome in (Outcome.KEPT, Outcome.OTHER):
             in_float = "; the output stays in float" if one.distance.in_float else ""
-            apart = _apart(one) if one.distance.mismatched else "every element the same, ties aside"
-            yield f"        {apart}{in_float}"
+            distance = apart(one) if one.distance.mismatched else "every element the same, ties aside"
+            yield f"        {distance}{in_float}"
         if one.ratio is not None:
             yield f"        latency: {one.ratio:.2f} times that through FX, on a layer of a network"
         for side, text in (("FX", one.fx), ("PT2E", one.pt2e)):

@@ -168,6 +168,18 @@ def test_every_page_opens_from_disk(page: Any, report: str) -> None:
         assert "owned" not in page.title()
 
 
+def test_the_claims_that_pt2e_loses_are_filtered(page: Any, report: str) -> None:
+    page.goto(report.replace("index.html", "migration.html"))
+    shown = "tbody tr[data-family]:not([data-heading]):visible"
+    every = page.locator(shown).count()
+    page.select_option("[name=outcomes]", "refuses")
+    lost = page.locator(shown).all_inner_texts()
+    assert 0 < len(lost) < every
+    assert all("lost: refuses" in text for text in lost)
+    heads = [" ".join(text.split()) for text in page.locator("table.support thead th").all_inner_texts()]
+    assert heads[1:] == ["fbgemm on fbgemm", "fbgemm on x86"], "the backend of the report's rows"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_axe_finds_nothing_serious(width: str, scheme: str, browser: Any, report: str) -> None:
