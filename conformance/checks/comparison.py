@@ -149,7 +149,7 @@ def compare_outputs(
         own = _on_its_own_grid(got, expected, exact, place) if isinstance(finding, OutputQparams) else ()
         return Comparison(got.values.numel(), got.values.numel(), findings=(finding, *own))
     if got.quantized is None:
-        return _compare_values(got.values, expected.low, allowed, place)
+        return _compare_values(got.values, expected, allowed, place)
     return compare_codes(got.quantized.int_repr(), expected, allowed, exact, place)
 
 
@@ -185,15 +185,15 @@ def _on_its_own_grid(got: Output, expected: Expected, exact: Exact, place: Place
     return compare_codes(q.int_repr(), own, EQUAL, lambda: codes.position, place).findings
 
 
-def _compare_values(got: Tensor, expected: Tensor, allowed: Tolerance, place: Place) -> Comparison:
-    """Compare float values: equal but for the rounding of float32, relative to the greatest value or to the greatest
-    intermediate value that may have cancelled out."""
-    got, expected = got.double(), expected.double()
-    greatest = max(float(expected.abs().max()) if expected.numel() else 0.0, allowed.magnitude)
-    off = (got - expected).abs().nan_to_num(torch.inf)
+def _compare_values(values: Tensor, expected: Expected, allowed: Tolerance, place: Place) -> Comparison:
+    """Compare float values: within the golden's range but for the rounding of float32, relative to the greatest value or to
+    the greatest intermediate value that may have cancelled out."""
+    got, low, high = values.double(), expected.low.double(), expected.high.double()
+    greatest = max(float(low.abs().max()) if low.numel() else 0.0, allowed.magnitude)
+    off = torch.maximum(low - got, got - high).nan_to_num(torch.inf).clamp(min=0)
     wrong = off > greatest * max(allowed.relative, FLOAT32)
     if not bool(wrong.any()):
         return Comparison(got.numel())
-    mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, expected)
+    mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, low)
     finding = ValuesDiffer(place.check, place.output, mismatched, wrong.numel(), float(off.max()), elements)
     return Comparison(got.numel(), mismatched, findings=(finding,))

@@ -30,7 +30,8 @@ class Expected:
     """One expected output.
 
     For a quantized output, `low` and `high` (uint8 or int8) are the two neighbours at a tie, and equal elsewhere. For a float
-    output, both are the float32 values, and `scale` and `zero_point` have no meaning.
+    output, they are the least and the greatest float32 values if an operator before it may round ties either way, and
+    equal elsewhere; `scale` and `zero_point` have no meaning.
     """
 
     low: Tensor
@@ -45,8 +46,12 @@ class Expected:
 
     @cached_property
     def code(self) -> Tensor:
-        """The codes with ties rounded to even, or the float values."""
-        return torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)
+        """The codes with ties rounded to even, or the least float values."""
+        return (
+            torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)
+            if self.quantized
+            else self.low
+        )
 
     @property
     def values(self) -> Tensor:
@@ -81,15 +86,19 @@ def name_of(run: Run) -> str:
     """Return the name of a run's golden.
 
     It consists of the case without its backend, the codes of its activations, and marks if the output keeps the input's
-    qparams, for what a quantizer declares, which observes scalars as well, for a quantizer that bounds no scale, and for
-    results in float. Backends differ in the last five.
+    qparams, for what a quantizer declares, which observes scalars as well, for a quantizer that bounds no scale, or of
+    which weights have all codes beside signed activations, and for results in float. Backends differ in the last six.
     """
     scheme = run.recipe.scheme
     grid = scheme.others or scheme.activation
     codes = f":{grid.low}..{grid.high}" if grid is not None else ""
     pt2e = ""
     if run.backend.quantizer is not None:
-        pt2e = "-pt2e-unbounded" if grid is not None and grid.floor is None else "-pt2e"
+        pt2e = "-pt2e"
+        if grid is not None and grid.floor is None:
+            pt2e += "-unbounded"
+        elif grid is not None and grid.low < 0 and scheme.weight is not None and scheme.weight.low == grid.low:
+            pt2e += "-all-weights"
     in_float = "-float" if scheme.float_results else ""
     return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{pt2e}{in_float}"
 
@@ -98,7 +107,7 @@ def golden_of(answer: Answer) -> Golden:
     """Convert an answer of the oracle to a golden."""
     outputs, names = [], []
     labels = {id(qparams): name for name, qparams in answer.qparams.items()}
-    for output in answer.outputs:
+    for number, output in enumerate(answer.outputs):
         if isinstance(output, Codes):
             stored = STORED[output.qparams.grid.dtype]
             scale, zero_point = float(output.qparams.scale), int(output.qparams.zero_point)
@@ -107,7 +116,8 @@ def golden_of(answer: Answer) -> Golden:
             )
             names.append(labels[id(output.qparams)])
         else:
-            outputs.append(Expected(output.float(), output.float()))
+            low, high = answer.ranges.get(number, (output, output))
+            outputs.append(Expected(low.float(), high.float()))
             names.append("float")
     qparams = {name: (chosen.scale.double(), chosen.zero_point.double()) for name, chosen in answer.qparams.items()}
     return Golden(tuple(outputs), tuple(names), qparams)

@@ -64,7 +64,7 @@ def tensors_of(name: str, golden: Golden) -> dict[str, Tensor]:
         if ties.numel():
             stored[f"{label}/{number}/ties"] = ties.short() if output.low.numel() < 2**15 else ties.int()
             upper, low = output.high.flatten()[ties], output.low.flatten()[ties]
-            if not torch.equal(upper.int(), low.int() + 1):  # a tie of a previous operator widens the range
+            if not torch.equal(upper, low + 1):  # a tie of a previous operator widens the range
                 stored[f"{label}/{number}/upper"] = upper.contiguous()
     if golden.qparams:
         pairs = [torch.stack(pair, 1) for pair in golden.qparams.values()]
@@ -106,16 +106,15 @@ def golden_from(name: str, stored: Mapping[str, Tensor], entry: Mapping[str, Any
         start += count
     outputs = []
     for number, qparams_name in enumerate(entry["outputs"]):
-        low = stored[f"{label}/{number}"]
-        if qparams_name == "float":
-            outputs.append(Expected(low, low))
-            continue
-        high = low
+        high = low = stored[f"{label}/{number}"]
         ties = stored.get(f"{label}/{number}/ties")
         if ties is not None:
             high = low.flatten().clone()
             high[ties.long()] = stored.get(f"{label}/{number}/upper", high[ties.long()] + 1)
             high = high.reshape(low.shape)
+        if qparams_name == "float":
+            outputs.append(Expected(low, high))
+            continue
         scale, zero_point = qparams[qparams_name]
         outputs.append(Expected(low, high, float(scale), int(zero_point), DTYPES[low.dtype]))
     return Golden(tuple(outputs), tuple(entry["outputs"]), qparams)

@@ -3,7 +3,7 @@
 import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,9 @@ class Answer:
     `qparams` maps names to the qparams that were used: the name of an operand, `weight` or `output`. From the second use
     on, a number follows (`weight 2`).
 
+    `ranges` has, by the number of an output in float, its least and its greatest values if an operator before it may round
+    ties either way.
+
     `certain` is False where a recurrent layer, or a dynamic layer behind another operator, rounds a value so close to .5 that
     the last bits of float32 decide the rounding, and with it every later step.
     """
@@ -31,6 +34,7 @@ class Answer:
     outputs: tuple[Codes | Tensor, ...]
     qparams: Mapping[str, Qparams]
     certain: bool = True
+    ranges: Mapping[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
 def evaluate(
@@ -85,13 +89,16 @@ def _answer(
         return interpreter
 
     first = run({})
-    outputs = list(graph.outputs(first.values))
+    outputs, ranges = list(graph.outputs(first.values)), {}
     if first.tied:
         others = [graph.outputs(run(roundings).values) for roundings in _assignments([*first.tied])]
-        outputs = [_union(alternatives) for alternatives in zip(outputs, *others, strict=True)]
+        every = [*zip(outputs, *others, strict=True)]
+        outputs = [_union(alternatives) for alternatives in every]
+        in_float = {number: torch.stack(each) for number, each in enumerate(every) if isinstance(each[0], Tensor)}
+        ranges = {number: (values.amin(0), values.amax(0)) for number, values in in_float.items()}
     # a result in float has no neighbours that could stand for the codes before it
     certain = first.certain and not (first.tied and any(isinstance(output, Tensor) for output in outputs))
-    return Answer(tuple(outputs), first.qparams, certain)
+    return Answer(tuple(outputs), first.qparams, certain, ranges)
 
 
 MOST_PRODUCERS = 2

@@ -197,6 +197,14 @@ def test_float_outputs_are_equal_but_for_the_rounding_of_float32() -> None:
     assert detail(comparison) == "1 of 2 values differ, by up to 0.5: (1,) got 4096 golden 4096.5"
 
 
+def test_float_outputs_behind_a_tie_are_within_a_range() -> None:
+    tied = Expected(torch.tensor([1.0, 7.5]), torch.tensor([1.0, 8.0]))
+    for inside in (7.5, 7.75, 8.0):
+        assert compare_outputs(values(1.0, inside), tied, EQUAL).mismatched == 0
+    for outside in (7.25, 8.25):
+        assert compare_outputs(values(1.0, outside), tied, EQUAL).mismatched == 1
+
+
 def test_a_relative_tolerance_is_of_the_greatest_value() -> None:
     allowed = Tolerance("*", "*", "a reason", "", relative=0.05)
     assert compare_outputs(values(0.0, 100.0), floats(4.9, 100.0), allowed).mismatched == 0

@@ -30,7 +30,7 @@ from tests.goldens.golden_runs import (
 )
 from tests.runs_by_id import run
 
-LIMIT = 16_000_000
+LIMIT = 18_000_000
 """Bytes that all stored goldens together may have."""
 
 
@@ -170,6 +170,16 @@ def test_an_unusable_manifest_is_refused(store: Store, text: str, message: str) 
     (store.folder / MANIFEST).write_text(text)
     with pytest.raises(GoldenError, match=message):
         store.find(subject(run(LINEAR)))
+
+
+def test_values_behind_a_tie_are_read_as_they_were_written(tmp_path: Path) -> None:
+    low, high = torch.tensor([1.0, 7.5, 2.0]), torch.tensor([1.0, 8.0, 3.0])
+    name = name_of(run(LINEAR))
+    store = Store(tmp_path / "golden")
+    store.write({name: (Golden((Expected(low, high),), ("float",)), "0" * 16)})
+    (output,) = store.read(name).outputs
+    assert torch.equal(output.low, low)
+    assert torch.equal(output.high, high)
 
 
 def test_upper_codes_are_stored_only_where_they_are_not_the_next_code() -> None:

@@ -78,8 +78,13 @@ def test_an_input_that_stays_in_float_is_not_quantized() -> None:
 
 def test_a_float_result_behind_a_tie_is_uncertain() -> None:
     tied = X + 2.0**-9  # between two codes of the observed range
-    assert not evaluate(Two(), (X, OTHER), (tied, OTHER), FLOAT).certain
-    assert evaluate(Two(), (X, OTHER), (X, OTHER), FLOAT).certain
+    answer, exact = (evaluate(Two(), (X, OTHER), (inputs, OTHER), FLOAT) for inputs in (tied, X))
+    assert (answer.certain, exact.certain) == (False, True)
+    low, high = answer.ranges[0]
+    step = float(answer.qparams["x"].scale) * 127 / 128
+    assert torch.allclose(high - low, torch.full((4, 4), step, dtype=torch.float64))
+    assert bool(((low <= values(answer.outputs[0])) & (values(answer.outputs[0]) <= high)).all())
+    assert not exact.ranges
 
 
 def test_a_dynamic_pattern_quantizes_its_other_inputs_if_it_says_so() -> None:
