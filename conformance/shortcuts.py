@@ -126,9 +126,9 @@ TABLE = (
     ),
     Shortcut(
         "templates",
-        "models of the same source, QConfig and flow, and if they are exported of the same inputs, differ in tensors alone, and "
-        "prepare copies parameters and buffers unless it folds a batch norm into them: the prepared model of one with another's "
-        "tensors is the other's",
+        "models of the same source, QConfig and flow, and those that are exported of inputs of the same shapes and formats, "
+        "differ in tensors alone, and prepare copies parameters and buffers unless it folds a batch norm into them: the "
+        "prepared model of one with another's tensors is the other's",
     ),
     Shortcut(
         "remembered-annotations",

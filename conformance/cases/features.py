@@ -30,7 +30,6 @@ CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
 DISTINCTIVE = frozenset({"alpha", "divisor_override", "proj_size"})
 """Numeric options that set a variant apart whatever their value."""
 
-
 SEQUENCES = frozenset({"nn.LSTM", "nn.GRU"})
 LONG_SEQUENCE = 16
 """Steps of a sequence from which on the rounding of float32 in each of them adds up to more than a tolerance."""
@@ -116,7 +115,7 @@ def _operands(operator: str, variant: Variant) -> Iterator[str]:
     layouts = {spec.layout for spec in specs}
     if "channels_last" in layouts:
         yield "channels_last"
-    if any(spec.layout == "strided" and not _formats_look_alike(spec.shape) for spec in specs):
+    if any(spec.layout == "strided" and set(spec.shape[2:]) != {1} for spec in specs):
         yield "strided"
     if any(spec.data for spec in specs):
         yield "other_zero_point"
@@ -340,6 +339,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         "wide": left >= 16 and right >= 32,
         "equal_channels": transposed and left == right and groups == 1,
         "no_bias": _no_bias(variant, arguments),
+        "channels_last_to_one": variant.operands["x"].layout == "channels_last" and set(variant.output[2:]) == {1},
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
     }
     yield from (name for name, holds in relevant.items() if holds)
@@ -355,7 +355,9 @@ def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
     """
     root = root_of(claim.tree)
     layer, default = plain_of(root), OPERATORS[root][0]
-    general = (*batch_variants(default), *data_variants(default), *layout_variants(default), strided_variant(default))
+    laid = (strided_variant(default), *layout_variants(default))
+    empty = (one.named(f"{one.name}_batch0", batch=0) for one in laid)
+    general = (*batch_variants(default), *data_variants(default), *laid, *empty)
     named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root], *general)]
     named += [(layer, variant) for variant in OPERATORS[layer]]
     return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)

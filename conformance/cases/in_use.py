@@ -12,9 +12,10 @@ from conformance.results.in_use import LayerInUse
 
 from .operators import OPERATORS, Operand, Shape, Variant
 from .operators.elementwise import WIDE_INPUT
+from .operators.geometry import Geometry
 from .operators.shape import SHAPES
 from .operators.variant import arguments
-from .operators.weighted import Geometry, linear
+from .operators.weighted import linear
 
 POSITIONAL: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("nn.BatchNorm2d", "nn.BatchNorm3d"), ("num_features",)),

@@ -44,7 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     minutes = config.getoption("search_minutes") is not None
     if minutes or any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
-        from conformance.properties.search import settings
+        from hypothesis import settings
+
+        from conformance.properties import search  # noqa: F401
 
         if minutes:
             settings.load_profile("nightly")

@@ -51,7 +51,8 @@ def test_a_claim_that_is_more_than_a_share_is_dealt_by_case(every: list[Run]) ->
     claim = [run for run in every if run.claim.id == "fbgemm/nn.Conv2d/static-quint8" and run.flow == "ptq"]
     cases = [run for run in claim if run.profile == "exact"]
     shards = dealt(cases, [], {}, 3)
-    assert max(loads(cases, shards)) < 1.1 * min(loads(cases, shards))
+    one_case = 2 * PROFILES["exact"].seconds  # on two engines
+    assert max(loads(cases, shards)) - min(loads(cases, shards)) < 1.1 * one_case
     numbers: dict[str, set[int]] = {}
     for run in cases:
         numbers.setdefault(run.key, set()).add(shards[run.id])

@@ -105,7 +105,7 @@ def test_the_first_claims_of_kernels_that_compute_two_operators_have_whole_array
             of_pattern[claim.pattern] = of_pattern.get(claim.pattern, 0) + 1
     alone = of_pattern["nn.Linear"]
     for pattern in ("nn.Linear+nn.ReLU", "nn.Linear+nn.LeakyReLU", "nn.Linear+nn.Tanh"):
-        assert alone * 2 // 3 < of_pattern[pattern] <= alone
+        assert alone * 2 // 3 < of_pattern[pattern] < alone * 4 // 3
     assert of_pattern["nn.Linear+F.relu"] == of_pattern["nni.LinearReLU"] == 2
 
 

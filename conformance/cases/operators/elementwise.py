@@ -135,7 +135,7 @@ def _activation_table() -> Iterator[tuple[str, list[Variant]]]:
     yield "Tensor.relu_", _method("relu_")
     yield "nn.Hardtanh", _module("nn.Hardtanh", "-2.0, 3.0", "min_val=-0.5, max_val=0.25")
     yield "F.hardtanh", _functional("F.hardtanh", "-2.0, 3.0", "min_val=-0.5, max_val=0.25")
-    yield "F.hardtanh_", _functional("F.hardtanh_", "-2.0, 3.0", inplace=False)
+    yield "F.hardtanh_", _functional("F.hardtanh_", "-2.0, 3.0", "min_val=-2.0", inplace=False)
     yield "nn.Identity", [v for v in _module("nn.Identity", inplace=False) if v.name != "called_twice"]
     for name, variants in (("torch.clamp", "torch.clamp(x, {})"), ("Tensor.clamp", "x.clamp({})")):
         base = _unary(variants.format("-1.5, 2.0"))

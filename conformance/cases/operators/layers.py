@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from .geometry import SPATIAL
 from .variant import Operand, Shape, Variant, batch_variants, called_twice, data_variants, layout_variants, operands
-from .weighted import SPATIAL, wrapped
+from .weighted import wrapped
 
 CHANNELS = 4
 

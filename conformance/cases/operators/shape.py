@@ -86,6 +86,7 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     "3, stride=2, padding=1",
                     "2, stride=1, dilation=2",
                     "2, stride=1, padding=1, dilation=2",
+                    "2, stride=3",
                     "3, stride=2, ceil_mode=True",
                     "1, stride=1",
                 ],
@@ -203,7 +204,7 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
         for function, options in {
             "narrow": ["1, 1, 2", "2, 0, 3", "-1, 2, 3"],
             "repeat_interleave": ["2", "2, dim=1", "repeats=3, dim=0"],
-            "transpose": ["1, 2", "0, 1", "-1, -2", "dim0=1, dim1=3"],
+            "transpose": ["1, 2", "0, 1", "-1, -2", "1, 1", "dim0=1, dim1=3"],
             "unsqueeze": ["1", "0", "-1", "dim=2"],
             "unsqueeze_": ["1", "0", "-1", "dim=2"],
             "permute": ["0, 2, 3, 1", "3, 2, 1, 0"] if "Tensor" in name else ["(0, 2, 3, 1)", "(3, 2, 1, 0)"],
@@ -228,7 +229,7 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
                 variants.append(variants[0].named("keyword", call=by_keyword, core=False))
             yield name.format(function), variants
         squeezable = (2, 1, 5, 1)
-        squeezes = _each(call.format("squeeze"), ["1", "-1", "dim=1", "0"], squeezable)
+        squeezes = _each(call.format("squeeze"), ["1", "-1", "dim=1", "0", "(1, -1)"], squeezable)
         if name.startswith("torch"):
             squeezes.append(squeezes[0].named("keyword", call="torch.squeeze(input=x, dim=1)", core=False))
         yield name.format("squeeze"), squeezes
@@ -260,6 +261,13 @@ def _joining_table() -> Iterator[tuple[str, list[Variant]]]:
                 two.named("single", call=f"{function}([x], dim=1)", operands=operands(IMAGE), core=False),
                 two.named("keyword", call=f"{function}(tensors=[x, y], dim=1)", core=False),
                 *batch_variants(two, 0, 1),
+                *layout_variants(two),
+                two.named(
+                    "formats",
+                    call=f"{function}([x, y])",
+                    operands=operands(x=IMAGE, y=Operand(IMAGE, layout="channels_last")),
+                    core=False,
+                ),
                 *data_variants(two, "positive", "negative"),
             ],
         )

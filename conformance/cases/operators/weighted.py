@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .expressions import Call
+from .geometry import UNBATCHED, Geometry, positional
 from .variant import (
     Operand,
-    Shape,
     Variant,
     arguments,
     batch_variants,
@@ -15,72 +15,8 @@ from .variant import (
     layout_variants,
     operands,
     static_variants,
+    strided_variant,
 )
-
-SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
-
-
-def _size(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Length of a convolution's output (formula of `torch.nn.Conv1d`)."""
-    return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilation: int, extra: int) -> int:
-    """Length of a transposed convolution's output (formula of `torch.nn.ConvTranspose1d`)."""
-    return (length - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
-
-
-class Geometry:
-    """Channels, kernel and options of one convolution, rendered as arguments of a module or a functional."""
-
-    def __init__(
-        self,
-        rank: int,
-        channels: tuple[int, int] = (4, 8),
-        kernel: int | Shape = 3,
-        *,
-        transposed: bool = False,
-        spatial: Shape = (),
-        **options: object,
-    ) -> None:
-        self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
-        self.spatial, self.options = spatial or SPATIAL[rank], options
-
-    def _each(self, value: object) -> Shape:
-        return (value,) * self.rank if isinstance(value, int) else value  # type: ignore[return-value]
-
-    @property
-    def output(self) -> Shape:
-        kernel, stride = self._each(self.kernel), self._each(self.options.get("stride", 1))
-        dilation = self._each(self.options.get("dilation", 1))
-        padding = self.options.get("padding", 0)
-        if padding == "same":
-            return (2, self.channels[1], *self.spatial)
-        paddings = (0,) * self.rank if padding == "valid" else self._each(padding)
-        dims = zip(self.spatial, kernel, stride, paddings, dilation, strict=True)
-        if self.transposed:
-            extra = self._each(self.options.get("output_padding", 0))
-            sizes = tuple(_transposed_size(*dim, e) for dim, e in zip(dims, extra, strict=True))
-        else:
-            sizes = tuple(_size(*dim) for dim in dims)
-        return (2, self.channels[1], *sizes)
-
-    @property
-    def arguments(self) -> str:
-        """Arguments of the module's constructor."""
-        return f"{self.channels[0]}, {self.channels[1]}, {self.kernel!r}" + arguments(**self.options)
-
-    @property
-    def module(self) -> str:
-        return f"nn.Conv{'Transpose' * self.transposed}{self.rank}d({self.arguments})"
-
-    @property
-    def parameters(self) -> dict[str, Shape]:
-        groups = self.options.get("groups", 1)
-        assert isinstance(groups, int)
-        left, right = self.channels if self.transposed else self.channels[::-1]
-        weight = {"weight": (left, right // groups, *self._each(self.kernel))}
-        return weight if self.options.get("bias") is False else weight | {"bias": (self.channels[1],)}
 
 
 def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
@@ -142,7 +78,11 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
     default = variants["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
-        yield from layout_variants(default)
+        for laid in layout_variants(default):
+            yield laid
+            if rank == 2:
+                yield laid.named("channels_last_batch0", batch=0)
+        yield from _to_one(default, rank)
         yield variants["depthwise"].named("depthwise_per_channel", per_channel=True)
         yield from (
             default.named(f"padding_{mode}", init=Geometry(rank, padding=1, padding_mode=mode).module, core=False)
@@ -150,23 +90,25 @@ def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant
         )
     yield from static_variants(default)
     yield from batch_variants(default)
-    yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
+    yield default.named("unbatched", operands=operands((4, *UNBATCHED[rank])), output=(), core=False)
     yield from data_variants(default)
     yield default.named("keyword", call="self.op(input=x)", core=False)
     same = Geometry(rank, (4, 4), padding=1, transposed=transposed)
     yield called_twice(default, init=same.module)
 
 
-def positional(geometry: Geometry) -> str:
-    """All options of a functional convolution after the bias, as tuples, in the order of its signature."""
-    names = ["stride", "padding", *(["output_padding"] if geometry.transposed else []), "dilation"]
-    defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-    values: list[object] = []
-    for name in names:
-        value = geometry.options.get(name, defaults[name])
-        values.append((value,) * geometry.rank if isinstance(value, int) else value)
-    values.insert(3, geometry.options.get("groups", 1))
-    return "".join(f", {value!r}" for value in values)
+def _to_one(default: Variant, rank: int) -> list[Variant]:
+    """Channels-last images of which each channel becomes one element: the result lies in memory as a contiguous one does."""
+    if rank != 2:
+        return []
+    geometry = Geometry(rank, kernel=4, padding=1, spatial=(2, 2))
+    shapes = operands((2, geometry.channels[0], *geometry.spatial))
+    form = (
+        {"init": geometry.module}
+        if default.init
+        else {"call": f"F.conv2d(x, self.weight, self.bias{positional(geometry)})", "parameters": geometry.parameters}
+    )
+    return layout_variants(default.named("", operands=shapes, output=geometry.output, **form), "channels_last_to_one")
 
 
 def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
@@ -187,6 +129,7 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
     default = variants["default"]
     if not transposed:
         yield default.named("per_channel", per_channel=True)
+        yield from _to_one(default, rank)
     weight, bias = "self.weight", "self.bias"
     yield default.named(
         "optionals_left_out",
@@ -205,7 +148,7 @@ def _functional_variants(rank: int, *, transposed: bool = False) -> Iterator[Var
     yield default.named("keyword", call=f"{function}(input=x, weight={weight}, bias={bias}, {every})", core=False)
     yield from static_variants(default)
     yield from batch_variants(default)
-    yield default.named("unbatched", operands=operands((4, *SPATIAL[rank])), output=(), core=False)
+    yield default.named("unbatched", operands=operands((4, *UNBATCHED[rank])), output=(), core=False)
     yield from data_variants(default)
 
 
@@ -338,7 +281,9 @@ def _linear_module_variants() -> Iterator[Variant]:
     yield default.named("per_channel", per_channel=True)
     yield from static_variants(default)
     yield from batch_variants(default)
-    yield default.named("strided", operands=operands(x=Operand((4, 16), layout="strided")), core=False)
+    strided = strided_variant(default)
+    yield strided
+    yield strided.named("strided_batch0", batch=0)
     rank3 = linear((16, 8), 2, 5).named("rank3")
     yield rank3
     yield rank3.named("rank3_batch0", batch=0)

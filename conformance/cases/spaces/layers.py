@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.cases.operators import Operand, Shape, Variant
-from conformance.cases.operators.weighted import SPATIAL
+from conformance.cases.operators.geometry import SPATIAL
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, module, style
 from .elementwise import DEVICE, LENGTHS

@@ -1,0 +1,82 @@
+"""Geometries of convolutions, and the sizes of images and volumes that they are applied to."""
+
+from .variant import Shape, arguments
+
+SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
+UNBATCHED: dict[int, Shape] = {rank: (17, *spatial[1:]) for rank, spatial in SPATIAL.items()}
+"""Sizes of images without a batch, of which the first one is no multiple of the channels for which it may be taken."""
+
+
+def _size(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Length of a convolution's output (formula of `torch.nn.Conv1d`)."""
+    return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilation: int, extra: int) -> int:
+    """Length of a transposed convolution's output (formula of `torch.nn.ConvTranspose1d`)."""
+    return (length - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
+
+
+class Geometry:
+    """Channels, kernel and options of one convolution, rendered as arguments of a module or a functional."""
+
+    def __init__(
+        self,
+        rank: int,
+        channels: tuple[int, int] = (4, 8),
+        kernel: int | Shape = 3,
+        *,
+        transposed: bool = False,
+        spatial: Shape = (),
+        **options: object,
+    ) -> None:
+        self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
+        self.spatial, self.options = spatial or SPATIAL[rank], options
+
+    def _each(self, value: object) -> Shape:
+        return (value,) * self.rank if isinstance(value, int) else value  # type: ignore[return-value]
+
+    @property
+    def output(self) -> Shape:
+        kernel, stride = self._each(self.kernel), self._each(self.options.get("stride", 1))
+        dilation = self._each(self.options.get("dilation", 1))
+        padding = self.options.get("padding", 0)
+        if padding == "same":
+            return (2, self.channels[1], *self.spatial)
+        paddings = (0,) * self.rank if padding == "valid" else self._each(padding)
+        dims = zip(self.spatial, kernel, stride, paddings, dilation, strict=True)
+        if self.transposed:
+            extra = self._each(self.options.get("output_padding", 0))
+            sizes = tuple(_transposed_size(*dim, e) for dim, e in zip(dims, extra, strict=True))
+        else:
+            sizes = tuple(_size(*dim) for dim in dims)
+        return (2, self.channels[1], *sizes)
+
+    @property
+    def arguments(self) -> str:
+        """Arguments of the module's constructor."""
+        return f"{self.channels[0]}, {self.channels[1]}, {self.kernel!r}" + arguments(**self.options)
+
+    @property
+    def module(self) -> str:
+        return f"nn.Conv{'Transpose' * self.transposed}{self.rank}d({self.arguments})"
+
+    @property
+    def parameters(self) -> dict[str, Shape]:
+        groups = self.options.get("groups", 1)
+        assert isinstance(groups, int)
+        left, right = self.channels if self.transposed else self.channels[::-1]
+        weight = {"weight": (left, right // groups, *self._each(self.kernel))}
+        return weight if self.options.get("bias") is False else weight | {"bias": (self.channels[1],)}
+
+
+def positional(geometry: Geometry) -> str:
+    """All options of a functional convolution after the bias, as tuples, in the order of its signature."""
+    names = ["stride", "padding", *(["output_padding"] if geometry.transposed else []), "dilation"]
+    defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
+    values: list[object] = []
+    for name in names:
+        value = geometry.options.get(name, defaults[name])
+        values.append((value,) * geometry.rank if isinstance(value, int) else value)
+    values.insert(3, geometry.options.get("groups", 1))
+    return "".join(f", {value!r}" for value in values)
