@@ -80,35 +80,26 @@ WEIGHT_ONLY_QUINT4X2 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.f
 WEIGHT_ONLY_QINT8 = DTypeConfig(input_dtype=torch.float, output_dtype=torch.float, weight_dtype=torch.qint8)
 
 
-def _inductor_activation() -> DTypeWithConstraints:
-    """A scale bounded from below, as the observers of torchao's default configuration for x86 bound it."""
-    return DTypeWithConstraints(dtype=torch.quint8, scale_min_lower_bound=2**-12)
+def _inductor(
+    dtype: torch.dtype, *, weighted: bool = True, returns_float: bool = True, dynamic: bool = False
+) -> DTypeConfig:
+    """Scales bounded from below, as the observers of torchao's default configurations for inductor bound them."""
+    activation, weight = (DTypeWithConstraints(dtype=one, scale_min_lower_bound=2**-12) for one in (dtype, torch.qint8))
+    return DTypeConfig(
+        input_dtype=activation,
+        output_dtype=torch.float if returns_float else activation,
+        weight_dtype=weight if weighted else None,
+        bias_dtype=torch.float if weighted else None,
+        is_dynamic=dynamic or None,
+    )
 
 
-def _inductor_weight() -> DTypeWithConstraints:
-    return DTypeWithConstraints(dtype=torch.qint8, scale_min_lower_bound=2**-12)
+STATIC_QUINT8_TO_FLOAT = _inductor(torch.quint8, weighted=False)
+STATIC_QUINT8_WEIGHTED_TO_FLOAT = _inductor(torch.quint8)
+STATIC_QUINT8_WEIGHTED_BOUNDED = _inductor(torch.quint8, returns_float=False)
+DYNAMIC_QUINT8_BOUNDED = _inductor(torch.quint8, dynamic=True)
 
-
-STATIC_QUINT8_TO_FLOAT = DTypeConfig(input_dtype=_inductor_activation(), output_dtype=torch.float)
-
-STATIC_QUINT8_WEIGHTED_TO_FLOAT = DTypeConfig(
-    input_dtype=_inductor_activation(),
-    output_dtype=torch.float,
-    weight_dtype=_inductor_weight(),
-    bias_dtype=torch.float,
-)
-
-STATIC_QUINT8_WEIGHTED_BOUNDED = DTypeConfig(
-    input_dtype=_inductor_activation(),
-    output_dtype=_inductor_activation(),
-    weight_dtype=_inductor_weight(),
-    bias_dtype=torch.float,
-)
-
-DYNAMIC_QUINT8_BOUNDED = DTypeConfig(
-    input_dtype=_inductor_activation(),
-    output_dtype=torch.float,
-    weight_dtype=_inductor_weight(),
-    bias_dtype=torch.float,
-    is_dynamic=True,
-)
+STATIC_QINT8_TO_FLOAT = _inductor(torch.qint8, weighted=False)
+STATIC_QINT8_WEIGHTED_TO_FLOAT = _inductor(torch.qint8)
+STATIC_QINT8_WEIGHTED_BOUNDED = _inductor(torch.qint8, returns_float=False)
+DYNAMIC_QINT8_BOUNDED = _inductor(torch.qint8, dynamic=True)

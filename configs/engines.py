@@ -39,6 +39,8 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "x86-inductor": EngineSpec("conformance.engines.inductor:LOWERED", ahead_of_time=True),
     "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
     "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),
+    "arm-inductor": EngineSpec("conformance.engines.inductor:ARM_LOWERED", ahead_of_time=True),
+    "arm-compiled": EngineSpec("conformance.engines.inductor:ARM_COMPILED", ahead_of_time=True, default_only=True),
     "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),
     "tosa": EngineSpec("conformance.engines.tosa:TosaEngine", ahead_of_time=True),
 }
@@ -56,6 +58,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
 QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {
     "xnnpack": ("executorch",),
     "x86inductor": ("x86-inductor", "x86-compiled"),
+    "arminductor": ("arm-inductor", "arm-compiled"),
     "cortexm": ("cortex-m",),
     "tosa": ("tosa",),
 }

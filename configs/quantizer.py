@@ -26,6 +26,7 @@ class QuantizerSpec:
         config: an expression of its QuantizationConfig, over `activation`, `output`, `weight`, `bias` and `qat`; None for a
             quantizer that takes none.
         biases: the expressions of `bias` with one scale for all weights, and with one for each channel.
+        half: an expression of the QuantizationConfig that has weights of float16, if the quantizer takes them.
     """
 
     source: str
@@ -34,6 +35,7 @@ class QuantizerSpec:
     environment: str = ""
     config: str | None = "QuantizationConfig({activation}, {output}, {weight}, {bias}, {qat})"
     biases: tuple[str, str] = ("None", "None")
+    half: str = ""
 
     @property
     def configured(self) -> str:

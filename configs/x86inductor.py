@@ -23,9 +23,17 @@ from .quantizer import QAT, Declaration, QuantizerConfig, QuantizerSpec, declare
 MODULE = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 X86 = QuantizerSpec(
     "X86InductorQuantizer()",
-    dict.fromkeys(("X86InductorQuantizer", "get_default_x86_inductor_quantization_config"), MODULE),
+    dict.fromkeys(
+        (
+            "X86InductorQuantizer",
+            "get_default_x86_inductor_quantization_config",
+            "get_x86_inductor_linear_dynamic_fp16_config",
+        ),
+        MODULE,
+    ),
     "get_default_x86_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-x86",
+    half="get_x86_inductor_linear_dynamic_fp16_config()",
 )
 
 CONV, LINEAR = (nn.Conv2d, F.conv2d), (nn.Linear, F.linear)
@@ -47,7 +55,7 @@ SHARING = NORMED  # the weights are those of the layers around the operator
 _declared = partial(declared, per_channel=True)
 
 
-def _added(layer: Any) -> tuple[Any, Any]:
+def sums_of(layer: Any) -> tuple[Any, Any]:
     """The sum of a layer's result and another tensor, in either order, in torch's nested format."""
     return (operator.add, layer, MatchAllNode), (operator.add, MatchAllNode, layer)
 
@@ -56,9 +64,9 @@ def _convolutions() -> Iterator[Declaration]:
     yield from _declared("conv2d", CONV, WEIGHTED)
     yield from _declared("conv2d_unary", [(conv, after) for conv in CONV for after in AFTER_CONV], WEIGHTED)
     yield from _declared("conv1d_unary", [(conv, relu) for conv in (nn.Conv1d, F.conv1d) for relu in RELUS], WEIGHTED)
-    sums = [added for conv in CONV for added in _added(conv)]
+    sums = [one for conv in CONV for one in sums_of(conv)]
     yield from _declared("conv2d_binary", sums, WEIGHTED, quantizes_all=True)
-    both = [(nn.ReLU, added) for added in sums]
+    both = [(nn.ReLU, one) for one in sums]
     yield from _declared("conv2d_binary_unary", both, WEIGHTED, quantizes_all=True)
 
 
@@ -68,18 +76,19 @@ def _trained() -> Iterator[Declaration]:
     yield from _declared("qat_conv2d_bn", [(nn.Conv2d, nn.BatchNorm2d)], NORMED, QAT)
     unary = [(nn.Conv2d, nn.BatchNorm2d, after) for after in AFTER_CONV]
     yield from _declared("qat_conv2d_bn_unary", unary, NORMED, QAT)
-    yield from _declared("qat_conv2d_bn_binary", _added(bn), NORMED, QAT)
-    both = [(nn.ReLU, added) for added in _added(bn)]
+    yield from _declared("qat_conv2d_bn_binary", sums_of(bn), NORMED, QAT)
+    both = [(nn.ReLU, one) for one in sums_of(bn)]
     yield from _declared("qat_conv2d_bn_binary_unary", both, NORMED, QAT)
 
 
 def _products() -> Iterator[Declaration]:
-    yield from _declared("linear", LINEAR, WEIGHTED)
-    yield from _declared("linear_unary", [(linear, after) for linear in LINEAR for after in AFTER_LINEAR], WEIGHTED)
-    sums = [added for linear in LINEAR for added in _added(linear)]
+    yield from _declared("linear", LINEAR, (*WEIGHTED, dtypes.DYNAMIC_FLOAT16))
+    unary = [(linear, after) for linear in LINEAR for after in AFTER_LINEAR]
+    yield from _declared("linear_unary", unary, (*WEIGHTED, dtypes.DYNAMIC_FLOAT16))
+    sums = [one for linear in LINEAR for one in sums_of(linear)]
     # the quantizer leaves the other summand in float
     yield from _declared("linear_binary", sums, WEIGHTED, floats=("other",))
-    both = [(nn.ReLU, added) for added in sums]
+    both = [(nn.ReLU, one) for one in sums]
     yield from _declared("linear_binary_unary", both, WEIGHTED, floats=("other",))
     yield from _declared("matmul", (torch.matmul,), STATIC)
     yield from _declared("mul", (operator.mul, torch.mul), STATIC)

@@ -28,12 +28,14 @@ def quantizer_recipe(quantizer: QuantizerSpec, exact: Recipe, dtypes: DTypeConfi
     whole = quantizer.configured
     if quantizer.config is None:
         return replace(exact, qconfig="None", mapping=_observed(whole, mapping))
+    if scheme.half:
+        return replace(exact, qconfig=quantizer.half, mapping=whole)
     if mapping == "default":
         per_channel = scheme.weight is not None and scheme.weight.axis is not None
         qconfig = quantizer.default.format(per_channel=per_channel, qat=scheme.qat, dynamic=bool(dtypes.is_dynamic))
         return replace(exact, qconfig=qconfig, mapping=whole)
     weight = "None" if scheme.weight is None else _spec(scheme.weight, qat=scheme.qat)
-    assert scheme.activation is not None  # no quantizer declares other weights than integers
+    assert scheme.activation is not None
     if dtypes.is_dynamic:
         activation, output = _dynamic(scheme.activation, qat=scheme.qat), "None"
     else:
@@ -100,6 +102,6 @@ def declared_scheme(scheme: Scheme, claim: Claim) -> Scheme:
         scheme,
         weight=weight,
         float_results=in_float,
-        floats=claim.entry.floats,
+        floats=("x",) if scheme.half else claim.entry.floats,
         dynamic_inputs=claim.entry.quantizes_all,
     )

@@ -148,8 +148,8 @@ def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
     entry = claim.entry
     if claim.refused:
         return ("ptq",)
-    if isinstance(entry, Declaration):
-        return entry.flows
+    if isinstance(entry, Declaration):  # observers of integers alone have fake-quantizes for training
+        return ("ptq",) if claim.dtypes.weight_dtype == torch.float16 else entry.flows
     if is_qat_module(root_of(claim.tree)) or _is_trained(claim, config_entries):
         return ("qat",)
     fused = config_entries.get(entry.fused_module)

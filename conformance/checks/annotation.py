@@ -52,17 +52,17 @@ def _findings(run: Run, graph: GraphModule) -> Iterator[Finding]:
         yield NotAnnotated(CHECK, INPUT, next(name for name, _ in run.model.operands))
         return
     scheme, last = run.recipe.scheme, operators[-1]
-    assert scheme.activation is not None
     shares = run.claim.entry.observation_type is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
     dynamic = scheme.kind == "dynamic"
-    expected = _grid(scheme.activation, dynamic=dynamic)
+    expected = "" if scheme.activation is None else _grid(scheme.activation, dynamic=dynamic)
     for name in _inputs(operators):
         in_float = name in run.claim.entry.floats
         yield from _edges(operators, name, INPUT, ("",) if in_float else (expected, SHARED) if shares else (expected,))
-    if scheme.weight is not None:
+    if scheme.weight is not None or scheme.half:
+        weight = "float16" if scheme.weight is None else _grid(scheme.weight)
         layer = operators[0].parameters  # a norm behind it has a weight too
         for name in (name for name, target in layer.items() if target.rpartition(".")[2] == "weight"):
-            yield from _edges(operators, name, WEIGHT, (_grid(scheme.weight),))
+            yield from _edges(operators, name, WEIGHT, (weight,))
     in_float = dynamic or run.claim.dtypes.output_dtype not in QUANTIZED
     yield from _output(last, "" if in_float else SHARED if shares else expected)
     for one in operators[:-1]:

@@ -74,7 +74,10 @@ def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
     dtypes = run.claim.dtypes
     declared = {dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype, dtypes.bias_dtype}
     quantizers = [
-        n for n in graph.graph.nodes if "quantize_per" in str(n.target) or (n.target == "to" and n.op == "call_method")
+        n
+        for n in graph.graph.nodes
+        if any(name in str(n.target) for name in ("quantize_per", "quantized_decomposed.convert_element_type"))
+        or (n.target == "to" and n.op == "call_method")
     ]
     for node in quantizers:
         dtype = next((argument for argument in node.args if isinstance(argument, torch.dtype)), None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
+from conformance.configs.quantizer import QuantizerSpec
+from conformance.errors import brief
 from conformance.models import pt2e
 from conformance.models.build import tensors
 
@@ -70,3 +73,41 @@ class ConvertedEngine(TorchEngine):
         """Save and load the converted model as torch.export does, and lower that: a lowered model cannot be saved."""
         assert isinstance(program, ConvertedProgram)
         return self.compile(pt2e.saved_and_loaded(program.converted, program.inputs), program.inputs)
+
+
+class LoweringEngine(ConvertedEngine):
+    """Runs what `lower_for` lowers a converted model to. `quantizer` is the one whose models it is for."""
+
+    quantizer: QuantizerSpec
+
+    def missing(self) -> str | None:
+        """Return what the engine lacks on this host besides the quantizer, or None."""
+        return None
+
+    def warm_up(self) -> None:
+        """Lower a small model before any fork, unless that fails, which `unavailable` reports."""
+        _problem(self)
+
+    def unavailable(self) -> str | None:
+        """Return why the engine cannot run on this host, or None if a small model was lowered and executed."""
+        return _problem(self)
+
+    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
+        """Run a program once, and record the operators of torch that run. The converted model tells the outputs' codes."""
+        assert isinstance(program, ConvertedProgram)
+        execution = decomposed.traced(program, inputs)
+        results = [one.values for one in execution.outputs]
+        return replace(execution, outputs=decomposed.on_grids(program.converted, results))
+
+
+@cache
+def _problem(engine: LoweringEngine) -> str | None:
+    if problem := pt2e.unavailable(engine.quantizer) or engine.missing():
+        return problem
+    inputs = [torch.ones(pt2e.SMALL_INPUT)]
+    try:
+        with torch.no_grad():
+            engine.compile(pt2e.small(engine.quantizer), inputs)(*inputs)
+    except Exception as error:
+        return brief(error)
+    return None

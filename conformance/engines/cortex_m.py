@@ -5,8 +5,6 @@ in Python.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -14,14 +12,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.configs.cortexm import CORTEX_M
-from conformance.errors import brief
-from conformance.models import pt2e
 
-from . import decomposed
-from .converted import ConvertedEngine, ConvertedProgram
+from .converted import LoweringEngine
 from .executorch.shortcuts import shortcuts
-from .protocol import Program
-from .trace import Execution
 
 
 def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
@@ -44,39 +37,14 @@ def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     return program
 
 
-class CortexMEngine(ConvertedEngine):
+class CortexMEngine(LoweringEngine):
     """ExecuTorch's operators for CMSIS-NN in Python, which compute what the library's kernels are specified to compute."""
 
     name = "cortex-m"
+    quantizer = CORTEX_M
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         with shortcuts():
             program = lowered(model, inputs)
         program.recompile()  # the shortcuts put off writing its code
         return program
-
-    def warm_up(self) -> None:
-        """Lower a small model before any fork, unless that fails, which `unavailable` reports."""
-        _problem(self)
-
-    def unavailable(self) -> str | None:
-        """Return why the engine cannot run on this host, or None if a small model was lowered and executed."""
-        return _problem(self)
-
-    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
-        assert isinstance(program, ConvertedProgram)
-        execution = decomposed.traced(program, inputs)
-        results = [one.values for one in execution.outputs]
-        return replace(execution, outputs=decomposed.on_grids(program.converted, results))
-
-
-@cache
-def _problem(engine: CortexMEngine) -> str | None:
-    if missing := pt2e.unavailable(CORTEX_M):
-        return missing
-    inputs = [torch.ones(pt2e.SMALL_INPUT)]
-    try:
-        engine.compile(pt2e.small(CORTEX_M), inputs)(*inputs)
-    except Exception as error:
-        return brief(error)
-    return None

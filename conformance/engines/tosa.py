@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
@@ -19,11 +18,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from conformance.configs.tosa import TOSA
-from conformance.errors import brief
-from conformance.models import pt2e
 
-from . import decomposed
-from .converted import ConvertedEngine, ConvertedProgram
+from .converted import ConvertedProgram, LoweringEngine
 from .executorch.shortcuts import shortcuts
 from .protocol import Program
 from .trace import Execution, Kernel
@@ -129,41 +125,25 @@ def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> Lowered:
     return Lowered(program, graphs)
 
 
-class TosaEngine(ConvertedEngine):
+class TosaEngine(LoweringEngine):
     """TOSA's reference model, which computes the integers that the specification prescribes."""
 
     name = "tosa"
+    quantizer = TOSA
+
+    def missing(self) -> str | None:
+        if find_spec("tosa_reference_model") is None:
+            return "tosa_reference_model cannot be imported: install tosa-tools, or use `tox -e pt2e-tosa`"
+        return None
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         with shortcuts():
             return lowered(model, inputs)
-
-    def warm_up(self) -> None:
-        """Lower a small model before any fork, unless that fails, which `unavailable` reports."""
-        _problem(self)
-
-    def unavailable(self) -> str | None:
-        """Return why the engine cannot run on this host, or None if a small model was lowered and executed."""
-        return _problem(self)
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
         """Run a program once. The kernels are the operators of TOSA, and what is left to torch."""
         assert isinstance(program, ConvertedProgram)
         assert isinstance(program.function, Lowered)
         program.function.ran.clear()
-        left = decomposed.traced(program, inputs)
-        outputs = decomposed.on_grids(program.converted, [one.values for one in left.outputs])
-        return replace(left, kernels=(*program.function.ran, *left.kernels), outputs=outputs)
-
-
-@cache
-def _problem(engine: TosaEngine) -> str | None:
-    if missing := pt2e.unavailable(TOSA):
-        return missing
-    if find_spec("tosa_reference_model") is None:
-        return "tosa_reference_model cannot be imported: install tosa-tools, or use `tox -e pt2e-tosa`"
-    try:
-        engine.compile(pt2e.small(TOSA), inputs := [torch.ones(pt2e.SMALL_INPUT)])(*inputs)
-    except Exception as error:
-        return brief(error)
-    return None
+        left = super().execute(program, inputs)
+        return replace(left, kernels=(*program.function.ran, *left.kernels))

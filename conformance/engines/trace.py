@@ -73,7 +73,7 @@ class Kernel:
 
     @property
     def quantized(self) -> bool:
-        return "quantized" in self.name or self.takes_quantized
+        return any(part in self.name for part in ("quantized", "_fp16")) or self.takes_quantized
 
     @property
     def in_float(self) -> bool:

@@ -168,6 +168,8 @@ def _spec(spec: Any) -> str:
     per_channel = "per_channel" in str(getattr(spec, "qscheme", ""))
     dtype = str(spec.dtype).removeprefix("torch.")
     axis = spec.ch_axis if per_channel else None
+    if spec.dtype.is_floating_point:
+        return dtype
     whole = torch.iinfo(spec.dtype)  # without a range of its own
     low = whole.min if spec.quant_min is None else spec.quant_min
     high = whole.max if spec.quant_max is None else spec.quant_max

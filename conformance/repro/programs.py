@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from conformance.cases.runs import Run
 from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import COMPILED, LOWERED
+from conformance.engines.inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED
 from conformance.engines.native import NATIVE
 from conformance.engines.registry import engine_expression
 
@@ -44,8 +44,8 @@ NATIVE_CALLS = Once(
 
 INTEGER_CALLS = Once(
     "def integers(name, taken):\n"
-    '    """Whether a call of this name, that took these tensors, is of a quantized kernel: it takes integers."""\n'
-    '    return "quantized" in name or any(x.dtype in (torch.int8, torch.uint8) for x in taken)\n'
+    '    """Whether a call of this name, that took these tensors, is of a quantized kernel: integers, float16 weights."""\n'
+    '    return "quantized" in name or "_fp16" in name or any(x.dtype in (torch.int8, torch.uint8) for x in taken)\n'
     "\n\n"
     "calls = [(name, integers(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls]\n"
 )
@@ -63,6 +63,15 @@ PROFILED_CALLS = Once(
 )
 """The operators that compiled code calls."""
 
+INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, inputs())\n", TRACED, INTEGER_CALLS)
+INDUCTOR_COMPILED = ProgramLines(
+    "torch._inductor.config.freezing = True\n"
+    "lowered = torch.compile(copy.deepcopy(converted))\n"
+    "lowered(*inputs())  # compiles\n",
+    "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
+    PROFILED_CALLS,
+)
+
 PROGRAMS: dict[str, ProgramLines] = {
     EXECUTORCH.name: ProgramLines(
         "import executorch.kernels.quantized  # registers kernels\nlowered = Program(converted, inputs())\n",
@@ -70,18 +79,8 @@ PROGRAMS: dict[str, ProgramLines] = {
         "calls = lowered.calls\n",
         "lowering",
     ),
-    LOWERED.name: ProgramLines(
-        "lowered = lower_pt2e_quantized_to_x86(converted, inputs())\n",
-        TRACED,
-        INTEGER_CALLS,
-    ),
-    COMPILED.name: ProgramLines(
-        "torch._inductor.config.freezing = True\n"
-        "lowered = torch.compile(copy.deepcopy(converted))\n"
-        "lowered(*inputs())  # compiles\n",
-        "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
-        PROFILED_CALLS,
-    ),
+    **dict.fromkeys((LOWERED.name, ARM_LOWERED.name), INDUCTOR),
+    **dict.fromkeys((COMPILED.name, ARM_COMPILED.name), INDUCTOR_COMPILED),
     "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
     "tosa": ProgramLines("lowered = Tosa(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
 }

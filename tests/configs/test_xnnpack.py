@@ -20,7 +20,7 @@ def run(run_id: str) -> Run:
 
 
 def test_a_quantizer_is_asked_for_by_name() -> None:
-    assert [*QUANTIZERS] == ["xnnpack", "x86inductor", "cortexm", "tosa"]
+    assert [*QUANTIZERS] == ["xnnpack", "x86inductor", "arminductor", "cortexm", "tosa"]
     assert [claims.name for claims in Selection().claims] == [*BACKENDS]
     assert [claims.name for claims in Selection(backends=["xnnpack"]).claims] == ["xnnpack"]
 

@@ -1,4 +1,4 @@
-"""Engines of inductor on x86. They run in `tox -e pt2e-x86` alone, but for what a missing torchao means."""
+"""Engines of inductor. They run in `tox -e pt2e-x86` alone, but for what a missing torchao means."""
 
 import importlib.util
 
@@ -39,8 +39,9 @@ def converted(case: str) -> tuple[build.Subject, GraphModule]:
 
 @pytest.mark.skipif(not missing, reason="torchao is installed")
 def test_without_torchao_the_engines_are_unavailable() -> None:
-    for name in ("x86-inductor", "x86-compiled"):
-        assert "torchao cannot be imported: install it, or use `tox -e pt2e-x86`" in (engine(name).unavailable() or "")
+    for name, environment in {"x86-inductor": "x86", "x86-compiled": "x86", "arm-inductor": "arm"}.items():
+        reason = f"torchao cannot be imported: install it, or use `tox -e pt2e-{environment}`"
+        assert reason in (engine(name).unavailable() or "")
 
 
 @installed
@@ -51,6 +52,24 @@ def test_a_claim_that_holds_conforms(case: str) -> None:
     row, unusable = Judge().row(run(case))
     assert (row.verdict, row.detail, unusable) == (Verdict.CONFORMS, "", "")
     assert [name.partition("_pointwise")[0] for name in row.kernels][-1] in ("onednn.qconv", "onednn.qlinear")
+
+
+@installed
+def test_weights_of_float16_are_held_to_the_oracle() -> None:
+    row, unusable = Judge().row(run("nn.Linear+nn.ReLU/dynamic-float16/ptq/default"))
+    assert (row.verdict, row.kernels, unusable) == (Verdict.CONFORMS, ("onednn.linear_relu_dynamic_fp16",), "")
+    assert row.checks["annotated"] == row.checks["numerics"] == "pass"
+
+
+@installed
+def test_a_linear_layer_for_arm_is_fused_if_its_weight_has_a_scale_for_each_channel() -> None:
+    every = {one.id: one for one in runs(backend("arminductor"), ["arm-inductor"])}
+    one, many = (
+        Judge().row(every[f"arminductor/nn.Linear/static-qint8/ptq/{name}/exact@arm-inductor"])[0]
+        for name in ("default", "per_channel")
+    )
+    assert (one.verdict, one.failed) == (Verdict.DEVIATES, frozenset({"lowered"}))
+    assert (many.verdict, many.kernels) == (Verdict.CONFORMS, ("onednn.qlinear_pointwise",))
 
 
 @installed

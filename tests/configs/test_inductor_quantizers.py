@@ -1,4 +1,4 @@
-"""What X86InductorQuantizer declares, as claims, and beside what it annotates."""
+"""What the quantizers for inductor declare, as claims, and beside what they annotate."""
 
 import importlib.util
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.cases.claims import backend
+from conformance.cases.claims import Claim, backend
 from conformance.cases.runs import Run, runs, usual
 from conformance.checks.annotation import annotated
 from conformance.checks.evidence import Evidence, Front
@@ -15,7 +15,7 @@ from conformance.configs.quantizer import Declaration
 from conformance.goldens.golden import compute, name_of
 from conformance.models import apis, build, pt2e
 
-X86 = backend("x86inductor")
+X86, ARM = backend("x86inductor"), backend("arminductor")
 installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 
 
@@ -41,8 +41,8 @@ def test_every_recipe_has_claims() -> None:
         "qat_conv2d_bn_unary": 7,
         "qat_conv2d_bn_binary": 2,
         "qat_conv2d_bn_binary_unary": 2,
-        "linear": 4,
-        "linear_unary": 20,
+        "linear": 6,
+        "linear_unary": 30,
         "linear_binary": 8,
         "linear_binary_unary": 8,
         "matmul": 1,
@@ -53,7 +53,31 @@ def test_every_recipe_has_claims() -> None:
         "cat": 1,
         "flatten": 2,
     }
-    assert len({claim.id for claim in X86.claims}) == len(X86.claims) == 120
+    assert len({claim.id for claim in X86.claims}) == len(X86.claims) == 132
+
+
+def test_every_recipe_for_arm_has_claims() -> None:
+    names = Counter(claim.entry.name for claim in ARM.claims if isinstance(claim.entry, Declaration))
+    assert names == {
+        "conv2d": 4,
+        "conv2d_binary": 8,
+        "qat_conv2d_bn": 1,
+        "qat_conv2d_bn_binary": 2,
+        "linear": 4,
+        "linear_unary": 20,
+        "matmul": 1,
+    }
+    assert len({claim.id for claim in ARM.claims}) == len(ARM.claims)
+    inputs = {claim.dtypes.input_dtype for claim in ARM.claims}
+    assert inputs == {torch.qint8}
+
+
+def test_weights_have_one_scale_or_many_for_arm() -> None:
+    named = {
+        one.variant.name: one for one in runs(ARM, ["arm-inductor"]) if one.variant and one.claim.pattern == "nn.Linear"
+    }
+    axes = [named[name].recipe.scheme.weight for name in ("default", "per_channel")]
+    assert [weight.axis for weight in axes if weight is not None] == [None, 0]
 
 
 def test_weights_have_a_scale_for_each_channel_in_every_variant() -> None:
@@ -109,6 +133,15 @@ def test_operators_that_pass_integers_on_are_run_behind_a_layer() -> None:
     assert "0" not in names  # its result has another shape than the layer behind it takes
 
 
+def test_weights_of_float16_are_not_trained_and_their_inputs_stay_in_float() -> None:
+    half = [claim for claim in X86.claims if claim.dtype_config == "dynamic-float16"]
+    assert {claim.pattern.partition("+")[0] for claim in half} == {"nn.Linear", "F.linear"}
+    every = [one for one in runs(X86) if one.claim in half]
+    assert {one.flow for one in every} == {"ptq"}
+    scheme = run("nn.Linear/dynamic-float16/ptq/default").recipe.scheme
+    assert (scheme.half, scheme.floats, scheme.activation, scheme.weight) == (True, ("x",), None, None)
+
+
 def test_an_engine_that_compiles_runs_default_use_in_one_flow() -> None:
     chosen = [one for one in runs(X86, ["x86-compiled"]) if usual(one)]
     assert len(chosen) == len(X86.claims)
@@ -116,10 +149,13 @@ def test_an_engine_that_compiles_runs_default_use_in_one_flow() -> None:
 
 
 @installed
-@pytest.mark.parametrize("claim", X86.claims, ids=lambda claim: claim.id)
-def test_the_table_is_what_the_quantizer_annotates(claim: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("claim", [*X86.claims, *ARM.claims], ids=lambda claim: claim.id)
+def test_the_table_is_what_the_quantizer_annotates(claim: Claim, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a graph with the source functions of its nodes, which torch.export records with strict=True only."""
-    default = next(one for one in runs(X86, ["x86-inductor"]) if one.claim is claim and one.variant is not None)
+    declared = X86 if claim in X86.claims else ARM
+    default = next(
+        one for one in runs(declared, declared.engines[:1]) if one.claim is claim and one.variant is not None
+    )
     if "F.hardtanh" in default.claim.pattern and "BatchNorm" in default.claim.pattern:
         pytest.skip("torch.export exports another operator for it in training")
 
