@@ -29,6 +29,8 @@ from .numerics import compare_execution
 from .structure import class_name
 
 CHECK = "reference"
+QUANTIZES = ("quantize_per", "quantized_decomposed.convert_element_type")
+"""Parts of the names of operators that quantize: to integers, and to float16."""
 
 
 def reference(evidence: Evidence) -> Outcome:
@@ -76,8 +78,7 @@ def _quantize_operators(run: Run, graph: GraphModule) -> Iterator[Finding]:
     quantizers = [
         n
         for n in graph.graph.nodes
-        if any(name in str(n.target) for name in ("quantize_per", "quantized_decomposed.convert_element_type"))
-        or (n.target == "to" and n.op == "call_method")
+        if any(name in str(n.target) for name in QUANTIZES) or (n.target == "to" and n.op == "call_method")
     ]
     for node in quantizers:
         dtype = next((argument for argument in node.args if isinstance(argument, torch.dtype)), None)
