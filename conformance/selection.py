@@ -1,7 +1,7 @@
 """The selection of an invocation: claims, runs, operator families, ledger entries, goldens and the rows file."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import torch
 from conformance.cases.claims import BackendClaims, backend, third_parties
 from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.cases.shards import dealt
+from conformance.cases.similar import nameable_ids
 from conformance.configs.registry import BACKENDS, QUANTIZERS, REGISTERED, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine_name
@@ -236,13 +237,22 @@ class Selection:
     @cached_property
     def useless(self) -> dict[str, str]:
         """The problem of each entry that matches no run or adds nothing to the others, by entry id."""
-        return useless(self.entries, self.every_id, self.host)
+        return useless(self.entries, self.every_id, self.host, self.nameable)
+
+    @cached_property
+    def _every_backend(self) -> list[BackendClaims]:
+        """The registered backends, whatever is selected, and selected quantizers."""
+        return [backend(name) for name in (*BACKENDS, *(name for name in self.backends if name in QUANTIZERS))]
 
     @cached_property
     def every_id(self) -> list[str]:
         """Ids of all runs of the registered backends, whatever is selected, and of selected quantizers."""
-        asked = [name for name in self.backends if name in QUANTIZERS]
-        return [run.id for name in (*BACKENDS, *asked) for run in runs(backend(name))]
+        return [run.id for claims in self._every_backend for run in runs(claims)]
+
+    def nameable(self) -> Iterator[str]:
+        """Ids of the fixed runs of these backends to which other runs are compared."""
+        for claims in self._every_backend:
+            yield from nameable_ids(claims)
 
     @property
     def results_path(self) -> Path:

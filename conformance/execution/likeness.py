@@ -2,16 +2,23 @@
 
 from collections.abc import Iterable
 
-from conformance.cases.features import features_of, similar_ids
+from conformance.cases.features import features_of
 from conformance.cases.runs import Run
+from conformance.cases.similar import similar_ids
 from conformance.checks.lowering import EARLIER
+from conformance.results.findings.annotations import NotAnnotated
 from conformance.results.findings.stages import Raises
+from conformance.results.findings.structure import RanInFloat
+from conformance.results.findings.values import OutputQparams
 from conformance.results.known import Entry, Host, entries_by_run
 from conformance.results.ledger import Expectation, judge, own_entries
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 
 CHANNELS_LAST = frozenset({"channels_last"})
+
+IN_FLOAT = frozenset({NotAnnotated.kind, RanInFloat.kind})
+"""The kinds of findings that tell of a layer that is left in float."""
 
 
 class Likeness:
@@ -77,6 +84,14 @@ class Likeness:
         raised = {finding.stage for finding in row.findings if isinstance(finding, Raises)}
         if any(check in self._listed(run, similar, None) for stage, check in EARLIER.items() if stage in raised):
             known.add("lowered")  # it reports what those checks do in other profiles
+        if "annotated" in known and not IN_FLOAT.isdisjoint(one.kind for one in row.findings):
+            known.add("observed")  # what is not annotated has no observer
+            known |= {"numerics"} if _other_qparams_alone(row) else set()
         if "observed" in failed & known:
             known.add("reference")  # the reference model does not quantize an input that is not observed
         return known
+
+
+def _other_qparams_alone(row: Row) -> bool:
+    """Whether all that is wrong with the result of a row is its scale and zero point."""
+    return all(one.kind == OutputQparams.kind for one in row.findings if one.check == "numerics")

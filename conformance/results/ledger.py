@@ -1,7 +1,7 @@
 """Rows compared with the ledger of known findings."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.configs.engines import ENGINES
@@ -101,45 +101,67 @@ def judge_recorded(row: Row, named: Iterable[Entry], ledger: Mapping[str, Sequen
     return judge(row, own, host, [entry for entry in found if entry not in own], row.failed if found else ())
 
 
-def useless(entries: Iterable[Entry], ids: Iterable[str], host: Host) -> dict[str, str]:
+def useless(
+    entries: Iterable[Entry], ids: Iterable[str], host: Host, nameable: Callable[[], Iterable[str]] = tuple
+) -> dict[str, str]:
     """Useless parts of the entries that apply to this host, described by the entry's name.
 
     These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
-    by others on all hosts where the entry applies.
+    by others on all hosts where the entry applies. A glob may match `nameable` ids alone, to which drawn runs are compared.
     """
     # entries about layers of networks only are not about runs
-    indexed, applying = Ids(ids), [entry for entry in entries if entry.match and entry.applies(host)]
-    reached = {text: indexed.reached(glob_of(text)) for entry in applying for text in entry.match}
-    matched = {
-        entry.name: [run_id for run_id in dict.fromkeys(_reached_by_entry(reached, entry)) if entry.admits(run_id)]
-        for entry in applying
-    }
+    applying = [entry for entry in entries if entry.match and entry.applies(host)]
+    matched = _Matched(applying, ids)
     entries_of_run = defaultdict(list)
     for entry in applying:
-        for run_id in matched[entry.name]:
+        for run_id in matched.by(entry):
             entries_of_run[run_id].append(entry)
-    faults = {entry.name: _useless(entry, reached, set(matched[entry.name]), entries_of_run) for entry in applying}
-    return {name: fault for name, fault in faults.items() if fault}
+    idle = {entry.name: matched.idle(entry, entry.match) for entry in applying}
+    if any(idle.values()):
+        further = _Matched([entry for entry in applying if idle[entry.name]], nameable())
+        idle = {entry.name: further.idle(entry, idle[entry.name]) for entry in applying}
+    faults = {}
+    for entry in applying:
+        if globs := idle[entry.name]:
+            faults[entry.name] = f"matches no run: {', '.join(globs)}"
+        elif globs := matched.excepting_none(entry):
+            faults[entry.name] = f"excepts no run: {', '.join(globs)}"
+        elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in matched.by(entry)}):
+            faults[entry.name] = f"says nothing that {', '.join(others)} does not say"
+    return faults
 
 
-def _reached_by_entry(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
-    return [run_id for glob in entry.match for run_id in reached[glob]]
+class _Matched:
+    """The ids that the globs of entries match."""
+
+    def __init__(self, entries: Iterable[Entry], ids: Iterable[str]) -> None:
+        indexed = Ids(ids)
+        self._reached = {text: indexed.reached(glob_of(text)) for entry in entries for text in entry.match}
+
+    def _by_globs(self, entry: Entry) -> list[str]:
+        """The ids that the globs of an entry match, exceptions and those without its checks among them."""
+        return [*dict.fromkeys(run_id for glob in entry.match for run_id in self._reached[glob])]
+
+    def by(self, entry: Entry) -> list[str]:
+        """The ids that an entry covers."""
+        return [run_id for run_id in self._by_globs(entry) if entry.admits(run_id)]
+
+    def idle(self, entry: Entry, globs: Iterable[str]) -> list[str]:
+        """Those of an entry's globs by which it covers nothing."""
+        return [glob for glob in globs if not any(map(entry.admits, self._reached[glob]))]
+
+    def excepting_none(self, entry: Entry) -> list[str]:
+        """The exceptions of an entry that exclude nothing."""
+        return [glob for glob in entry.exclude if not any(map(glob_of(glob).matches, self._by_globs(entry)))]
 
 
-def _useless(
-    entry: Entry, reached: Mapping[str, list[str]], matched: set[str], entries_of_run: Mapping[str, list[Entry]]
-) -> str:
-    if idle := [glob for glob in entry.match if matched.isdisjoint(reached[glob])]:
-        return f"matches no run: {', '.join(idle)}"
-    if idle := [
-        glob for glob in entry.exclude if not any(map(glob_of(glob).matches, _reached_by_entry(reached, entry)))
-    ]:
-        return f"excepts no run: {', '.join(idle)}"
-    other_entries = {run_id: _more_general(entry, entries_of_run[run_id]) for run_id in matched}
-    if all(entry.check <= frozenset().union(*(other.check for other in others)) for others in other_entries.values()):
-        names = dict.fromkeys(other.name for others in other_entries.values() for other in others)
-        return f"says nothing that {', '.join(names)} does not say"
-    return ""
+def _saying_the_same(entry: Entry, entries_of_run: Mapping[str, list[Entry]]) -> list[str]:
+    """The names of other entries which list, for each run that an entry covers, every check that it lists; none if it lists
+    one that they do not, or covers no run."""
+    others = {run_id: _more_general(entry, entries) for run_id, entries in entries_of_run.items()}
+    if not all(entry.check <= frozenset().union(*(one.check for one in found)) for found in others.values()):
+        return []
+    return [*dict.fromkeys(other.name for found in others.values() for other in found)]
 
 
 def _more_general(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:

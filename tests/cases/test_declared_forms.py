@@ -1,14 +1,16 @@
 """The forms in which what quantizers declare is run."""
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.declarations import IMAGE_DIMENSIONS, has_form
-from conformance.cases.features import similar_variants
 from conformance.cases.operators import OPERATORS
 from conformance.cases.operators.signatures import finite_everywhere, tried
 from conformance.cases.operators.variant import strided_variant
 from conformance.cases.runs import runs
+from conformance.cases.similar import nameable_ids, similar_variants
 from conformance.configs.quantizer import Declaration
 
 XNNPACK, TOSA = backend("xnnpack"), backend("tosa")
@@ -59,6 +61,22 @@ def test_a_strided_run_is_like_the_strided_variant_that_the_ledger_names(pattern
     assert "strided" not in similar_variants(run)
     strided = strided_variant(run.variant).named("drawn0")
     assert "strided" in similar_variants(type(run)(run.backend, run.claim, run.flow, strided, "exact", run.engine))
+
+
+def test_the_ledger_may_name_the_result_and_the_data_of_every_operator() -> None:
+    run = next(run for run in runs(TOSA) if run.claim.pattern == "nn.Linear" and run.profile == "exact")
+    assert run.variant is not None
+    names = {
+        result: similar_variants(replace(run, variant=run.variant.named("drawn0", result=result)))
+        for result in ("y", "y, x")
+    }
+    assert {result for result, found in names.items() if "reused" in found} == {"y, x"}
+    assert all("other_data" in found for found in names.values())
+    nameable = {*nameable_ids(TOSA)}
+    fixed = {run.id for run in runs(TOSA) if run.profile == "exact" and run.claim.pattern == "nn.Linear"}
+    further = {f"tosa/nn.Linear/static-qint8/ptq/{name}/exact@tosa" for name in ("reused", "other_data")}
+    assert further.isdisjoint(fixed)
+    assert nameable >= fixed | further
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ import pytest
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, describe, runs
 from conformance.execution.likeness import Likeness
+from conformance.results.findings import Finding
+from conformance.results.findings.annotations import INPUT, OUTPUT, AnnotatedBeside, NotAnnotated
+from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
@@ -48,3 +51,36 @@ def test_an_entry_covers_findings_of_its_kinds_alone(pairs: dict[str, Run]) -> N
     run, likeness = pairs["channels_33x17"], Likeness([replace(ENTRY, kind=("output-qparams",))])
     assert "numerics" not in likeness.known(run, row_of(run))
     assert "numerics" in likeness.known(run, replace(row_of(run), findings=(QPARAMS,)))
+
+
+@pytest.fixture(scope="module")
+def fused() -> Run:
+    """A run of a transposed convolution and the ReLU behind it, of a quantizer."""
+    found = runs(backend("cortexm"), ["cortex-m"], ["cortexm/nn.ConvTranspose2d+nn.ReLU/*"])
+    return next(run for run in found if run.profile == "exact")
+
+
+LEFT_OUT = Entry(
+    KnownFinding("left-out", "", "", ""),
+    ("cortexm/nn.ConvTranspose2d/*/*/default/exact@*",),
+    frozenset({"annotated", "lowered"}),
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    "in_float", [NotAnnotated("annotated", INPUT, "x"), RanInFloat("lowered", ("aten.convolution",))]
+)
+def test_the_scale_of_a_result_follows_from_a_layer_that_is_not_annotated(fused: Run, in_float: Finding) -> None:
+    row = replace(row_of(fused), findings=(in_float, QPARAMS))
+    assert Likeness([LEFT_OUT]).known(fused, row) >= {"annotated", "observed", "numerics"}
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [(AnnotatedBeside("annotated", OUTPUT, "y", "int8"), QPARAMS), (NotAnnotated("annotated", INPUT, "x"), CODES)],
+)
+def test_codes_do_not_follow_from_it_nor_a_scale_from_other_annotations(
+    fused: Run, findings: tuple[Finding, ...]
+) -> None:
+    assert "numerics" not in Likeness([LEFT_OUT]).known(fused, replace(row_of(fused), findings=findings))

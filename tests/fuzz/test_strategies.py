@@ -10,10 +10,11 @@ from functools import cache
 import pytest
 
 from conformance.cases.claims import backend
-from conformance.cases.features import features, similar_ids, similar_variants
+from conformance.cases.features import features
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import ahead_of_time
+from conformance.cases.similar import similar_ids, similar_variants
 from conformance.cases.sources import variants
 from conformance.configs.quantizer import Declaration
 from conformance.configs.registry import BACKENDS
@@ -278,6 +279,35 @@ def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> 
     assert options.get("groups", 1) == int(call.positional[0])
     kernel, padding = ast.literal_eval(call.positional[2]), options["padding"]
     assert (kernel if isinstance(kernel, int) else kernel[0]) <= (padding if isinstance(padding, int) else padding[0])
+
+
+@pytest.mark.parametrize(
+    ("operator", "source", "shape", "feature", "expected"),
+    [
+        ("nn.ConvTranspose2d", "nn.ConvTranspose2d(4, 8, 3, padding=(0, 3))", (2, 4, 8, 7), "cropped", True),
+        ("nn.ConvTranspose2d", "nn.ConvTranspose2d(4, 8, 3, padding=2)", (2, 4, 8, 7), "cropped", False),
+        ("nn.Conv2d", "nn.Conv2d(1, 8, 3)", (2, 1, 8, 7), "grayscale", True),
+        ("nn.Conv2d", "nn.Conv2d(3, 8, 3)", (2, 3, 8, 7), "grayscale", False),
+        ("nn.MaxPool2d", "nn.MaxPool2d(2, dilation=2)", (2, 4, 8, 7), "dilation", True),
+        ("nn.MaxPool2d", "nn.MaxPool2d(2, dilation=1)", (2, 4, 8, 7), "dilation", False),
+        ("nn.MaxPool2d", "nn.MaxPool2d(2)", (2, 4, 16, 8), "over_127_elements", True),
+        ("nn.MaxPool2d", "nn.MaxPool2d(2)", (2, 4, 9, 14), "over_127_elements", False),
+        ("F.max_pool2d", "F.max_pool2d(x, 2, padding=1)", (2, 4, 8, 7), "stride_left_out", True),
+        ("F.max_pool2d", "F.max_pool2d(x, 2, 2, padding=1)", (2, 4, 8, 7), "stride_left_out", False),
+        ("F.max_pool2d", "F.max_pool2d(x, 2)", (2, 4, 8, 7), "stride_left_out", False),
+        ("F.pad", "F.pad(x, (1, -1))", (2, 4, 8, 7), "cropping", True),
+        ("F.pad", "F.pad(x, (1, 0))", (2, 4, 8, 7), "cropping", False),
+        ("torch.squeeze", "torch.squeeze(x, (0, -1))", (2, 1, 5, 4), "nothing_squeezed", True),
+        ("torch.squeeze", "torch.squeeze(x, (1, -1))", (2, 1, 5, 4), "nothing_squeezed", False),
+        ("Tensor.squeeze_", "x.squeeze_()", (2, 3, 5, 4), "nothing_squeezed", True),
+    ],
+)
+def test_what_lowering_treats_apart_is_a_feature(
+    operator: str, source: str, shape: tuple[int, ...], feature: str, expected: bool
+) -> None:
+    call, init = ("self.op(x)", source) if operator.startswith("nn.") else (source, "")
+    variant = Variant("drawn0", call, {"x": Operand(shape)}, init)
+    assert (feature in features(operator, variant, 255)) is expected
 
 
 def test_a_folded_bias_and_the_products_fit_into_float32() -> None:

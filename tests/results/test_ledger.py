@@ -169,6 +169,20 @@ def test_each_glob_that_matches_no_run_is_named() -> None:
     assert useless([several], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*, */batch7/*"}
 
 
+def test_a_glob_may_match_a_run_to_which_drawn_ones_are_compared() -> None:
+    nameable = RUN.replace("/default/", "/strided/")
+    drawn = entry("fbgemm/nn.Linear/*/strided/*", "fbgemm/nn.Lineer/*")
+    assert useless([drawn], [RUN], HOST, lambda: [nameable]) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*"}
+    assert useless([entry("fbgemm/nn.Linear/*/strided/*")], [RUN], HOST, lambda: [nameable]) == {}
+
+
+def test_nameable_runs_are_asked_for_only_if_a_glob_matches_no_other() -> None:
+    def never() -> list[str]:
+        raise AssertionError
+
+    assert useless([entry()], [RUN], HOST, never) == {}
+
+
 def test_each_exception_that_excepts_no_run_is_named() -> None:
     batch0 = RUN.replace("/default/", "/batch0/")
     idle = "fbgemm/nn.ReLU/*"  # matches a run, but none that the entry matches
