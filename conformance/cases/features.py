@@ -11,15 +11,12 @@ from functools import cache, lru_cache
 from operator import le
 from typing import Any
 
-from .claims import Claim
-from .contexts import CHANNELS_LAST
 from .operators import OPERATORS, WEIGHTED, Shape, Variant
 from .operators.expressions import Call, with_numbers
-from .operators.variant import batch_variants, data_variants, layout_variants, strided_variant
 from .operators.weighted import FUSED, plain_of
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
-from .sources import root_of, variants
+from .sources import root_of
 from .spaces import SPACES
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
@@ -37,6 +34,8 @@ LONG_SEQUENCE = 16
 LONG_SUM = 258
 """The number of squares of codes, of 8 bits each, whose sum float32 has exactly: 2**24 / 255**2."""
 
+MOST_OF_INT8 = 127
+"""Elements of a channel up to which torch's kernel for int8 in channels-last format can count them."""
 
 OPERANDS = frozenset({"input", "tensors"})
 """Parameters that take tensors."""
@@ -143,8 +142,14 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
     stated = {name: value for name, value in stated.items() if name not in OPERANDS}
     yield from (name for name, value in stated.items() if name in DISTINCTIVE)
     yield from (f"{name}={value}" for name, value in stated.items() if not _is_number(value))
-    if _is_dilated(stated) and _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
-        yield "padding with dilation"
+    if _is_dilated(stated):
+        yield "dilation"
+        if _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
+            yield "padding with dilation"
+    if "ax_pool" in operator and "stride" not in stated and len(stated) > 1:
+        yield "stride_left_out"
+    if operator == "F.pad" and min(_literal(stated["pad"])) < 0:
+        yield "cropping"
     if _is_scalar_argument(variant):
         yield "scalar"
 
@@ -206,6 +211,10 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
     """Shapes that kernels of an operator are known to confuse, and options that depend on shapes."""
     shape = variant.operands["x"].shape if "x" in variant.operands else ()
     alike = _formats_look_alike(shape)
+    if "ax" in operator and operator.lower().endswith("pool2d") and math.prod(shape[-2:]) > MOST_OF_INT8:
+        yield "over_127_elements"
+    if "squeeze" in operator and "unsqueeze" not in operator:
+        yield from _squeeze(operator, variant, shape)
     if "daptive" in operator:
         rank = int(operator[-2])
         if set(shape[-rank:]) == {1}:
@@ -232,6 +241,13 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "negative dimension"
     if "Embedding" in operator and int(Call.parse(variant.init).positional[1]) % 2:
         yield "odd_width"
+
+
+def _squeeze(operator: str, variant: Variant, shape: Shape) -> Iterator[str]:
+    dim = _literal(stated_options(operator, variant).get("dim", "None"))
+    dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    if all(shape[one] != 1 for one in dims):
+        yield "nothing_squeezed"
 
 
 def _instance_norm(variant: Variant, shape: Shape) -> Iterator[str]:
@@ -338,6 +354,8 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         "upsampling": transposed and rank == 2 and groups == 1 and not (left % 8 or right % 8) and kernel[0] == 2,
         "wide": left >= 16 and right >= 32,
         "equal_channels": transposed and left == right and groups == 1,
+        "cropped": transposed and any(map(le, kernel, paddings)),
+        "grayscale": rank == 2 and left == 1,
         "no_bias": _no_bias(variant, arguments),
         "channels_last_to_one": variant.operands["x"].layout == "channels_last" and set(variant.output[2:]) == {1},
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
@@ -346,55 +364,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     yield from _style(variant)
 
 
-@cache
-def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Names and features of the variants to which others of a claim are compared.
-
-    They are the fixed variants of the claim, of its root operator and of the layer inside that, and the variants of data,
-    batch size and memory format, which the ledger may name for every operator.
-    """
-    root = root_of(claim.tree)
-    layer, default = plain_of(root), OPERATORS[root][0]
-    laid = (strided_variant(default), *layout_variants(default))
-    empty = (one.named(f"{one.name}_batch0", batch=0) for one in laid)
-    general = (*batch_variants(default), *data_variants(default), *laid, *empty)
-    named = [(root, variant) for variant in (*variants(claim), *OPERATORS[root], *general)]
-    named += [(layer, variant) for variant in OPERATORS[layer]]
-    return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
-
-
 def features_of(run: Run) -> frozenset[str]:
     """Features of a run's variant."""
     assert run.variant is not None
     return features(root_of(run.claim.tree), run.variant, run.recipe.steps)
-
-
-def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
-    """Names of the fixed variants all of whose features a run has; `further` count as features of the run."""
-    present = features_of(run) | further
-    return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}
-
-
-def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
-    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside."""
-    claim, backend = run.claim, run.backend.name
-    root = root_of(claim.tree)
-    claims = {claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
-    variants = similar_variants(run, further)
-    ids = {
-        f"{name}/{flow}/{variant}/exact@{run.engine}"
-        for name in claims
-        for flow in ("ptq", "qat")
-        for variant in variants
-    }
-    return ids | {*_ids_beside(run)}
-
-
-def _ids_beside(run: Run) -> Iterator[str]:
-    """Ids of fixed runs of the operators beside the pattern, whose inputs are channels-last behind some layers."""
-    assert run.variant is not None
-    may_be_channels_last = any(len(spec.shape) in CHANNELS_LAST for spec in run.variant.operands.values())
-    names = ("default", "channels_last") if may_be_channels_last else ("default",)
-    for neighbour in run.variant.context.neighbours:
-        claim = f"{run.backend.name}/{neighbour.operator}/{run.claim.dtype_config}"
-        yield from (f"{claim}/ptq/{name}/exact@{run.engine}" for name in names)

@@ -92,6 +92,7 @@ def _fixed_table() -> Iterator[tuple[str, list[Variant]]]:
         v.named(v.name, init=f"nn.Softmax(dim={0 if v.name == 'vector' else 1})")
         for v in _module("nn.Softmax", inplace=False)
     ]
+    softmax.append(softmax[0].named("matrix", operands=operands((4, 10)), core=False))
     softmax.append(softmax[0].named("last_dimension", init="nn.Softmax(dim=-1)", core=False))
     softmax.append(softmax[0].named("dimension_before_last", init="nn.Softmax(dim=-2)", core=False))
     vector = next(v for v in softmax if v.name == "vector")
@@ -159,6 +160,7 @@ def _binary(symbol: str, call: str) -> list[Variant]:
         *([default.named("symmetric", data="symmetric")] if symbol == "add" else []),
         default.named("broadcast", operands=operands(IMAGE, (4, 1, 1)), core=False),
         default.named("broadcast_left", operands=operands((4, 1, 1), IMAGE), core=False),
+        default.named("broadcast_rows", operands=operands(IMAGE, (*IMAGE[:-1], 1)), core=False),
         default.named("same_tensor", call=call.format("x", "x"), operands=operands(IMAGE)),
         default.named(
             "reused", result="y, x", call=call.format("x", "z"), operands=operands(x=IMAGE, z=IMAGE), core=False

@@ -47,6 +47,12 @@ def _padded_below_zero(name: str, variants: list[Variant]) -> list[Variant]:
     return [variant.named("padded_negative", data="negative") for variant in padded]
 
 
+def _large(rank: int, name: str, base: Variant) -> list[Variant]:
+    """Images of which a channel has more elements than int8 has positive codes."""
+    large = name == "MaxPool" and rank == 2
+    return [base.named("large", operands=operands((2, 4, 12, 12)), core=False)] if large else []
+
+
 def _to_two(base: Variant, **to: str) -> list[Variant]:
     """Adaptive pooling to two elements in each dimension.
 
@@ -100,11 +106,14 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     *variants,
                     *_padded_below_zero(name, variants),
                     default.named("unbatched", operands=operands(image), core=False),
+                    *_large(rank, name, default),
                     *(_to_two(default, init=f"nn.{name}{rank}d(2)") if name.startswith("Adaptive") else []),
                 ],
             )
             snake = {"AdaptiveAvgPool": "adaptive_avg_pool", "AvgPool": "avg_pool", "MaxPool": "max_pool"}[name]
-            functional = _each(f"F.{snake}{rank}d(x, {{}})", options, shape)
+            # a stride that is left out is that of the kernel
+            further = ["3, padding=(1, 1)"] if name == "MaxPool" and rank == 2 else []
+            functional = _each(f"F.{snake}{rank}d(x, {{}})", [*options, *further], shape)
             parameter = {"AdaptiveAvgPool": "output_size", "AvgPool": "kernel_size", "MaxPool": "kernel_size"}[name]
             yield (
                 f"F.{snake}{rank}d",
@@ -113,6 +122,7 @@ def _pooling_table() -> Iterator[tuple[str, list[Variant]]]:
                     *_padded_below_zero(name, functional),
                     functional[0].named("keyword", call=f"F.{snake}{rank}d(x, {parameter}=2)", core=False),
                     functional[0].named("unbatched", operands=operands(image), core=False),
+                    *_large(rank, name, functional[0]),
                     *(_to_two(functional[0], call=f"F.{snake}{rank}d(x, 2)") if name.startswith("Adaptive") else []),
                 ],
             )
@@ -164,7 +174,7 @@ def _resizing_table() -> Iterator[tuple[str, list[Variant]]]:
         ),
     ]
     yield "F.interpolate", [*images, *other_ranks]
-    pads = ["(1, 2, 0, 1)", "(1, 1)", "(1, 1), value=0.5", "(1, 2, 0, 1), mode='reflect'"]
+    pads = ["(1, 2, 0, 1)", "(1, 1)", "(1, 1), value=0.5", "(1, 2, 0, 1), mode='reflect'", "(-1, 2, 1, -1)"]
     yield "F.pad", _function("F.pad", pads, SIGNALS[2], "pad=(1, 2, 0, 1)")
     yield "nn.ConstantPad2d", _module("nn.ConstantPad2d", ["1, 0.0", "(1, 2, 0, 1), 0.5"], SIGNALS[2])
 
@@ -230,6 +240,7 @@ def _view_table() -> Iterator[tuple[str, list[Variant]]]:
             yield name.format(function), variants
         squeezable = (2, 1, 5, 1)
         squeezes = _each(call.format("squeeze"), ["1", "-1", "dim=1", "0", "(1, -1)"], squeezable)
+        squeezes.append(squeezes[0].named("nothing", operands=operands(IMAGE), core=False))
         if name.startswith("torch"):
             squeezes.append(squeezes[0].named("keyword", call="torch.squeeze(input=x, dim=1)", core=False))
         yield name.format("squeeze"), squeezes

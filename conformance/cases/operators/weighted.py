@@ -40,6 +40,8 @@ def _geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
         # rows of the output that are computed from padding alone
         flat, beyond = (1,) * (rank - 1) + (2,), (1,) + (0,) * (rank - 1)
         yield "rows_of_padding", of((16, 16), flat, padding=beyond, groups=16, spatial=(2, 4, 3)[-rank:]), False
+    if rank == 2:
+        yield "grayscale", of((1, 8), padding=1), False
     if rank == 3:
         yield "shallow", of((4, 8), padding=1, groups=4, spatial=(1, 6, 4)), False
     yield "padding_same", of(padding="same"), True
@@ -60,6 +62,9 @@ def _transposed_geometries(rank: int) -> Iterator[tuple[str, Geometry, bool]]:
     yield "wide", of((16, 32), padding=1), False
     if rank == 2:
         yield "upsampling", of((8, 8), 2, stride=2, spatial=(4, 3)), False
+        yield "grayscale", of((1, 8), padding=1), False
+        # the padding of a transposed convolution is cut from its result: here as much as an element of the input contributes
+        yield "cropped", of(padding=3), False
 
 
 def _module_variants(rank: int, *, transposed: bool = False) -> Iterator[Variant]:
