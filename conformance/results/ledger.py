@@ -111,48 +111,49 @@ def useless(
     """
     # entries about layers of networks only are not about runs
     applying = [entry for entry in entries if entry.match and entry.applies(host)]
-    matched = _Matched(applying, ids)
+    reached = _reached(applying, ids)
+    matched = {
+        entry.name: [run_id for run_id in _reached_by_entry(reached, entry) if entry.admits(run_id)]
+        for entry in applying
+    }
     entries_of_run = defaultdict(list)
     for entry in applying:
-        for run_id in matched.by(entry):
+        for run_id in matched[entry.name]:
             entries_of_run[run_id].append(entry)
-    idle = {entry.name: matched.idle(entry, entry.match) for entry in applying}
+    idle = {entry.name: _idle(entry, entry.match, reached) for entry in applying}
     if any(idle.values()):
-        further = _Matched([entry for entry in applying if idle[entry.name]], nameable())
-        idle = {entry.name: further.idle(entry, idle[entry.name]) for entry in applying}
+        further = _reached([entry for entry in applying if idle[entry.name]], nameable())
+        idle = {entry.name: _idle(entry, idle[entry.name], further) for entry in applying}
     faults = {}
     for entry in applying:
         if globs := idle[entry.name]:
             faults[entry.name] = f"matches no run: {', '.join(globs)}"
-        elif globs := matched.excepting_none(entry):
+        elif globs := _excepting_none(entry, _reached_by_entry(reached, entry)):
             faults[entry.name] = f"excepts no run: {', '.join(globs)}"
-        elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in matched.by(entry)}):
+        elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in matched[entry.name]}):
             faults[entry.name] = f"says nothing that {', '.join(others)} does not say"
     return faults
 
 
-class _Matched:
-    """The ids that the globs of entries match."""
+def _reached(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[str]]:
+    """The ids that each glob of the entries matches."""
+    indexed = Ids(ids)
+    return {text: indexed.reached(glob_of(text)) for entry in entries for text in entry.match}
 
-    def __init__(self, entries: Iterable[Entry], ids: Iterable[str]) -> None:
-        indexed = Ids(ids)
-        self._reached = {text: indexed.reached(glob_of(text)) for entry in entries for text in entry.match}
 
-    def _by_globs(self, entry: Entry) -> list[str]:
-        """The ids that the globs of an entry match, exceptions and those without its checks among them."""
-        return [*dict.fromkeys(run_id for glob in entry.match for run_id in self._reached[glob])]
+def _reached_by_entry(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
+    """The ids that the globs of an entry match, exceptions and those without its checks among them."""
+    return [*dict.fromkeys(run_id for glob in entry.match for run_id in reached[glob])]
 
-    def by(self, entry: Entry) -> list[str]:
-        """The ids that an entry covers."""
-        return [run_id for run_id in self._by_globs(entry) if entry.admits(run_id)]
 
-    def idle(self, entry: Entry, globs: Iterable[str]) -> list[str]:
-        """Those of an entry's globs by which it covers nothing."""
-        return [glob for glob in globs if not any(map(entry.admits, self._reached[glob]))]
+def _idle(entry: Entry, globs: Iterable[str], reached: Mapping[str, list[str]]) -> list[str]:
+    """Those of an entry's globs by which it covers nothing."""
+    return [glob for glob in globs if not any(map(entry.admits, reached[glob]))]
 
-    def excepting_none(self, entry: Entry) -> list[str]:
-        """The exceptions of an entry that exclude nothing."""
-        return [glob for glob in entry.exclude if not any(map(glob_of(glob).matches, self._by_globs(entry)))]
+
+def _excepting_none(entry: Entry, reached_by_entry: Sequence[str]) -> list[str]:
+    """The exceptions of an entry that exclude none of the ids that its globs match."""
+    return [glob for glob in entry.exclude if not any(map(glob_of(glob).matches, reached_by_entry))]
 
 
 def _saying_the_same(entry: Entry, entries_of_run: Mapping[str, list[Entry]]) -> list[str]:
