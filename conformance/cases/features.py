@@ -211,7 +211,7 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
     """Shapes that kernels of an operator are known to confuse, and options that depend on shapes."""
     shape = variant.operands["x"].shape if "x" in variant.operands else ()
     alike = _formats_look_alike(shape)
-    if "ax" in operator and operator.lower().endswith("pool2d") and math.prod(shape[-2:]) > MOST_OF_INT8:
+    if operator in ("nn.MaxPool2d", "F.max_pool2d") and math.prod(shape[-2:]) > MOST_OF_INT8:
         yield "over_127_elements"
     if "squeeze" in operator and "unsqueeze" not in operator:
         yield from _squeeze(operator, variant, shape)
