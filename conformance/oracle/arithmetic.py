@@ -180,16 +180,17 @@ def quantized_by_row(rows: Tensor, grid: Grid) -> tuple[Tensor, bool]:
 
     The source is `xnn_f32_qd8_asymmetric_quantization_params` in src/xnnpack/quantization.h of google/XNNPACK. The
     computation is in float32, because ranges of dyadic data put many values on a tie, which the last bits of the inverse
-    scale decide.
+    scale decide: it is the inverse of the rounded scale.
     """
     x = rows.float()
     low, high = x.amin(1, keepdim=True).clamp(max=0.0), x.amax(1, keepdim=True).clamp(min=0.0)
-    steps = torch.where(high > low, (grid.high - grid.low) / (high - low), torch.ones_like(low))
+    scale = torch.where(high > low, (high - low) / (grid.high - grid.low), torch.ones_like(low))
+    steps = 1.0 / scale
     from_low, from_high = grid.low + low * steps, grid.high + high * steps
     exact = torch.where(from_low + from_high > 0, grid.low - low * steps, grid.high - high * steps)
     zero_point = torch.round(exact.clamp(grid.low, grid.high))
     codes = (torch.round(x * steps) + zero_point).clamp(grid.low, grid.high)
-    return ((codes - zero_point) * (1.0 / steps)).double(), not bool(near_tie(exact).any())
+    return ((codes - zero_point) * scale).double(), not bool(near_tie(exact).any())
 
 
 def _float32(value: float) -> float:

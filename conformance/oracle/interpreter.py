@@ -148,10 +148,12 @@ class Interpreter:
         part = self.scheme.dynamic_parts
         if part == "tensor":
             return self._quantized_dynamically(x, grid, uncertain=recurrent or self.computed)
-        whole = x.movedim(1, -1) if part == "pixel" else x
+        items = x if x.dim() > 1 else x[None]  # an unbatched row is an item
+        whole = items.movedim(1, -1) if part == "pixel" else items
         rows, certain = quantized_by_row(whole.flatten(1) if part == "item" else whole.flatten(0, -2), grid)
         self.certain &= certain
-        return rows.reshape(whole.shape).movedim(-1, 1) if part == "pixel" else rows.reshape(whole.shape)
+        quantized = rows.reshape(whole.shape)
+        return (quantized.movedim(-1, 1) if part == "pixel" else quantized).reshape(x.shape)
 
     def _quantized_dynamically(self, x: Tensor, grid: Grid, *, uncertain: bool) -> Tensor:
         """A tensor quantized with qparams of its own. It is not certain of values that float32 may round to either code."""

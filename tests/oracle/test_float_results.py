@@ -128,5 +128,14 @@ def test_each_part_of_a_dynamic_activation_may_have_qparams_of_its_own(
     assert not torch.allclose(values(whole.outputs[0]), expected, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("part", PARTS[1:])
+def test_an_unbatched_activation_is_one_part(part: str) -> None:
+    x = torch.tensor([[0.25, -1.5, 0.75]], dtype=torch.float64)
+    layer, scheme = nn.Linear(3, 2), replace(DYNAMIC, dynamic_parts=part)
+    (batched,) = evaluate(layer, (x,), (x,), scheme).outputs
+    (alone,) = evaluate(layer, (x[0],), (x[0],), scheme).outputs
+    assert torch.equal(values(alone), values(batched)[0])
+
+
 def test_parts_are_named() -> None:
     assert PARTS == ("tensor", "row", "item", "pixel")

@@ -12,6 +12,7 @@ from conformance.oracle.arithmetic import (
     FLOAT_BAND,
     ROUNDINGS,
     quantize,
+    quantized_by_row,
     quantized_weight,
 )
 from conformance.oracle.scheme import Grid
@@ -174,3 +175,10 @@ def test_a_weight_is_quantized_in_float32_with_ties_to_even(
     result = quantized_weight(torch.tensor(weight), weight_qparams)
     assert result.dtype == torch.float64
     assert result.tolist() == expected
+
+
+def test_a_row_is_quantized_with_the_inverse_of_its_rounded_scale() -> None:
+    # 255 / 14.875 is 17.14285850 in float32, and the inverse of 14.875 / 255 is 17.14285660: with it 22.5 steps become 22
+    rows, certain = quantized_by_row(torch.tensor([[0.0, 1.3125, 14.875]], dtype=torch.float64), QINT8)
+    assert certain
+    assert rows.tolist() == (torch.tensor([[0.0, 22.0, 255.0]]) * (torch.tensor(14.875) / 255)).tolist()
