@@ -197,8 +197,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             for engine in engines if backend.quantizer is None else ():
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
             for variant in swept(claim):
-                # a sweep changes the qparams of models that torch has lowered: no other program can be changed
-                for engine in [engine for engine in engines if ENGINE_TABLE[engine].native]:
+                # a sweep lowers a model in each turn unless torch itself has lowered it
+                for engine in [engine for engine in engines if not ENGINE_TABLE[engine].default_only]:
                     yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
         for profile, other in further[claim]:
             yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)

@@ -19,7 +19,7 @@ from conformance.configs.quantizer import Declaration
 from conformance.errors import UsageError
 
 from .claims import Claim
-from .declarations import declared_variants
+from .declarations import declared_variants, has_form_of, required
 from .followers import FOLLOWERS, JOINS, follower, modules_of, variants_of
 from .operators import OPERATORS, Operand, Variant, codes
 from .operators.declared import DECLARED
@@ -201,8 +201,13 @@ def swept(claim: Claim) -> Iterator[Variant]:
         return
     root = root_of(claim.tree)
     layer = plain_of(root)
-    for sized in codes.swept(layer, OPERATORS[layer]):
+    declared = claim.entry if isinstance(claim.entry, Declaration) else None
+    behind, last = (False, False) if declared is None else (declared.behind, declared.channels_last)
+    for sized in codes.swept(layer, OPERATORS[layer], images=behind, channels_last=last):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
+        if not has_form_of(claim.entry, variant):
+            continue
+        variant = required(claim.entry, variant)
         per_channel = layer in codes.ONE_WEIGHT and has_per_channel(claim)
         if not per_channel or (root == layer and not isinstance(claim.tree, tuple)):
             yield variant

@@ -1,7 +1,8 @@
-"""Renderers of findings about sweeps over all codes: the turns that show them, executed on the lowered model."""
+"""Renderers of findings about sweeps over all codes: the turns that show them, on models lowered once or for each turn."""
 
 from collections.abc import Iterable, Iterator
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.properties.codes.sweeps import input_grid, sweeps_pairs
 from conformance.results.findings import Finding
 from conformance.results.findings.codes import (
@@ -12,12 +13,44 @@ from conformance.results.findings.codes import (
     SweptQparams,
     SweptRaises,
     SweptScale,
+    SweptTies,
     TensorQparams,
 )
 
 from .case import Case, Once, Renderer, guarded
+from .programs import PROGRAMS, TRACED
 
-SWEPT = Once("swept = returning_codes(lowered)\n")
+EXECUTE = {True: "execute_turn(swept, ", False: "turn("}
+"""The call of a turn, by whether the engine is torch's own, up to its operands."""
+
+
+def _swept(case: Case) -> Once:
+    """The lines that bind `swept`, or define `turn` for an engine whose programs have their qparams as constants."""
+    run = case.run
+    if ENGINE_TABLE[run.engine].native:
+        return Once("swept = returning_codes(lowered)\n")
+    program, calibrated = PROGRAMS.get(run.engine), "set_observed(prepared, qparams)"
+    if run.backend.quantizer is not None:
+        lines = "converted = convert_pt2e(set_observed(calibrate(prepare()), qparams))\n"
+    elif program is not None:
+        decomposed = f"copy.deepcopy({calibrated}), backend_config=backend_config"
+        lines = f"converted = with_integer_weights(_convert_to_reference_decomposed_fx({decomposed}))\n"
+    else:
+        lines = f"lowered = engine.compile(engine.convert({calibrated}, backend_config), given)\n"
+    executed = lines + (program.lower + program.execute if program is not None else TRACED)
+    body = executed.replace("given = inputs()\n", "").replace("inputs()", "given")
+    layouts = {name: spec.layout for name, spec in run.model.operands if spec.layout != "contiguous"}
+    laid = "".join(f'given["{name}"] = laid_out(given["{name}"], "{layout}")\n' for name, layout in layouts.items())
+    body = (
+        'qparams = {name: operand[1:] for name, operand in operands.items()} | {"output": output}\n'
+        f"given = {{name: dequantized(*operand) for name, operand in operands.items()}}\n{laid}"
+        f"given = tuple(given.values())\n{body}"
+        "codes = trace.source(outputs[0])\n"
+        "return codes_of(outputs[0], *output) if codes is None else codes\n"
+    )
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    doc = '    """The codes of the output of the model that is lowered with these scales and zero points."""\n'
+    return Once(f"def turn(operands, output):\n{doc}{indented}")
 
 
 def _turn(case: Case, turn: int, operands: Iterable[TensorQparams], output: TensorQparams) -> str:
@@ -28,17 +61,18 @@ def _turn(case: Case, turn: int, operands: Iterable[TensorQparams], output: Tens
     for number, (name, spec) in enumerate(case.run.model.operands):
         codes = f"numbers({count}, {spec.shape}, {turn}, {number}, {pairs})" + (f" + {grid.low}" if grid.low else "")
         rendered.append(f'    "{name}": ({codes}, {scales[name].scale!r}, {scales[name].zero_point}),\n')
-    return f"execute_turn(swept, {{\n{''.join(rendered)}}}, ({output.scale!r}, {output.zero_point}))"
+    call = EXECUTE[ENGINE_TABLE[case.run.engine].native]
+    return f"{call}{{\n{''.join(rendered)}}}, ({output.scale!r}, {output.zero_point}))"
 
 
 def _element(case: Case, element: SweptElement, name: str) -> str:
     """Lines that bind the code of an element to a name."""
     result = _turn(case, element.turn, element.operands, element.got.tensor)
-    return f"result = {result}\n{name} = int(result.int_repr()[{element.index}])\n"
+    return f"result = {result}\n{name} = int(result_codes(result)[{element.index}])\n"
 
 
 def _codes(case: Case, finding: SweptCodes) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     for element in finding.elements:
         allowed = f"{element.low} <= got <= {element.high}"
         yield (
@@ -48,7 +82,7 @@ def _codes(case: Case, finding: SweptCodes) -> Iterator[str]:
 
 
 def _places(case: Case, finding: SweptPlaces) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     yield (
         f"{_element(case, finding.first, 'first')}{_element(case, finding.second, 'second')}if first != second:\n"
         f'    deviates("{finding.check}", f"the same codes give {{first}} at {finding.first.index} and {{second}} at '
@@ -57,7 +91,7 @@ def _places(case: Case, finding: SweptPlaces) -> Iterator[str]:
 
 
 def _order(case: Case, finding: SweptOrder) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     relation = "<=" if finding.first.exact <= finding.second.exact else ">="
     yield (
         f"{_element(case, finding.first, 'first')}{_element(case, finding.second, 'second')}"
@@ -67,7 +101,7 @@ def _order(case: Case, finding: SweptOrder) -> Iterator[str]:
 
 
 def _qparams(case: Case, finding: SweptQparams) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     expected = finding.expected
     yield (
         f"result = {_turn(case, finding.turn, finding.operands, expected)}\n"
@@ -77,13 +111,13 @@ def _qparams(case: Case, finding: SweptQparams) -> Iterator[str]:
 
 
 def _raises(case: Case, finding: SweptRaises) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     call = _turn(case, finding.turn, finding.operands, finding.output)
     yield guarded(finding.check, "execution", f"{call}\n")
 
 
 def _scale(case: Case, finding: SweptScale) -> Iterator[str]:
-    yield SWEPT
+    yield _swept(case)
     element = finding.element
     yield (
         f"{_turn(case, element.turn, element.operands, finding.before)}\n"
@@ -92,8 +126,13 @@ def _scale(case: Case, finding: SweptScale) -> Iterator[str]:
     )
 
 
+def lowers_in_turns(case: Case) -> bool:
+    """Whether all findings are about turns that lower the model themselves."""
+    return not ENGINE_TABLE[case.run.engine].native and all(type(finding) in RENDERERS for finding in case.findings)
+
+
 RENDERERS: dict[type[Finding], Renderer] = {
-    SweptCodes: _codes,
+    **dict.fromkeys((SweptCodes, SweptTies), _codes),
     SweptPlaces: _places,
     SweptOrder: _order,
     SweptQparams: _qparams,

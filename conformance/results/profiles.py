@@ -56,10 +56,15 @@ class Profile:
     seconds: float = 0.03
     """Typical duration of a run: what it weighs when shards are balanced without the rows of earlier runs."""
 
+    without_preparation: bool = False
+    """Whether the checks of what a quantizer declares begin with the lowered model, because other profiles judge the prepared
+    one. The stages before count as lowering."""
+
     @property
     def checks_of_quantizers(self) -> tuple[str, ...]:
         """The checks of what a quantizer declares."""
-        return tuple(OF_QUANTIZERS.get(name, name) for name in self.checks)
+        first = self.checks.index("lowered") if self.without_preparation else 0
+        return tuple(OF_QUANTIZERS.get(name, name) for name in self.checks[first:])
 
     @property
     def has_rows(self) -> bool:
@@ -131,6 +136,7 @@ CODES = Profile(
     variants="swept",
     unasked="never",
     seconds=0.05,
+    without_preparation=True,
 )
 """Sweeps over every code of an operator's inputs, at many scales and zero points."""
 GENERATED = Profile("generated", golden="computed", variants="none", unasked="never", further=4, certain_only=True)

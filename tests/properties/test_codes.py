@@ -24,7 +24,7 @@ from conformance.oracle.sweep import quantized
 from conformance.properties.codes import settings, sweeps
 from conformance.properties.codes.judge import Judged
 from conformance.properties.codes.sweeps import Executed, Plan, Swept
-from conformance.results.findings.codes import SweptCodes, SweptOrder, SweptPlaces, SweptQparams
+from conformance.results.findings.codes import SweptCodes, SweptOrder, SweptPlaces, SweptQparams, SweptTies
 from tests.runs_by_id import run
 
 HARDSWISH = "fbgemm/nn.Hardswish/static-quint8/ptq/every_code/codes@fbgemm"
@@ -168,10 +168,6 @@ def test_every_operator_with_a_sweep_has_one_on_every_engine_in_every_static_dty
     assert {one.claim.id for one in every} == static
 
 
-def test_an_engine_that_compiles_ahead_of_time_has_no_sweeps() -> None:
-    assert not [one.id for one in runs(backend("executorch")) if one.profile == "codes"]
-
-
 # Exact arithmetic.
 
 
@@ -230,6 +226,23 @@ def test_one_code_that_is_off_in_one_turn_is_found_with_what_it_is_computed_from
     operands = judged.plan.operands
     assert element.codes == tuple(int(one.codes.expand(judged.swept.got.shape)[places]) for one in operands)
     assert element.operands == judged.plan.operand_qparams(places[0])
+
+
+@pytest.mark.parametrize(("distance", "kind"), [(0.2, SweptTies), (0.3, SweptCodes)])
+def test_codes_beside_a_tie_are_told_from_others(distance: float, kind: type[SweptCodes]) -> None:
+    def change(expected: Codes) -> Tensor:
+        part = expected.position - expected.position.floor()
+        beside = (
+            ((part - 0.5).abs() <= distance) & ~expected.tied & (expected.position > 0.5) & (expected.position < 254)
+        )
+        farther = torch.where(part > 0.5, expected.position.floor(), expected.position.ceil()).long()
+        return torch.where(beside, farther, expected.low)
+
+    finding = next(swept(HARDSWISH, change).findings())
+    assert type(finding) is kind
+    assert finding.worst == 1
+    two = next(swept(HARDSWISH, lambda expected: (expected.low - 2).clamp(min=0)).findings())
+    assert type(two) is SweptCodes
 
 
 def tie(plan: Plan, later: int) -> tuple[int, ...]:

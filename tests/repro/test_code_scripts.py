@@ -21,6 +21,7 @@ from conformance.results.findings.codes import (
     SweptQparams,
     SweptRaises,
     SweptScale,
+    SweptTies,
 )
 from tests.property_scripts import executed, source
 from tests.runs_by_id import run
@@ -80,7 +81,7 @@ def findings(name: str, *, right: bool) -> list[Finding]:
 
 def test_every_kind_has_a_renderer() -> None:
     kinds = {type(finding) for finding in findings(HARDSWISH, right=True)}
-    assert kinds | {SweptRaises} == {*RENDERERS}
+    assert kinds | {SweptRaises, SweptTies} == {*RENDERERS}
 
 
 @pytest.mark.parametrize("name", [HARDSWISH, ADD, LINEAR])

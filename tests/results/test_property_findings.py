@@ -14,6 +14,7 @@ from conformance.results.findings.codes import (
     SweptQparams,
     SweptRaises,
     SweptScale,
+    SweptTies,
     TensorQparams,
 )
 from conformance.results.findings.constraints import (
@@ -60,6 +61,8 @@ SENTENCES: dict[str, Finding] = {
     f"1 of 8 codes differ from exact arithmetic in 1 of 4 turns, by up to 2 steps: {CODE_OF_X}, not 10 (exact 10)": (
         SweptCodes("numerics", 1, 8, 2, 1, 4, (OFF,))
     ),
+    "beside ties, 1 of 8 codes differ from exact arithmetic in 1 of 4 turns, by up to 1 steps: "
+    f"{CODE_OF_X}, not 10 (exact 10)": SweptTies("numerics", 1, 8, 1, 1, 4, (OFF,)),
     f"the result depends on the place of 1 of 8 codes: 9 at (0, 5), and {CODE_OF_X}, not 9 or 10 (exact 9.5)": (
         SweptPlaces("stable", 1, 8, TIED, TIED)
     ),

@@ -12,6 +12,7 @@ TAIL = 31
 """Elements after all codes: fewer than any engine's vector has bytes, except NEON's 16, and odd."""
 
 EVERY_CODE: Shape = (1, 2 * CODES + TAIL)
+EVERY_CODE_OF_IMAGE: Shape = (1, 1, 3, (2 * CODES + TAIL) // 3)
 EVERY_PAIR: Shape = (1, CODES * CODES + TAIL)
 CHANNELS = 35
 """Output channels of a layer with one weight for each: a tile of any engine and a remainder."""
@@ -57,33 +58,43 @@ NORMS = {f"nn.BatchNorm{rank}d": SIGNALS[rank] for rank in (2, 3)}
 """Operators with a factor and an addend for each channel, and the shape of a channel."""
 
 
-def _one_weight() -> Iterator[tuple[str, Size]]:
+def _layers(inputs: int) -> Iterator[tuple[str, Size]]:
+    """Names and sizes of layers with so many input channels, and one weight for each pair of input and output channel."""
     for rank, spatial in SIGNALS.items():
         one, output = (1,) * rank, (1, CHANNELS, *spatial)
         bias = {"bias": (CHANNELS,)}
-        module: dict[int | str, object] = {0: 1, 1: CHANNELS, 2: 1, "padding": 0}
-        yield f"nn.Conv{rank}d", Size(((1, 1, *spatial),), module, output=output)
+        module: dict[int | str, object] = {0: inputs, 1: CHANNELS, 2: 1, "padding": 0}
+        yield f"nn.Conv{rank}d", Size(((1, inputs, *spatial),), module, output=output)
         padding: dict[int | str, object] = {4: (0,) * rank}
-        weight = {"weight": (CHANNELS, 1, *one)}
-        yield f"F.conv{rank}d", Size(((1, 1, *spatial),), padding, weight | bias, output)
-        yield f"nn.ConvTranspose{rank}d", Size(((1, 1, *spatial),), module, output=output)
-        weight = {"weight": (1, CHANNELS, *one)}
-        yield f"F.conv_transpose{rank}d", Size(((1, 1, *spatial),), padding, weight | bias, output)
+        weight = {"weight": (CHANNELS, inputs, *one)}
+        yield f"F.conv{rank}d", Size(((1, inputs, *spatial),), padding, weight | bias, output)
+        yield f"nn.ConvTranspose{rank}d", Size(((1, inputs, *spatial),), module, output=output)
+        weight = {"weight": (inputs, CHANNELS, *one)}
+        yield f"F.conv_transpose{rank}d", Size(((1, inputs, *spatial),), padding, weight | bias, output)
     rows = CODES + TAIL
-    yield "nn.Linear", Size(((rows, 1),), {0: 1, 1: CHANNELS}, output=(rows, CHANNELS))
-    parameters = {"weight": (CHANNELS, 1), "bias": (CHANNELS,)}
-    yield "F.linear", Size(((rows, 1),), parameters=parameters, output=(rows, CHANNELS))
+    yield "nn.Linear", Size(((rows, inputs),), {0: inputs, 1: CHANNELS}, output=(rows, CHANNELS))
+    parameters = {"weight": (CHANNELS, inputs), "bias": (CHANNELS,)}
+    yield "F.linear", Size(((rows, inputs),), parameters=parameters, output=(rows, CHANNELS))
 
 
-ONE_WEIGHT: dict[str, Size] = dict(_one_weight())
+ONE_WEIGHT: dict[str, Size] = dict(_layers(1))
 """Sizes of layers that have one weight for each output channel."""
 
+TWO_WEIGHTS: dict[str, Size] = dict(_layers(2))
+"""Sizes of layers of images that have to be in channels-last format, which those of one channel do not show."""
 
-def swept(operator: str, variants: list[Variant]) -> Iterator[Variant]:
-    """Yield the variants of an operator for sweeps; none for an operator whose output depends on several codes."""
+
+def swept(
+    operator: str, variants: list[Variant], *, images: bool = False, channels_last: bool = False
+) -> Iterator[Variant]:
+    """Yield the variants of an operator for sweeps; none for an operator whose output depends on several codes.
+
+    `images` gives an operator of one tensor of any shape an image; `channels_last` says that images are in this format.
+    """
     default = variants[0]
     if operator in UNARY:
-        yield default.named("every_code", operands=operands(EVERY_CODE), output=EVERY_CODE)
+        shape = EVERY_CODE_OF_IMAGE if images else EVERY_CODE
+        yield default.named("every_code", operands=operands(shape), output=shape)
     elif operator in FIXED:
         # the function follows an operator with qparams of its own, as in a network
         before = "self.prelude = nn.Identity()"
@@ -100,4 +111,6 @@ def swept(operator: str, variants: list[Variant]) -> Iterator[Variant]:
         size = Size(((1, CHANNELS, *NORMS[operator]),), {0: CHANNELS})
         yield resized(operator, default, size).named("every_code")
     elif operator in ONE_WEIGHT:
-        yield resized(operator, default, ONE_WEIGHT[operator]).named("one_weight")
+        two = channels_last and not operator.lower().endswith("linear")
+        size = (TWO_WEIGHTS if two else ONE_WEIGHT)[operator]
+        yield resized(operator, default, size).named("two_weights" if two else "one_weight")

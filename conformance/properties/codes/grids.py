@@ -41,6 +41,10 @@ def _floor(grid: Grid) -> float:
     return OBSERVER_FLOOR if grid.floor is None else grid.floor
 
 
+FLOAT_STEPS = 2**15
+"""Steps of the greatest float result: few enough that the roundings of float32 seldom decide between two of them."""
+
+
 def stacked(scales: list[float], zero_points: list[int], grid: Grid) -> Qparams:
     """Qparams of several turns, in their order."""
     by_turn = Grid(grid.dtype, grid.low, grid.high, axis=0)
@@ -73,3 +77,11 @@ def of_output(least: Tensor, greatest: Tensor, grid: Grid) -> Qparams:
         scales.append(2.0 ** round(torch.log2(torch.tensor(stretched)).item()) if turn % 3 == 2 else stretched)
     parts = [OUTPUT_ZERO_POINTS[turn % len(OUTPUT_ZERO_POINTS)] for turn in range(len(scales))]
     return stacked(scales, [_zero_point(part, grid) for part in parts], grid)
+
+
+def of_floats(greatest: Tensor) -> Qparams:
+    """Qparams for float results in each turn, whose absolute values are at most `greatest` (one for each turn)."""
+    scales = (greatest / FLOAT_STEPS).tolist()
+    return stacked(
+        [scale or 1.0 for scale in scales], [0] * len(scales), Grid("qint32", *RANGES["qint32"], floor=2.0**-149)
+    )

@@ -9,17 +9,18 @@ import numpy
 import torch
 from torch import Tensor
 
-from conformance.cases.operators.codes import MOVING
 from conformance.cases.runs import Run, describe
 from conformance.checks import lowering
 from conformance.checks.comparison import SHOWN, Comparison
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution
 from conformance.host.poison import fresh_memory_holds
-from conformance.models import build, fx
+from conformance.models import apis, build, fx
 from conformance.oracle import Qparams
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.codes import (
+    NEAR_TIE,
     Code,
     SweptCodes,
     SweptElement,
@@ -28,17 +29,18 @@ from conformance.results.findings.codes import (
     SweptQparams,
     SweptRaises,
     SweptScale,
+    SweptTies,
 )
 from conformance.results.findings.relations import RelationVaries
 from conformance.results.findings.values import OutputShape
-from conformance.results.profiles import CODES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from ..metamorphic.relations import SECOND_CALL
 from ..stages import StageFailed, stage
-from .sweeps import Executed, Plan, Swept, executed, operator_of, plan, rescaled
+from .settings import result_codes
+from .sweeps import Executed, Model, Plan, Relowered, Swept, executed, plan, rescaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +62,10 @@ class Judged:
     @cached_property
     def keys(self) -> Tensor | None:
         """For each element of the output a number of the codes and the channel that it is computed from (int64, turns
-        first). None for an operator that moves codes, and for a layer with a second operand, where few keys occur twice."""
+        first). None if it is computed from several codes, for a layer with a second operand, where few keys occur twice, and
+        for float results, whose last bits may depend on the place."""
         plan, shape = self.plan, self.swept.got.shape
-        if operator_of(plan.run) in MOVING or (len(plan.operands) > 1 and not plan.pairs):
+        if plan.in_float or not plan.pointwise or (len(plan.operands) > 1 and not plan.pairs):
             return None
         key = plan.operands[0].numbers
         if plan.channels is not None:
@@ -87,7 +90,10 @@ class Judged:
         worst = off.flatten().topk(min(SHOWN, int(wrong.sum()))).indices.sort().values.tolist()
         turns = int(wrong.flatten(1).any(1).sum())
         elements = tuple(map(self.element, worst))
-        yield SweptCodes("numerics", int(wrong.sum()), off.numel(), int(off.max()), turns, len(off), elements)
+        position = self.swept.expected.position[wrong]
+        beside = (position - position.floor() - 0.5).abs() <= NEAR_TIE
+        kind = SweptTies if bool((beside & (off[wrong] == 1)).all()) else SweptCodes
+        yield kind("numerics", int(wrong.sum()), off.numel(), int(off.max()), turns, len(off), elements)
 
     def qparams_differ(self) -> Iterator[Finding]:
         given, got = self.plan.qparams, self.swept.qparams
@@ -158,7 +164,7 @@ class Judged:
         turn, *index = map(int, numpy.unravel_index(flat, tuple(shape)))  # torch's function would import sympy
         at = (turn, *index)
         codes: tuple[int, ...] = ()
-        if operator_of(self.plan.run) not in MOVING:
+        if self.plan.pointwise:
             codes = tuple(int(operand.codes.expand(shape)[at]) for operand in self.plan.operands)
         expected = self.swept.expected
         got = Code(self.plan.output_qparams(turn, self.swept.qparams), int(self.swept.got[at]))
@@ -178,7 +184,7 @@ def same_qparams(one: Qparams, other: Qparams) -> bool:
     return torch.equal(one.scale, other.scale) and torch.equal(one.zero_point, other.zero_point)
 
 
-def scale_differs(model: Executed, plan: Plan) -> Iterator[Finding]:
+def scale_differs(model: Model, plan: Plan) -> Iterator[Finding]:
     """Whether the call before decides what the input of the first turn gives with the output's scale of the second: one with
     another scale of the input, or one that differs in the output's scale only."""
     other, results = rescaled(plan), []
@@ -201,40 +207,47 @@ def scale_differs(model: Executed, plan: Plan) -> Iterator[Finding]:
 def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding, ...]]:
     """Prepare, calibrate and lower a run, execute the sweep, and repeat its first turn with another scale of the output.
 
-    Returns the findings about that repetition. Raises StageFailed.
+    Returns the findings about that repetition, and those about the kernels of a program that quantized ones are among. Raises
+    StageFailed.
     """
-    config, backend_engine = run.backend.config, engine(run.engine)
-    with stage(watch, "matched", "float"):
+    config, used = run.backend.config, engine(run.engine)
+    with stage(watch, _reporting(run, "matched"), "float"):
         subject = build.subject(run)
         build.float_outputs(subject)
-    with stage(watch, "observed", "prepare"):
-        prepared = fx.prepare(subject, config)
-    with stage(watch, "observed", "calibrate"):
-        fx.calibrate(prepared, subject)
+    with stage(watch, _reporting(run, "observed"), "prepare"):
+        prepared = apis.prepare(subject)
+    with stage(watch, _reporting(run, "observed"), "calibrate"):
+        apis.calibrate(prepared, subject)
     with stage(watch, "lowered", "lower"):
-        lowered = fx.lower(prepared, config)
+        lowered = used.convert(prepared, config)
+        program = used.compile(lowered, subject.fresh_inputs())
     with stage(watch, "lowered", "execute"):
-        execution = backend_engine.execute(lowered, subject.fresh_inputs())
-    if findings := tuple(lowering.findings_of(run, execution)):
+        execution = used.execute(program, subject.fresh_inputs())
+    native, findings = ENGINE_TABLE[run.engine].native, tuple(lowering.findings_of(run, execution))
+    if findings and (native or not execution.names()):
         raise StageFailed(findings)
-    model = Executed(lowered)
-    sweep = plan(run, subject, model.own_qparams)
+    model: Model = Executed(lowered) if native else Relowered(used, prepared, config)
+    sweep = plan(run, subject, model.own_qparams, in_float=model.in_float)
     shape, due = tuple(execution.outputs[0].values.shape), tuple(sweep.results.shape[1:])
     if shape != due:
         raise StageFailed((OutputShape("numerics", 0, shape, due),))
     with watch(), fresh_memory_holds(0x55):
         result = executed(model, sweep)
     if {0, 1} & result.raised.keys():
-        return execution, Judged(result), ()
+        return execution, Judged(result), findings
     with watch(), fresh_memory_holds(0xAA), torch.no_grad():
         again = model.turn(sweep, 0)
-    if not torch.equal(again.int_repr().long(), result.got[0]):
+    if not torch.equal(result_codes(again), result.got[0]):
         raise StageFailed((RelationVaries("stable", SECOND_CALL),))
-    found: tuple[Finding, ...] = ()
-    if model.own_qparams:
+    if model.keeps and model.own_qparams:
         with watch(), torch.no_grad():
-            found = tuple(scale_differs(model, sweep))
-    return execution, Judged(result), found
+            findings += tuple(scale_differs(model, sweep))
+    return execution, Judged(result), findings
+
+
+def _reporting(run: Run, check: str) -> str:
+    """The check that reports what a stage raises: `check`, or that of lowering where the run does not go through it."""
+    return check if check in run.checks else "lowered"
 
 
 def row(watch: Stopwatch, run: Run) -> Row:
@@ -243,17 +256,17 @@ def row(watch: Stopwatch, run: Run) -> Row:
     kernels: tuple[str, ...] = ()
     counts = Comparison()
     findings: tuple[Finding, ...]
-    results = dict.fromkeys(CODES.checks, "pass")
+    results = dict.fromkeys(run.checks, "pass")
     try:
         with engine(run.engine).scope(), fx.quiet():
-            execution, judged, repeated = swept(watch, run)
+            execution, judged, others = swept(watch, run)
         kernels = tuple(dict.fromkeys(execution.listed()))
-        findings = (*judged.findings(), *repeated)
+        findings = (*judged.findings(), *others)
         counts = judged.comparison()
     except StageFailed as failed:
         findings = failed.findings
-        reached = min(map(CODES.checks.index, (findings[0].check, "numerics")))  # both judge all turns
-        results |= dict.fromkeys(CODES.checks[reached:], "skip")
+        reached = min(map(run.checks.index, (findings[0].check, "numerics")))  # both judge all turns
+        results |= dict.fromkeys(run.checks[reached:], "skip")
     results |= {finding.check: "fail" for finding in findings}
     return Row(
         **describe(run),

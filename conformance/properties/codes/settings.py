@@ -1,4 +1,4 @@
-"""Lowered models with other qparams than they were lowered with.
+"""Lowered models with other qparams than they were lowered with, and calibrated ones with others than they observed.
 
 torch-only, because reproduction scripts inline this source.
 """
@@ -6,6 +6,8 @@ torch-only, because reproduction scripts inline this source.
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +55,51 @@ def execute_turn(
     set_qparams(model, result_of(model), *output)
     result: Tensor = model(*(dequantized(*operand) for operand in operands.values()))
     return result
+
+
+def observer_at(calibrated: GraphModule, node: Node) -> Any:
+    """The observer that a node of a calibrated model calls, or None."""
+    module = calibrated.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return module if hasattr(module, "calculate_qparams") else None
+
+
+def observers_of(calibrated: GraphModule) -> list[tuple[str, Any]]:
+    """The observers of activations in a calibrated model with their names: `output`, then those of the inputs by the names of
+    these. A tensor that stays in float has none."""
+    found: list[tuple[str, Any]] = []
+    activations: set[Node] = set()
+    for node in calibrated.graph.nodes:
+        if node.op == "placeholder" or activations & {*node.all_input_nodes}:
+            activations.add(node)
+            if (observer := observer_at(calibrated, node)) is not None:
+                (source,) = node.all_input_nodes
+                found.append((str(source.target) if source.op == "placeholder" else "output", observer))
+    return sorted(found, key=lambda one: one[0] != "output")
+
+
+def set_observed(calibrated: GraphModule, qparams: Mapping[str, tuple[float, int]]) -> GraphModule:
+    """Have observers observe the scales and zero points of their names. Returns the model.
+
+    An observer that an operator shares with an input has those of the input.
+    """
+    for name, observer in observers_of(calibrated):
+        scale, zero_point = (torch.tensor([value]) for value in qparams[name])
+        observer.calculate_qparams = partial(_both, scale, zero_point)
+    return calibrated
+
+
+def _both(scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
+    return scale, zero_point
+
+
+def codes_of(values: Tensor, scale: float, zero_point: int) -> Tensor:
+    """The nearest codes (int64) of float results on a grid without ends."""
+    return (values.double() / scale).round().long() + zero_point
+
+
+def result_codes(result: Tensor) -> Tensor:
+    """The codes (int64) of a turn's result: a quantized tensor, or codes already."""
+    return result.int_repr().long() if result.is_quantized else result
 
 
 def numbers(count: int, shape: tuple[int, ...], turn: int, operand: int, pairs: bool) -> Tensor:

@@ -1,20 +1,25 @@
-"""Sweeps: a lowered model executed in turns, each with other scales and zero points, on inputs that hold every code."""
+"""Sweeps: a model executed in turns, each with other scales and zero points, on inputs that hold every code."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
 from conformance.cases.operators.codes import BINARY, CODES, FIXED, MOVING, NORMS, ONE_WEIGHT
 from conformance.cases.operators.weighted import plain_of
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
+from conformance.engines import decomposed
+from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.models.build import Subject
+from conformance.models.data import laid_out
 from conformance.models.qparams import takes_qparams
 from conformance.oracle.arithmetic import Codes, Qparams
 from conformance.oracle.scheme import Grid
@@ -22,7 +27,18 @@ from conformance.oracle.sweep import GREATEST_CONSTANT, Sweep, quantized
 from conformance.results.findings.codes import TensorQparams
 
 from . import grids
-from .settings import execute_turn, numbers, result_of, returning_codes
+from .settings import (
+    codes_of,
+    dequantized,
+    execute_turn,
+    numbers,
+    observer_at,
+    observers_of,
+    result_codes,
+    result_of,
+    returning_codes,
+    set_observed,
+)
 
 TURNS = 39
 """Turns of a sweep over the codes of one tensor."""
@@ -44,6 +60,7 @@ class Operand:
     name: str
     numbers: Tensor
     qparams: Qparams
+    layout: str = "contiguous"
 
     @cached_property
     def codes(self) -> Tensor:
@@ -52,6 +69,11 @@ class Operand:
     def turn(self, turn: int) -> tuple[Tensor, float, int]:
         """Codes, scale and zero point in one turn."""
         return self.codes[turn], *qparams_in(self.qparams, turn)
+
+    def values(self, turn: int) -> Tensor:
+        """The values (float32) in one turn, in the operand's layout."""
+        data = dequantized(*self.turn(turn))
+        return data if self.layout == "contiguous" else laid_out(data, self.layout)
 
     @cached_property
     def exact(self) -> Tensor:
@@ -66,7 +88,8 @@ class Plan:
 
     `codes` is the number of codes of an input, `pairs` whether all pairs of codes occur. `results` (float64, turns first) are
     not quantized yet; `magnitude` (float64, one for each turn) is the greatest operand or intermediate value. `qparams` are
-    those of the output, `declares_qparams` says whether the claim declares them.
+    those of the output, `declares_qparams` says whether the claim declares them. `in_float` says whether no result is
+    quantized; then they count as codes of a fine grid.
     """
 
     run: Run
@@ -77,6 +100,7 @@ class Plan:
     magnitude: Tensor
     qparams: Qparams
     declares_qparams: bool
+    in_float: bool = False
 
     @property
     def channels(self) -> int | None:
@@ -84,6 +108,13 @@ class Plan:
         if operator_of(self.run) not in CHANNELLED:
             return None
         return self.results.dim() - 1 if operator_of(self.run).lower().endswith("linear") else 2
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a result is a function of its channel and of one code of each operand."""
+        shape = self.results.shape
+        sizes = [size for operand in self.operands for size in zip(operand.numbers.shape, shape, strict=False)]
+        return operator_of(self.run) not in MOVING and all(size in (1, due) for size, due in sizes)
 
     @property
     def turns(self) -> int:
@@ -142,8 +173,9 @@ def _numbers(count: int, shape: tuple[int, ...], turns: int, operand: int, pairs
     return torch.stack([numbers(count, shape, turn, operand, pairs) for turn in range(turns)])
 
 
-def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
-    """Plan the sweep of a run. `own_qparams` says whether the output takes a scale and zero point."""
+def plan(run: Run, subject: Subject, own_qparams: bool, *, in_float: bool = False) -> Plan:
+    """Plan the sweep of a run. `own_qparams` says whether the output takes a scale and zero point, `in_float` whether no
+    result is quantized."""
     operator, layer = operator_of(run), operator_of(run) in ONE_WEIGHT
     specs = run.model.operands
     pairs = sweeps_pairs(run)
@@ -157,7 +189,7 @@ def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
         qparams = grids.of_operand(number, turns, grid, layer=layer)
         if number and run.recipe.scheme.shares and not pairs:
             qparams = operands[0].qparams
-        operands.append(Operand(name, codes, qparams))
+        operands.append(Operand(name, codes, qparams, spec.layout))
     sweep = Sweep(subject.model, run.recipe.scheme)
     results, dyadic = _results(sweep, operands, apart=operator in MOVING)
     flat = results.flatten(1)
@@ -169,13 +201,15 @@ def plan(run: Run, subject: Subject, own_qparams: bool) -> Plan:
     assert fixed is not None
     if fixed.fixed is not None:
         qparams = grids.stacked([fixed.fixed[0]] * turns, [fixed.fixed[1]] * turns, grids.whole(fixed))
+    elif in_float:
+        qparams = grids.of_floats(flat.abs().amax(1))
     elif own_qparams:
         qparams = grids.of_output(flat.amin(1), flat.amax(1), grids.whole(fixed))
     else:
         qparams = operands[0].qparams
     # kernels that take no qparams may choose those of their output, which is a matter of the exact profile
     declares = own_qparams or fixed.fixed is not None or operator not in (*BINARY, *FIXED)
-    return Plan(run, tuple(operands), count, pairs, results, magnitude, qparams, declares)
+    return Plan(run, tuple(operands), count, pairs, results, magnitude, qparams, declares, in_float)
 
 
 def _results(sweep: Sweep, operands: Sequence[Operand], *, apart: bool) -> tuple[Tensor, bool]:
@@ -203,24 +237,69 @@ class Swept:
     raised: dict[int, Failure]
 
 
+class Model(Protocol):
+    """A model that takes other qparams in each turn.
+
+    Attributes:
+        keeps: whether all turns execute one program, so that a turn may depend on those before.
+        own_qparams: whether the output takes a scale and zero point.
+        in_float: whether no result is quantized.
+    """
+
+    keeps: bool
+    own_qparams: bool
+    in_float: bool
+
+    def turn(self, plan: Plan, turn: int) -> Tensor:
+        """The output in one turn: quantized, or the codes (int64) of one that the model returns in float.
+
+        Raises the exceptions of the engine.
+        """
+
+
 class Executed:
     """A lowered model whose qparams are set in each turn."""
 
+    keeps, in_float = True, False
+
     def __init__(self, lowered: GraphModule) -> None:
         self.model = returning_codes(lowered)
-
-    @property
-    def own_qparams(self) -> bool:
-        """Whether the output takes a scale and zero point."""
-        return takes_qparams(self.model, result_of(self.model))
+        self.own_qparams = takes_qparams(self.model, result_of(self.model))
 
     def turn(self, plan: Plan, turn: int) -> Tensor:
-        """The quantized output in one turn. Raises the exceptions of the engine."""
         operands = {operand.name: operand.turn(turn) for operand in plan.operands}
         return execute_turn(self.model, operands, qparams_in(plan.qparams, turn))
 
 
-def executed(model: Executed, plan: Plan) -> Swept:
+class Relowered:
+    """A calibrated model that is converted and lowered anew in each turn: programs have their qparams as constants."""
+
+    keeps = False
+
+    def __init__(self, used: Engine, calibrated: GraphModule, config: BackendConfig) -> None:
+        self.engine, self.calibrated, self.config = used, calibrated, config
+        observers = observers_of(calibrated)
+        of_inputs = [observer for name, observer in observers if name != "output"]
+        self.in_float = not any(name == "output" for name, _ in observers)
+        self.own_qparams = any(observer not in of_inputs for _, observer in observers)
+        (result,) = decomposed.returned(calibrated)
+        self._returns_codes = observer_at(calibrated, result) is not None
+
+    def turn(self, plan: Plan, turn: int) -> Tensor:
+        output_qparams = qparams_in(plan.qparams, turn)
+        qparams = {operand.name: qparams_in(operand.qparams, turn) for operand in plan.operands}
+        set_observed(self.calibrated, {**qparams, "output": output_qparams})
+        inputs = [operand.values(turn) for operand in plan.operands]
+        program = self.engine.compile(self.engine.convert(self.calibrated, self.config), inputs)
+        (output,) = self.engine.execute(program, inputs).outputs
+        if output.quantized is not None:
+            return output.quantized
+        if self._returns_codes:
+            raise TypeError("the output has no codes")
+        return codes_of(output.values, *output_qparams)
+
+
+def executed(model: Model, plan: Plan) -> Swept:
     """Execute all turns of a plan. A turn whose output is not quantized per tensor counts as one that raises."""
     codes: list[Tensor | None] = []
     raised: dict[int, Failure] = {}
@@ -229,8 +308,9 @@ def executed(model: Executed, plan: Plan) -> Swept:
         for turn in range(plan.turns):
             try:
                 y = model.turn(plan, turn)
-                scales[turn], zero_points[turn] = y.q_scale(), y.q_zero_point()
-                codes.append(y.int_repr().long())
+                if y.is_quantized:
+                    scales[turn], zero_points[turn] = y.q_scale(), y.q_zero_point()
+                codes.append(result_codes(y))
             except MemoryError:
                 os.abort()  # models this small never run out of memory: the heap is damaged
             except Exception as error:  # any exception of torch is a finding

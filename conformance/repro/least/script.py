@@ -14,7 +14,14 @@ from conformance.execution.batch import warm_up
 from conformance.models import build
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
-from conformance.results.findings.codes import SweptCodes, SweptPlaces, SweptQparams, SweptRaises, SweptScale
+from conformance.results.findings.codes import (
+    SweptCodes,
+    SweptPlaces,
+    SweptQparams,
+    SweptRaises,
+    SweptScale,
+    SweptTies,
+)
 from conformance.results.findings.constraints import (
     ConversionViolates,
     IgnoredQConfigTrainsWeight,
@@ -59,7 +66,7 @@ SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
     **dict.fromkeys((RanInFloat, NoQuantizedKernel), InFloat),
     ConvertsInside: ConvertingInside,
     **dict.fromkeys((ConversionViolates, ViolatingQConfigUsed, IgnoredQConfigTrainsWeight), Unenforced),
-    **dict.fromkeys((SweptCodes, SweptScale, SweptPlaces, SweptQparams, SweptRaises), Sweeping),
+    **dict.fromkeys((SweptCodes, SweptTies, SweptScale, SweptPlaces, SweptQparams, SweptRaises), Sweeping),
     Raises: Raising,
     NotObserved: Unobserved,
     NoEffect: Ineffective,

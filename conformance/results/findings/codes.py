@@ -75,6 +75,20 @@ class SweptCodes(Finding, kind="swept-codes"):
 
 
 @dataclass(frozen=True)
+class SweptTies(SweptCodes, kind="swept-ties"):
+    """All codes that differ are one step off, at most a quarter of a step beside a tie: rounding twice does no more."""
+
+    @property
+    def text(self) -> str:
+        return f"beside ties, {super().text}"
+
+
+NEAR_TIE = 0.25
+"""The greatest distance from a tie, in steps, of a result that a second rounding moves to the farther code, if the first one
+rounds to at most half a step."""
+
+
+@dataclass(frozen=True)
 class SweptPlaces(Finding, kind="swept-places"):
     """Equal codes with equal scales and zero points give one code at one place and another code at another place."""
 
