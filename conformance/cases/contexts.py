@@ -187,9 +187,10 @@ def _applied_twice(site: Site) -> Iterator[Context]:
 
 
 def _tied(site: Site, parameter: str) -> Iterator[Context]:
-    """Beside another module that has the same weight or bias."""
+    """Beside another module that has the same weight or bias, and whose result is quantized if that of the pattern is."""
     operator, variant = root_of(site.claim.tree), site.variant
-    if operator in OPERATORS_WITH[parameter]:
+    alone = site.entries.get(operator)
+    if operator in OPERATORS_WITH[parameter] and alone and alone.dtypes.output_dtype == site.claim.dtypes.output_dtype:
         call = variant.call.replace("self.op(", "self.twin(")
         for twin in site.neighbour(operator, f"z = {call}", f"self.twin = {variant.init}"):
             yield Context(after=(twin,), ties=(f"self.twin.{parameter} = self.op.{parameter}",), result="y, z")

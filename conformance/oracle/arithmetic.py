@@ -30,6 +30,10 @@ FLOAT_BAND = 2.0**-10
 """Half width of a tie in steps, for values that float32 rounds. Each operation of a function or a normalization errs by some
 2**-22 of the greatest code, 255."""
 
+INNER_BAND = 2.0**-12
+"""Half width of a tie in steps, for a tensor between two operators whose scales are no powers of two: sixteen roundings of
+float32, each of 2**-24 of the greatest code."""
+
 HALF_MAX = 65504.0
 """The greatest float16. Packing clamps weights to it (`HandleWeightsSaturation` in
 aten/src/ATen/native/quantized/cpu/qlinear_prepack.cpp)."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .arithmetic import EXACT_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
+from .arithmetic import EXACT_BAND, INNER_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
 from .calibration import calibrate, cloned
 from .graph import Graph, value_of
 from .interpreter import Interpreter, NotCovered
@@ -144,7 +144,9 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
                     interpreter.tied[producer] = None
                 value = value.dequantized(interpreter.roundings.get(producer, to_even))
             group_inputs[node] = value
-        result, bands[group.result] = interpreter.evaluate(group, cloned(group_inputs))
+        result, band = interpreter.evaluate(group, cloned(group_inputs))
+        between = interpreter.known_qparams is not None and graph.is_taken(group.result)
+        bands[group.result] = max(band, INNER_BAND) if between else band
         values[group.result] = result if graph.has_float_result(group) else quantized(group.result, result)
 
 

@@ -100,6 +100,10 @@ class Graph:
         """Whether a node is an input that no operator quantizes."""
         return node.op == "placeholder" and str(node.target) in self.scheme.floats
 
+    def is_taken(self, node: fx.Node) -> bool:
+        """Whether an operator takes a node's value, which is no output of the model alone."""
+        return any(node in group.inputs for group in self.groups)
+
     def has_float_result(self, group: Group) -> bool:
         """Whether a group's result is not quantized as such: where another operator takes it, that quantizes its input."""
         return self.scheme.float_results and not self.shares_qparams(group)

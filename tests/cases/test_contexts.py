@@ -204,3 +204,13 @@ def test_an_activation_before_a_pattern_keeps_qparams_if_its_entry_says_so() -> 
         model, _ = model_of(subject.claim, subject.variant)
         before = Graph(model, subject.recipe.scheme).groups[0]
         assert (before.pattern, before.keeps_qparams) == (False, keeps)
+
+
+@pytest.mark.parametrize("name", ["x86inductor", "arminductor"])
+def test_a_module_with_a_shared_parameter_returns_codes_only_if_the_pattern_does(name: str) -> None:
+    outputs = {(claim.pattern, claim.dtype_config): claim.dtypes.output_dtype for claim in backend(name).claims}
+    tied = [(claim, variant) for claim, variant in in_contexts(backend(name)) if variant.name.startswith("shared_")]
+    assert tied
+    for claim, variant in tied:
+        (twin,) = variant.context.after
+        assert outputs[twin.operator, claim.dtype_config] == claim.dtypes.output_dtype

@@ -178,6 +178,18 @@ def test_the_band_is_wider_for_operators_that_float32_rounds(
     assert (output.low.tolist(), output.high.tolist()) == ([low], [high])
 
 
+@pytest.mark.parametrize(("beyond", "low", "high"), [(2.0**-13, 0, 1), (2.0**-11, 1, 1)])
+def test_the_band_is_wider_between_operators_where_observers_choose_the_scales(
+    beyond: float, low: int, high: int
+) -> None:
+    def codes(*functions: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
+        output = only_output(evaluate(SequentialSteps(*functions), [], [torch.tensor([1.0])], STATIC, UNIT))
+        return output.low.tolist(), output.high.tolist()
+
+    assert codes(lambda x: x * (0.5 + beyond), lambda x: x * 1) == ([low], [high])
+    assert codes(lambda x: x * (0.5 + beyond)) == ([1], [1])  # the output is compared with a tolerance of its own
+
+
 def test_an_empty_batch_gives_empty_outputs_with_calibrated_qparams() -> None:
     answer = evaluate(SequentialSteps(linear(WEIGHTS, BIAS)), [WIDE], [torch.empty(0, 2)], STATIC)
     assert qparams_of(answer) == {"x": (2.0**-6, 128), "weight": (2.0**-5, 0), "output": (2.0**-4, 72)}
