@@ -292,7 +292,9 @@ def _linear_module_variants() -> Iterator[Variant]:
     rank3 = linear((16, 8), 2, 5).named("rank3")
     yield rank3
     yield rank3.named("rank3_batch0", batch=0)
-    yield linear((16, 8), 2, 3, 2).named("rank4")
+    rank4 = linear((16, 8), 2, 3, 2).named("rank4")
+    yield rank4
+    yield from layout_variants(rank4)
     yield linear((16, 8)).named("unbatched")
     yield linear((7, 5), 3).named("unequal")
     yield linear((1, 1), 3).named("single_feature")
