@@ -60,12 +60,13 @@ FX_API = (
     "fuse_fx",
 )
 
-SCRIPTS = ROOT / "conformance" / "known" / "scripts"
+WRITTEN = (ROOT / "conformance" / "known" / "scripts", ROOT / "reports" / "out" / "found")
+"""Folders of scripts that the suite writes."""
 FILES = sorted(
     path
     for name in ("conformance", "configs", "reports")
     for path in (ROOT / name).rglob("*.py")
-    if path.parent != SCRIPTS  # written, not edited
+    if path.parent not in WRITTEN
 )
 SIZED = (*FILES, *sorted((ROOT / "tests").rglob("*.py")))
 
