@@ -105,8 +105,8 @@ def test_the_first_claims_of_kernels_that_compute_two_operators_have_whole_array
             of_pattern[claim.pattern] = of_pattern.get(claim.pattern, 0) + 1
     alone = of_pattern["nn.Linear"]
     for pattern in ("nn.Linear+nn.ReLU", "nn.Linear+nn.LeakyReLU", "nn.Linear+nn.Tanh"):
-        # the layer alone has one more fixed variant, for which it needs no row: an empty batch of strided inputs
-        assert alone * 2 // 3 < of_pattern[pattern] <= alone + 1
+        # the layer alone has more fixed variants, for which it needs no row: an empty batch of strided inputs, and images
+        assert alone * 2 // 3 < of_pattern[pattern] <= alone + 2
     assert of_pattern["nn.Linear+F.relu"] == of_pattern["nni.LinearReLU"] == 2
 
 
