@@ -134,9 +134,10 @@ def test_the_guide_to_engines_holds_in_an_empty_folder(installed: Path, tmp_path
             program, *arguments = shlex.split(command)
             assert program == "python"
             outputs.append(succeed(sys.executable, *arguments, folder=tmp_path, packages=installed))
-    compiled, edge, shown = outputs
+    compiled, edge, swept, shown = outputs
     assert "compiled: 1 runs: 1 conforms" in compiled
-    assert "edge: 109 runs: 108 conforms, 1 deviates; 1 in the ledger" in edge
+    assert "edge: 110 runs: 109 conforms, 1 deviates; 1 in the ledger" in edge
+    assert "edge: 2 runs: 2 conforms" in swept
     assert "quantized  edge.linear" in shown
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
+from conformance.results.profiles import BENCH, CODES, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
@@ -199,7 +199,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             for variant in swept(claim):
                 # a sweep lowers a model in each turn unless torch itself has lowered it
                 for engine in [engine for engine in engines if not ENGINE_TABLE[engine].default_only]:
-                    yield Run(backend, claim, claim_flows[0], variant, "codes", engine)
+                    yield Run(backend, claim, claim_flows[0], variant, CODES.name, engine)
         for profile, other in further[claim]:
             yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)
 
@@ -250,6 +250,8 @@ def usual(run: Run) -> bool:
     if ENGINE_TABLE[run.engine].default_only and run.variant is not None:
         first = flows(run.claim, run.backend.entries)[0]
         return (run.profile, run.flow) == (EXACT.name, first) and run.variant == _main(variants(run.claim))
+    if run.profile == CODES.name and not ENGINE_TABLE[run.engine].native:
+        return False  # lowers a model in each turn
     if not ahead_of_time(run.engine) or run.variant is None or unasked == "always":
         return True
     # every operator's default variant is a core one

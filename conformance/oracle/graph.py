@@ -101,7 +101,7 @@ class Graph:
         return node.op == "placeholder" and str(node.target) in self.scheme.floats
 
     def is_taken(self, node: fx.Node) -> bool:
-        """Whether an operator takes a node's value, which is no output of the model alone."""
+        """Whether an operator takes a node's value."""
         return any(node in group.inputs for group in self.groups)
 
     def has_float_result(self, group: Group) -> bool:

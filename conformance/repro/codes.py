@@ -20,9 +20,6 @@ from conformance.results.findings.codes import (
 from .case import Case, Once, Renderer, guarded
 from .programs import PROGRAMS, TRACED
 
-EXECUTE = {True: "execute_turn(swept, ", False: "turn("}
-"""The call of a turn, by whether the engine is torch's own, up to its operands."""
-
 
 def _swept(case: Case) -> Once:
     """The lines that bind `swept`, or define `turn` for an engine whose programs have their qparams as constants."""
@@ -61,7 +58,7 @@ def _turn(case: Case, turn: int, operands: Iterable[TensorQparams], output: Tens
     for number, (name, spec) in enumerate(case.run.model.operands):
         codes = f"numbers({count}, {spec.shape}, {turn}, {number}, {pairs})" + (f" + {grid.low}" if grid.low else "")
         rendered.append(f'    "{name}": ({codes}, {scales[name].scale!r}, {scales[name].zero_point}),\n')
-    call = EXECUTE[ENGINE_TABLE[case.run.engine].native]
+    call = "execute_turn(swept, " if ENGINE_TABLE[case.run.engine].native else "turn("
     return f"{call}{{\n{''.join(rendered)}}}, ({output.scale!r}, {output.zero_point}))"
 
 

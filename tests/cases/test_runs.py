@@ -12,7 +12,7 @@ from conformance.cases.claims import BackendClaims, backend, claims_of
 from conformance.cases.operators import OPERATORS
 from conformance.cases.runs import KERNEL_ONLY, Run, runs, select
 from conformance.configs import dtypes
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import ENGINE_TABLE, EngineSpec
 from conformance.configs.registry import BACKENDS
 from conformance.engines.registry import engine
 from conformance.errors import UsageError
@@ -248,6 +248,16 @@ def test_without_globs_the_core_runs_of_an_engine_that_lowers_ahead_of_time_are_
     asked = [run for run in all_runs if PROFILES[run.profile].unasked != "never"]
     assert covered == {(run.claim, run.flow, run.profile) for run in asked}
     assert select(iter(all_runs), ["executorch/*"]) == all_runs
+
+
+def test_without_globs_no_sweeps_of_an_engine_that_lowers_in_each_turn_are_selected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ENGINE_TABLE, "own", EngineSpec("own:Engine"))
+    every = [*runs(backend("fbgemm"), ["own"])]
+    swept = {run.id for run in every if run.profile == "codes"}
+    assert swept
+    assert {run.id for run in every} - {run.id for run in select(every, [])} == swept
 
 
 def test_a_glob_that_matches_no_run_is_refused_even_beside_one_that_matches() -> None:
