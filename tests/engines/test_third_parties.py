@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from conformance.cases.claims import backend
-from conformance.cases.runs import default_form, runs
+from conformance.cases.runs import default_form, runs, select
 from conformance.configs.engines import ENGINE_TABLE, EngineSpec
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine, engine_expression, engine_name
