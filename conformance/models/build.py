@@ -79,7 +79,7 @@ def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     data = _values(run, name, spec, executed=executed)
     if run.variant.saturates and not executed and spec.kind == "activation":
         data = ends_alone(data)
-    return data if spec.layout == "contiguous" else laid_out(data, spec.layout)
+    return laid_out(data, spec.layout)
 
 
 def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:

@@ -220,7 +220,9 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def laid_out(data: Tensor, layout: str) -> Tensor:
-    """Return the same values in a memory layout, `strided` or `channels_last` (see `Operand.layout`)."""
+    """Return the same values in a memory layout: `contiguous`, `strided` or `channels_last` (see `Operand.layout`)."""
+    if layout == "contiguous":
+        return data
     if layout == "strided":
         return torch.stack([data, data], -1).flatten(-2)[..., ::2]
     return data.contiguous(memory_format=FORMATS[data.dim()])

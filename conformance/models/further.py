@@ -164,7 +164,7 @@ def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
     """Zeros in a shape and the layout of an operand."""
     integral = spec.kind in ("indices", "offsets")
     zeros = torch.zeros(shape, dtype=torch.int64 if integral else torch.float32)
-    return zeros if spec.layout == "contiguous" else laid_out(zeros, spec.layout)
+    return laid_out(zeros, spec.layout)
 
 
 def further(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subject]:

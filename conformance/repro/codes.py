@@ -18,7 +18,7 @@ from conformance.results.findings.codes import (
 )
 
 from .case import Case, Once, Renderer, guarded
-from .programs import PROGRAMS, TRACED
+from .programs import PROGRAMS, TRACED, converted_lines
 
 
 def _swept(case: Case) -> Once:
@@ -26,15 +26,11 @@ def _swept(case: Case) -> Once:
     run = case.run
     if ENGINE_TABLE[run.engine].native:
         return Once("swept = returning_codes(lowered)\n")
-    program, calibrated = PROGRAMS.get(run.engine), "set_observed(prepared, qparams)"
-    if run.backend.quantizer is not None:
-        lines = "converted = convert_pt2e(set_observed(calibrate(prepare()), qparams))\n"
-    elif program is not None:
-        decomposed = f"copy.deepcopy({calibrated}), backend_config=backend_config"
-        lines = f"converted = with_integer_weights(_convert_to_reference_decomposed_fx({decomposed}))\n"
+    if (program := PROGRAMS.get(run.engine)) is not None:
+        executed = converted_lines(run, "qparams") + program.lower + program.execute
     else:
-        lines = f"lowered = engine.compile(engine.convert({calibrated}, backend_config), given)\n"
-    executed = lines + (program.lower + program.execute if program is not None else TRACED)
+        calibrated = "set_observed(prepared, qparams)"
+        executed = f"lowered = engine.compile(engine.convert({calibrated}, backend_config), given)\n{TRACED}"
     body = executed.replace("given = inputs()\n", "").replace("inputs()", "given")
     layouts = {name: spec.layout for name, spec in run.model.operands if spec.layout != "contiguous"}
     laid = "".join(f'given["{name}"] = laid_out(given["{name}"], "{layout}")\n' for name, layout in layouts.items())

@@ -282,7 +282,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 MODULES = tuple(
-    module.__name__ for module in (recipes, data, poison, observers, transforms, settings, qparams, mutation, bridge)
+    module.__name__ for module in (recipes, data, poison, transforms, settings, qparams, observers, mutation, bridge)
 )
 """The modules whose definitions scripts inline, one after those that import from it."""
 PT2E_MODULES = ("conformance.models.pt2e_names", "conformance.models.pt2e")

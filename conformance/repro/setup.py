@@ -28,7 +28,7 @@ from .case import (
     guarded,
     has_state,
 )
-from .programs import PROGRAMS, TRACED
+from .programs import PROGRAMS, TRACED, converted_lines
 
 CHECK_OF = {
     "float": "matched",
@@ -184,12 +184,7 @@ def _reference_execution_lines(case: Case) -> str:
 
 def _lower_lines(case: Case) -> str:
     if (program := PROGRAMS.get(case.run.engine)) is not None:
-        if case.run.backend.quantizer is not None:
-            return f"converted = convert_pt2e(calibrate(prepare()))\n{program.lower}"
-        return (
-            "reference = _convert_to_reference_decomposed_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
-            f"converted = with_integer_weights(reference)\n{program.lower}"
-        )
+        return converted_lines(case.run) + program.lower
     again = {"reference", "numerics", "matched", "observed", "constraints"} & case.failed
     return (
         f"lowered = convert_fx({'copy.deepcopy(prepared)' if again else 'prepared'}, backend_config=backend_config)\n"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from conformance.models.observers import observes
 from conformance.models.qparams import operands_of, set_qparams
 
 
@@ -57,12 +58,6 @@ def execute_turn(
     return result
 
 
-def observer_at(calibrated: GraphModule, node: Node) -> Any:
-    """The observer that a node of a calibrated model calls, or None."""
-    module = calibrated.get_submodule(str(node.target)) if node.op == "call_module" else None
-    return module if hasattr(module, "calculate_qparams") else None
-
-
 def observers_of(calibrated: GraphModule) -> list[tuple[str, Any]]:
     """The observers of activations in a calibrated model with their names: `output`, then those of the inputs by the names of
     these. A tensor that stays in float has none."""
@@ -71,9 +66,10 @@ def observers_of(calibrated: GraphModule) -> list[tuple[str, Any]]:
     for node in calibrated.graph.nodes:
         if node.op == "placeholder" or activations & {*node.all_input_nodes}:
             activations.add(node)
-            if (observer := observer_at(calibrated, node)) is not None:
+            if observes(calibrated, node):
                 (source,) = node.all_input_nodes
-                found.append((str(source.target) if source.op == "placeholder" else "output", observer))
+                name = str(source.target) if source.op == "placeholder" else "output"
+                found.append((name, calibrated.get_submodule(str(node.target))))
     return sorted(found, key=lambda one: one[0] != "output")
 
 

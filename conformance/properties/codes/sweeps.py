@@ -20,6 +20,7 @@ from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.models.build import Subject
 from conformance.models.data import laid_out
+from conformance.models.observers import observes
 from conformance.models.qparams import takes_qparams
 from conformance.oracle.arithmetic import Codes, Qparams
 from conformance.oracle.scheme import Grid
@@ -32,7 +33,6 @@ from .settings import (
     dequantized,
     execute_turn,
     numbers,
-    observer_at,
     observers_of,
     result_codes,
     result_of,
@@ -72,8 +72,7 @@ class Operand:
 
     def values(self, turn: int) -> Tensor:
         """The values (float32) in one turn, in the operand's layout."""
-        data = dequantized(*self.turn(turn))
-        return data if self.layout == "contiguous" else laid_out(data, self.layout)
+        return laid_out(dequantized(*self.turn(turn)), self.layout)
 
     @cached_property
     def exact(self) -> Tensor:
@@ -283,7 +282,7 @@ class Relowered:
         self.in_float = not any(name == "output" for name, _ in observers)
         self.own_qparams = any(observer not in of_inputs for _, observer in observers)
         (result,) = decomposed.returned(calibrated)
-        self._returns_codes = observer_at(calibrated, result) is not None
+        self._returns_codes = observes(calibrated, result)
 
     def turn(self, plan: Plan, turn: int) -> Tensor:
         output_qparams = qparams_in(plan.qparams, turn)
