@@ -22,7 +22,7 @@ from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
-from conformance.results.known import Entry, Host, entries_by_run
+from conformance.results.known import Coverage, Entry, Host
 from conformance.results.ledger import backends_of, useless
 from conformance.results.ledger_file import load
 from conformance.results.shards import Shard
@@ -203,8 +203,8 @@ class Selection:
     @cached_property
     def crashing(self) -> frozenset[str]:
         """Ids of the selected runs that are known to crash on this host."""
-        entries = [entry for entry in self.applying if "crashes" in entry.check]
-        return frozenset(entries_by_run(entries, (run.id for run in self.runs)))
+        known = Coverage(entry for entry in self.applying if "crashes" in entry.check)
+        return frozenset(run.id for run in self.runs if known.of(run.id))
 
     @property
     def whole(self) -> list[Backend]:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from conformance.errors import UsageError
@@ -12,7 +12,7 @@ from conformance.paths import KNOWN
 from conformance.results.diagnostics import Details
 from conformance.results.environments import Environment
 from conformance.results.families import family_named
-from conformance.results.known import Entry, KnownFinding, entries_by_finding, entries_by_run
+from conformance.results.known import Coverage, Entry, KnownFinding, entries_by_finding
 from conformance.results.ledger import Expectation, judge_recorded
 from conformance.results.ledger_file import load
 from conformance.results.profiles import profile_names
@@ -122,15 +122,14 @@ class Report:
         by_column: dict[Column, list[Result]] = {}
         for ledger in self.ledgers:
             parts = [part for part in self.parts if self.ledger_of(part) is ledger]
-            runs = {row.id for part in parts for row in part.file.rows if row.profile not in NETWORKS}
-            entries_of_run = entries_by_run(ledger, runs)
+            entries_of_run = cache(Coverage(ledger).of)
             by_id = entries_by_finding(ledger)
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
-                    entries = ledger if row.profile in NETWORKS else entries_of_run.get(row.id, ())
+                    entries = ledger if row.profile in NETWORKS else entries_of_run(row.id)
                     expectation = judge_recorded(row, entries, by_id, part.environment.host)
                     result = Result(row, column, expectation, part.details.get(row.id))
                     by_column.setdefault(column, []).append(result)

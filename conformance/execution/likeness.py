@@ -1,6 +1,7 @@
 """What the ledger says about runs that it does not name: entries for fixed runs cover those that are like them."""
 
 from collections.abc import Iterable
+from functools import cache
 
 from conformance.cases.features import features_of
 from conformance.cases.runs import Run
@@ -10,7 +11,7 @@ from conformance.results.findings.annotations import NotAnnotated
 from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import OutputQparams
-from conformance.results.known import Entry, Host, entries_by_run
+from conformance.results.known import Coverage, Entry, Host
 from conformance.results.ledger import Expectation, judge, own_entries
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
@@ -25,15 +26,12 @@ class Likeness:
     """The entries of a ledger that cover runs by their features; `entries` are those for this host."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.entries = tuple(entries)
-        self._entries_by_run: dict[str, list[Entry]] = {}
+        self.coverage = Coverage(entries)
+        self._named = cache(self.coverage.of)
 
     def _covering(self, run: Run, ids: set[str]) -> list[Entry]:
         """The entries for any of these runs, without those for runs that lack a feature of this one."""
-        new = ids - self._entries_by_run.keys()
-        by_run = entries_by_run(self.entries, new)
-        self._entries_by_run |= {run_id: by_run.get(run_id, []) for run_id in new}
-        found = {id(entry): entry for run_id in sorted(ids) for entry in self._entries_by_run[run_id]}
+        found = {id(entry): entry for run_id in sorted(ids) for entry in self._named(run_id)}
         present = features_of(run)
         return [entry for entry in found.values() if entry.unless.isdisjoint(present)]
 
@@ -42,11 +40,13 @@ class Likeness:
         entries = self._covering(run, ids)
         return {check for entry in entries for check in (entry.check if row is None else entry.excused(row))}
 
-    def expectation(self, run: Run, row: Row, named: Iterable[Entry], host: Host) -> Expectation:
-        """The row of a run compared with the ledger; `named` are the entries whose globs match its id.
+    def expectation(self, run: Run, row: Row, host: Host) -> Expectation:
+        """The row of a run compared with the ledger.
 
-        Those of them that name the profile have to be right about a run that others cover by its features.
+        Of the entries whose globs match its id, those that name the profile have to be right about a run that others cover by
+        its features.
         """
+        named = self.coverage.of(run.id)
         if not PROFILES[run.profile].by_features:
             return judge(row, named, host)
         own = own_entries(row, named)

@@ -74,7 +74,6 @@ class Running:
         self.torch_seconds = 0.0
         self.nothing_left = False
         self.judged: dict[str, Judged | Raised] = {}
-        self.covering: dict[str, list[Entry]] = {}
         self.likeness: Likeness | None = None
         self.writer: rows.Writer | None = None
         self.details: diagnostics.Writer | None = None
@@ -94,13 +93,11 @@ class Running:
     def judge(self, run: "Run") -> "Judged | Raised":
         """Return the judged run. The first run of a unit has the whole unit judged, in one child."""
         from conformance.execution.batch import judge_runs
-        from conformance.results.known import entries_by_run
 
         if run.id not in self.judged:
             batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
             results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged |= {judged.id: result for judged, result in zip(batch, results, strict=True)}
-            self.covering |= entries_by_run(self.selection.applying, (judged.id for judged in batch))
         return self.judged.pop(run.id)
 
     def compared(self, run: "Run", row: "Row") -> "Expectation":
@@ -108,7 +105,7 @@ class Running:
         from conformance.execution.likeness import Likeness
 
         self.likeness = self.likeness or Likeness(self.selection.applying)
-        return self.likeness.expectation(run, row, self.covering.get(run.id, ()), self.selection.host)
+        return self.likeness.expectation(run, row, self.selection.host)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""

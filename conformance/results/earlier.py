@@ -8,7 +8,7 @@ from statistics import fmean
 from conformance.errors import UsageError
 
 from .environments import environment
-from .known import Entry, entries_by_run
+from .known import Coverage, Entry
 from .ledger import judge
 from .rows import Row, RowsFile, digest_of, read_all
 
@@ -57,11 +57,10 @@ def _failed(path: Path, part: RowsFile, backends: Collection[str], entries: tupl
     this the ledger says as it is now."""
     host = environment(path, part.header).host
     rows = [row for row in part.rows if row.backend in backends]
-    listed = {row.id for row in rows if row.failed and row.known}
-    entries_of_run = entries_by_run(entries, listed)
+    coverage = Coverage(entries)
     for row in rows:
-        if row.id in listed:
-            expected = judge(row, entries_of_run.get(row.id, ()), host).expected
+        if row.failed and row.known:
+            expected = judge(row, coverage.of(row.id), host).expected
         else:
             # what conforms was executed, so that only for lack of a golden it was not compared
             expected = not row.failed and not row.known and row.checks.get("numerics") != "skip"

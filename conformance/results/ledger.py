@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from conformance.configs.engines import ENGINES
 
-from .globs import Ids, glob_of
+from .globs import Globs, glob_of
 from .known import Entry, Host, checks_of
 from .profiles import PROFILES, profile_names
 from .rows import Row
@@ -137,8 +137,12 @@ def useless(
 
 def _reached(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[str]]:
     """The ids that each glob of the entries matches."""
-    indexed = Ids(ids)
-    return {text: indexed.reached(glob_of(text)) for entry in entries for text in entry.match}
+    globs = Globs(text for entry in entries for text in entry.match)
+    reached = defaultdict[str, list[str]](list)
+    for run_id in ids:
+        for text in globs.texts(globs.reaching(run_id, globs.matching(run_id))):
+            reached[text].append(run_id)
+    return reached
 
 
 def _reached_by_entry(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:

@@ -128,7 +128,7 @@ def alarms_of(runs: Sequence[Run], store: Store | None = None) -> Alarms:
         if isinstance(outcome, Raised):
             alarms.add("suite")
         elif PROFILES[run.profile].by_features:
-            expected = LIKENESS.expectation(run, outcome.row, (), SELECTION.host).expected
+            expected = LIKENESS.expectation(run, outcome.row, SELECTION.host).expected
             alarms |= set() if expected else outcome.row.failed
         else:
             alarms |= unexpected(outcome.row, ledger()) | ({"golden"} if outcome.unusable else set())

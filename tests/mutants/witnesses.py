@@ -11,7 +11,6 @@ from conformance.fuzz.samples import Family, Sample, run_of
 from conformance.host.isolation import Done
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
-from conformance.results.known import Entry, entries_by_run
 from conformance.results.profiles import CODES, LAWS
 from conformance.results.rows import Row
 from conformance.selection import Selection
@@ -23,11 +22,10 @@ from .injection import INJECTION, Handler
 class Witness:
     """A run that may notice a mutant.
 
-    `sample` and `campaign` are those of a drawn one; `entries` name an ordinary one, `likeness` has those for runs like it.
+    `sample` and `campaign` are those of a drawn one; `likeness` has the ledger for an ordinary one.
     """
 
     run: Run
-    entries: tuple[Entry, ...] = ()
     likeness: Likeness = field(default_factory=Likeness)
     sample: Sample | None = None
     campaign: Campaign | None = None
@@ -39,14 +37,14 @@ class Witness:
     @property
     def listed(self) -> frozenset[str]:
         """The checks in which the ledger expects the run to fail."""
-        return frozenset(check for entry in self.entries for check in entry.check)
+        return frozenset(check for entry in self.likeness.coverage.of(self.run.id) for check in entry.check)
 
     def alarms(self, row: Row, selection: Selection) -> frozenset[str]:
         """The checks in which a row contradicts the ledger."""
         if self.campaign is not None and self.sample is not None:
             deviation = self.campaign._deviation(self.sample, Done((row, "")))
             return deviation.checks if deviation is not None else frozenset()
-        if self.likeness.expectation(self.run, row, self.entries, selection.host).expected:
+        if self.likeness.expectation(self.run, row, selection.host).expected:
             return frozenset()
         # a check that is listed may have findings of kinds that no entry states
         return (row.failed ^ self.listed) or row.failed
@@ -70,9 +68,8 @@ def ordinary(selection: Selection) -> list[Witness]:
         and run.id not in selection.crashing
         and selection.unavailable[run.engine] is None
     ]
-    entries = entries_by_run(selection.applying, (run.id for run in runs))
     likeness = Likeness(selection.applying)
-    return [Witness(run, tuple(entries.get(run.id, ())), likeness) for run in runs]
+    return [Witness(run, likeness) for run in runs]
 
 
 def drawn(families: Iterable[Family], samples: Mapping[str, Sequence[Sample]], selection: Selection) -> list[Witness]:
