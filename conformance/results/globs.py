@@ -20,8 +20,8 @@ PROPERTIES = frozenset(profile_names("property"))
 
 @dataclass(frozen=True)
 class Glob:
-    """A glob, compiled when it is first needed. `plain` is its longest part without wildcards, searched first; `properties` are
-    the property and the quantizer that it names."""
+    """A glob, compiled when it is first needed. `plain` is its longest part without wildcards, searched first; `properties`
+    are the property and the quantizer that it names."""
 
     text: str
     plain: str
