@@ -202,8 +202,8 @@ class Selection:
 
     @cached_property
     def crashing(self) -> frozenset[str]:
-        """Ids of the selected runs that are known to crash on this host."""
-        known = Coverage(entry for entry in self.applying if "crashes" in entry.check)
+        """Ids of the selected runs that are known to crash on this host, or may."""
+        known = Coverage(entry for entry in self.applying if not entry.check.isdisjoint({"crashes", "undefined"}))
         return frozenset(run.id for run in self.runs if known.of(run.id))
 
     @property

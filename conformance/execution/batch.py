@@ -21,7 +21,7 @@ from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
 from conformance.results.findings import detail_of
-from conformance.results.findings.stages import Crashes
+from conformance.results.findings.stages import Crashes, Undefined
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
@@ -70,6 +70,12 @@ def crashed_row(run: Run, death: Death) -> Row:
         reason = f"memory fault ({', '.join(MEMORY_FAULTS)}) or hang"
     findings = (Crashes("crashes", reason),)
     return Row(**describe(run), verdict=Verdict.CRASHES, detail=detail_of(findings), findings=findings)
+
+
+def undefined_row(run: Run, reason: str) -> Row:
+    """The row of a run whose outcome is undefined, the same whatever it was."""
+    findings = (Undefined("undefined", reason),)
+    return Row(**describe(run), verdict=Verdict.UNDEFINED, detail=detail_of(findings), findings=findings)
 
 
 def without_evidence(run: Run) -> Details:

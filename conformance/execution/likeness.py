@@ -54,6 +54,8 @@ class Likeness:
             return judge(row, own, host)
         alike = [entry for entry in named if entry not in own and entry.excused(row) & row.failed]
         alike += self.covering(run, row.failed, row)
+        if undefined := [entry for entry in alike if entry.undefined]:
+            return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
         explained = self.known(run, row).union(*(entry.excused(row) for entry in alike))
         return judge(row, own, host, alike, explained)
 
@@ -63,6 +65,8 @@ class Likeness:
         With a `row`, an entry counts for kinds of findings that the row has.
         """
         similar = self._covering(run, similar_ids(run))
+        if undefined := [one for one in similar if one.undefined]:
+            return undefined
         return [one for one in similar if (one.check if row is None else one.excused(row)) & failed] or [
             entry for entry in similar if entry.check & {"matched", "observed", "stable"}
         ]
@@ -71,6 +75,8 @@ class Likeness:
         """Checks whose failure the ledger explains: those listed for runs like this one, and their consequences."""
         assert run.variant is not None
         similar, failed = similar_ids(run), row.failed
+        if any(entry.undefined for entry in self._covering(run, similar)):
+            return {*failed}
         known = self._listed(run, similar, row)
         layouts = {spec.layout for spec in run.variant.operands.values()}
         if "stable" in known and "channels_last" in layouts:

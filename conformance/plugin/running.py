@@ -207,6 +207,7 @@ def details_line(
 def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation]":
     """The row of a run and what the ledger expects of it. The row goes into the rows file."""
     from conformance.cases.forms import form
+    from conformance.execution.batch import Judged, undefined_row
     from conformance.host.isolation import Raised
 
     running = request.config.stash[Running.KEY]
@@ -214,6 +215,8 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
     if isinstance(judged, Raised):
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
     expectation = running.compared(run, judged.row)
+    if expectation.undefined:
+        judged = Judged(undefined_row(run, expectation.undefined), judged.torch_seconds, details=judged.details)
     # readers of the row take its word for what covers it by its features
     named = expectation.expected or not PROFILES[judged.row.profile].by_features
     row = replace(judged.row, known=expectation.known if named else None, form=form(run) if judged.row.failed else "")

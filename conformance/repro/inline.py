@@ -19,7 +19,10 @@ from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 
 IMPORTS = {
-    **{name: f"import {name}" for name in ("copy", "io", "math", "operator", "sys", "torch", "warnings")},
+    **{
+        name: f"import {name}"
+        for name in ("copy", "hashlib", "io", "math", "operator", "os", "sys", "torch", "warnings")
+    },
     "nn": "from torch import nn",
     "F": "import torch.nn.functional as F",
     "nni": "import torch.ao.nn.intrinsic as nni",

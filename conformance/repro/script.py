@@ -12,7 +12,15 @@ from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
-from conformance.results.findings.stages import INPUTS, Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
+from conformance.results.findings.stages import (
+    INPUTS,
+    Crashes,
+    FurtherInputs,
+    FurtherRange,
+    FurtherThreads,
+    Raises,
+    Undefined,
+)
 from conformance.results.known import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
@@ -121,7 +129,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # kernels divide larger inputs among threads, of which a run has one unless its findings say otherwise
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
-    threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) else ""
+    threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) or case.has(Undefined) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body, run.backend.quantizer)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""

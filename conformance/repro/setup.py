@@ -11,7 +11,7 @@ from conformance.configs.registry import BACKENDS
 from conformance.models.build import FILLS
 from conformance.results.findings import Finding
 from conformance.results.findings.constraints import ConstraintViolated
-from conformance.results.findings.stages import Crashes, Raises
+from conformance.results.findings.stages import Crashes, Raises, Undefined
 from conformance.results.findings.structure import NoEffect
 from conformance.results.findings.values import CodesVary
 from conformance.results.profiles import PROFILES
@@ -71,9 +71,39 @@ def _raised(case: Case, finding: Raises) -> Iterator[str]:
 def _crashed(case: Case, finding: Crashes) -> Iterator[str]:
     yield 'print(f"DEVIATES crashes: the process dies here", flush=True)\n'
     yield "for byte in (0x55, 0xAA):\n    with fresh_memory_holds(byte):\n        lowered(*inputs())\n"
+    yield 'found.append("crashes")  # it did not die this time\n'
 
 
-RENDERERS: dict[type[Finding], Renderer] = {Raises: _raised, Crashes: _crashed}
+def _undefined(case: Case, finding: Undefined) -> Iterator[str]:
+    """Executions in children, each with memory that holds another byte: one that accesses no other memory than its own ends
+    alike in all of them."""
+    yield f"""\
+def outcome(byte):
+    receive, send = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            with fresh_memory_holds(byte):
+                results = [str(content(x).tolist()) for x in tensors(lowered(*inputs()))]
+            os.write(send, hashlib.sha256("".join(results).encode()).digest())
+        except Exception as error:
+            os.write(send, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(send)
+    with open(receive, "rb") as sent:
+        result = sent.read()
+    return os.waitpid(child, 0)[1], result
+
+
+outcomes = sorted({{outcome(byte) for byte in range(1, 255, 8)}})
+for status, result in outcomes:
+    if status or len(result) < 32 or len(outcomes) > 1:
+        ended = f"dies with status {{status}}" if status else "raises" if len(result) < 32 else "returns a result of its own"
+        deviates("undefined", f"{finding.text}: one of {{len(outcomes)}} outcomes {{ended}}")
+"""
+
+
+RENDERERS: dict[type[Finding], Renderer] = {Raises: _raised, Crashes: _crashed, Undefined: _undefined}
 """Renderers of findings about stages."""
 
 
@@ -255,7 +285,7 @@ def _executed(case: Case) -> Iterator[str]:
     constrained = any(
         isinstance(finding, ConstraintViolated) and finding.what == "engine's output" for finding in case.findings
     )
-    if not (checks or constrained or case.has(NoEffect) or case.has(Crashes)):
+    if not (checks or constrained or case.has(NoEffect) or case.has(Crashes) or case.has(Undefined)):
         return
     yield stage_block(case, "lower")
     if not case.raises("lower") and (checks or constrained):

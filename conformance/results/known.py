@@ -50,7 +50,8 @@ class Entry:
     `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
     that a run has fail in every run that matches, with findings of no other kind than `kind` if it states any; an entry that
     states `further-inputs` covers no other failures, and any run that matches may conform. Runs with a
-    feature of `unless` are not covered because of others like them. `when` are conditions on the host. `source` is the
+    feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`) why
+    a run that matches may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
     the finding, maybe alone.
     """
@@ -65,6 +66,7 @@ class Entry:
     layers: tuple[LayerCause, ...] = ()
     kind: tuple[str, ...] = ()
     unless: frozenset[str] = frozenset()
+    undefined: str = ""
 
     @property
     def id(self) -> str:
@@ -114,14 +116,16 @@ class Entry:
 
 
 def checks_of(run_id: str) -> frozenset[str]:
-    """The checks that the profile of a run has, and that it does not crash."""
+    """The checks that the profile of a run has, that it does not crash, and that its outcome is defined."""
     return _checks_of_profile(run_id.rpartition("@")[0].rpartition("/")[2])
 
 
 @cache
 def _checks_of_profile(name: str) -> frozenset[str]:
     profile = PROFILES.get(name)
-    return frozenset({"crashes", *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)})
+    return frozenset(
+        {"crashes", "undefined", *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)}
+    )
 
 
 def _version_in(version: str, condition: str) -> bool:

@@ -26,11 +26,13 @@ def explaining(
 
 @dataclass(frozen=True)
 class Expectation:
-    """A row compared with the ledger: `expected` is true if it deviates as its entries say, or conforms and has none."""
+    """A row compared with the ledger: `expected` is true if it deviates as its entries say, or conforms and has none.
+    `undefined` is the reason why any outcome of the run is possible, if the ledger says so."""
 
     expected: bool
     entries: tuple[Entry, ...]
     message: str = ""
+    undefined: str = ""
 
     @property
     def known(self) -> str | None:
@@ -52,6 +54,8 @@ def judge(
     covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
+    if undefined := [entry for entry in covering if entry.undefined]:
+        return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
     demanding = [entry for entry in covering if demands(entry, row)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
     listed = frozenset(name for entry in demanding for name in entry.check) & checks_of(row.id)

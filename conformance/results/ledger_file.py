@@ -11,6 +11,7 @@ from conformance.paths import KNOWN
 
 from .causes import LayerCause
 from .findings import KINDS
+from .findings.stages import UNDEFINED
 from .known import CONDITIONS, Entry, KnownFinding
 from .profiles import CHECKS
 from .severity import Component
@@ -30,6 +31,7 @@ OF_A_PLACE = {
     "check": (str, list),
     "kind": (str, list),
     "unless": (str, list),
+    "undefined": str,
     "when": dict,
     "layer": list,
 }
@@ -135,12 +137,18 @@ def _types(of: Any) -> tuple[type, ...]:
 
 def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str, Any]) -> Entry:
     _require_fields(source, values, OF_A_PLACE)
-    if not values.get("check"):
+    undefined = values.get("undefined", "")
+    if undefined and undefined not in UNDEFINED:
+        raise UsageError(f"{source}: unknown reason {undefined!r} for undefined: reasons are {', '.join(UNDEFINED)}")
+    if undefined and (wrong := [name for name in ("check", "kind") if values.get(name)]):
+        raise UsageError(f"{source}: {wrong[0]} beside undefined: any outcome of an undefined run is possible")
+    if not undefined and not values.get("check"):
         raise UsageError(f"{source}: check is missing")
     if not values.get("match") and not values.get("layer"):
         raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[finding.shows.layer]]")
-    check, kind = _list(values["check"]), _list(values.get("kind", []))
-    _require_checks(source, check)
+    check, kind = ["undefined"] if undefined else _list(values["check"]), _list(values.get("kind", []))
+    if not undefined:
+        _require_checks(source, check)
     if unknown := sorted({*kind} - KINDS.keys()):
         raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
     when = values.get("when", {})
@@ -156,6 +164,7 @@ def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str,
         layers=tuple(_layer(f"{source}, layer {place}", one) for place, one in enumerate(values.get("layer", []), 1)),
         kind=tuple(kind),
         unless=frozenset(_list(values.get("unless", []))),
+        undefined=undefined,
     )
 
 

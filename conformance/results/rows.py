@@ -20,6 +20,8 @@ from .verdicts import IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
 """Outcomes of a check."""
+FAILING = {Verdict.CRASHES: frozenset({"crashes"}), Verdict.UNDEFINED: frozenset({"undefined"})}
+"""What counts as the failed check of a run without checks, by its verdict."""
 AnyFinding = Annotated[Finding, By("a finding", from_json)]
 
 
@@ -58,9 +60,9 @@ class Row:
 
     @cached_property
     def failed(self) -> frozenset[str]:
-        """Names of the checks that failed; a crash counts as a failed check named `crashes`."""
-        failed = {name for name, outcome in self.checks.items() if outcome == "fail"}
-        return frozenset(failed | ({"crashes"} if self.verdict is Verdict.CRASHES else set()))
+        """Names of the checks that failed; a crash counts as a failed check named `crashes`, and so does `undefined`."""
+        failed = frozenset(name for name, outcome in self.checks.items() if outcome == "fail")
+        return FAILING.get(self.verdict, failed)
 
     @property
     def claim(self) -> str:
@@ -167,7 +169,12 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
         engines.setdefault(row.engine, Counter())[row.verdict] += 1
     return {
         "rows": len(rows),
-        "verdicts": {str(verdict): verdicts[verdict] for verdict in IN_ORDER},
+        # files of earlier versions count no undefined runs
+        "verdicts": {
+            str(verdict): verdicts[verdict]
+            for verdict in IN_ORDER
+            if verdicts[verdict] or verdict is not Verdict.UNDEFINED
+        },
         # files without a quantizer count the checks of configs alone, as they did before
         "checks": {check: checks[check] for check in CHECKS if checks[check] or check not in OF_QUANTIZERS.values()},
         "engines": {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .findings import Finding
-from .findings.stages import INPUTS, Raises
+from .findings.stages import INPUTS, Raises, Undefined
 from .rows import Row
 
 
@@ -56,6 +56,7 @@ class Component(StrEnum):
 
 OF_CHECK = {
     "crashes": Severity.CRASHES,
+    "undefined": Severity.CRASHES,
     "numerics": Severity.WRONG,
     "accuracy": Severity.WRONG,
     "stable": Severity.UNSTABLE,
@@ -87,6 +88,9 @@ OF_KIND = {
 }
 """The severity of a kind of findings that has one of its own."""
 
+OF_REASON = {"out-of-bounds": Severity.CRASHES, "uninitialized": Severity.WRONG, "race": Severity.WRONG}
+"""The severity of an undefined outcome by its reason."""
+
 OF_STAGE = {
     "float": Component.CONFIG,
     "prepare": Component.PREPARE,
@@ -99,6 +103,7 @@ OF_STAGE = {
 
 FAULTS = {
     "crashes": Component.KERNEL,
+    "undefined": Component.KERNEL,
     "numerics": Component.KERNEL,
     "accuracy": Component.KERNEL,
     "stable": Component.KERNEL,
@@ -159,7 +164,7 @@ def _assessment(row: Row, finding: Finding, in_float: bool) -> Assessment:
         component = Component.KERNEL
     elif check in ("numerics", "accuracy") and in_float:
         component = Component.LOWERING
-    severity = OF_CHECK[check]
+    severity = OF_REASON[finding.reason] if isinstance(finding, Undefined) else OF_CHECK[check]
     if check == "matched" or stage == "float":
         severity = Severity.IDLE  # no model that the pattern matches can be executed
     elif check != "reference":

@@ -8,7 +8,8 @@ class Verdict(StrEnum):
     """Verdict on a run, or on several runs together. Members are in the order of `worst`.
 
     `executed` says whether the run was executed, `fails` whether it broke the claim, `judged` whether its row has checks.
-    `symbol` stands for it where there is no room for a word.
+    `symbol` stands for it where there is no room for a word. What an undefined run does, memory, threads or time decide: it
+    may crash, raise, be wrong or conform.
     """
 
     executed: bool
@@ -17,6 +18,7 @@ class Verdict(StrEnum):
     symbol: str
 
     CRASHES = "crashes", True, True, False, "‼"
+    UNDEFINED = "undefined", True, True, False, "?"
     DEVIATES = "deviates", True, True, True, "✗"
     CONFORMS = "conforms", True, False, True, "✓"
     UNAVAILABLE = "unavailable", False, False, False, "–"

@@ -11,6 +11,7 @@ from conformance.cases.runs import describe
 from conformance.checks.judge import Judge
 from conformance.errors import UsageError
 from conformance.execution import batch
+from conformance.execution.likeness import Likeness
 from conformance.fuzz.samples import Sample
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
@@ -177,7 +178,7 @@ def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch
 
 def test_without_a_mutant_every_run_agrees_with_the_ledger(selection: Selection) -> None:
     entry = Entry(KnownFinding("listed", "", "", ""), ("*",), frozenset({"numerics"}), "")
-    witnesses = [replace(witness, entries=(entry,)) for witness in ordinary(selection)]
+    witnesses = [replace(witness, likeness=Likeness([entry])) for witness in ordinary(selection)]
     with pytest.raises(UsageError, match=r"2 witnesses contradict the ledger without a mutant, the first: .*numerics"):
         stage_of(witnesses, selection).observe([WIDE])
 

@@ -74,6 +74,25 @@ INPUTS = (FurtherInputs, FurtherRange, FurtherThreads)
 """The kinds of findings that say how a model is executed of which the finding before them speaks."""
 
 
+UNDEFINED = {
+    "out-of-bounds": "a kernel accesses memory outside of its operands and result",
+    "uninitialized": "a kernel reads memory that nothing has written",
+    "race": "threads write the same memory in any order",
+}
+"""What makes the outcome of a run undefined, by the name that the ledger has for it."""
+
+
+@dataclass(frozen=True)
+class Undefined(Finding, kind="undefined"):
+    """What the run does is undefined, for a reason that UNDEFINED names: it may crash, raise, be wrong or conform."""
+
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return UNDEFINED[self.reason]
+
+
 @dataclass(frozen=True)
 class Crashes(Finding, kind="crashes"):
     """The process of the run ends by a signal, exits, or hangs."""
