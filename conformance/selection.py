@@ -26,6 +26,7 @@ from conformance.results.known import Coverage, Entry, Host
 from conformance.results.ledger import backends_of, useless
 from conformance.results.ledger_file import load
 from conformance.results.shards import Shard
+from conformance.results.verdicts import AS_CHECKS
 
 FAILED, NEW, LATER = range(3)
 """The turns of runs, in order."""
@@ -203,7 +204,7 @@ class Selection:
     @cached_property
     def crashing(self) -> frozenset[str]:
         """Ids of the selected runs that are known to crash on this host, or may."""
-        known = Coverage(entry for entry in self.applying if not entry.check.isdisjoint({"crashes", "undefined"}))
+        known = Coverage(entry for entry in self.applying if not entry.check.isdisjoint(AS_CHECKS))
         return frozenset(run.id for run in self.runs if known.of(run.id))
 
     @property

@@ -16,6 +16,7 @@ from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
+from conformance.results.findings.stages import UNDEFINED
 from conformance.results.known import Entry
 from conformance.results.profiles import CODES, LAWS
 from conformance.stopwatch import Stopwatch
@@ -145,8 +146,12 @@ def shown(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
 def ledger(entries: Sequence[Entry]) -> str:
     """The section of the ledger's entries that match a run."""
     listed = [
-        f"{entry.id} ({entry.source}): {', '.join(sorted(entry.check))}\n{entry.finding.title}\n{entry.finding.reason}\n"
+        f"{entry.id} ({entry.source}): {_expected(entry)}\n{entry.finding.title}\n{entry.finding.reason}\n"
         f"upstream: {entry.finding.upstream}"
         for entry in entries
     ]
     return section("ledger", "\n\n".join(listed) or "not listed")
+
+
+def _expected(entry: Entry) -> str:
+    return f"undefined: {UNDEFINED[entry.undefined]}" if entry.undefined else ", ".join(sorted(entry.check))

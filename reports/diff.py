@@ -16,7 +16,7 @@ from conformance.results.rows import Row
 from conformance.results.severity import Severity
 from conformance.results.shards import selects_by_rows
 from conformance.results.status import Support, statuses
-from conformance.results.verdicts import IN_ORDER, Verdict
+from conformance.results.verdicts import IN_ORDER
 
 from .findings import count
 from .load import NETWORKS, labels
@@ -204,7 +204,7 @@ def _changed(
             return
     elif before.failed != after.failed:
         yield Change("checks", before.id, where, bool(after.failed - before.failed), _outcome(before), _outcome(after))
-    if before.kernels != after.kernels and Verdict.CRASHES not in (before.verdict, after.verdict):
+    if before.kernels != after.kernels and before.verdict.judged and after.verdict.judged:
         yield Change("kernels", before.id, where, False, _listed(before.kernels), _listed(after.kernels))
     if before.total is not None and after.total is not None:
         moved = _moved(before_details, after_details)
@@ -218,7 +218,7 @@ def _changed(
 
 
 def _outcome(row: Row) -> str:
-    return f"{row.verdict} ({', '.join(sorted(row.failed))})" if row.failed - {"crashes"} else row.verdict
+    return f"{row.verdict} ({', '.join(sorted(row.failed))})" if row.verdict.judged and row.failed else row.verdict
 
 
 def _listed(kernels: Sequence[str]) -> str:

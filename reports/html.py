@@ -32,7 +32,7 @@ from conformance.results.reproductions import script_of
 from conformance.results.rows import Row, repro_command
 from conformance.results.severity import Severity
 from conformance.results.status import STATUSES
-from conformance.results.verdicts import IN_ORDER, Verdict
+from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 from . import findings, migration, support
 from .load import Report, Result, family
@@ -51,7 +51,7 @@ BARS = 17
 """The greatest number of bars of a histogram."""
 MARK = "conformance-report"
 """Name of the file that identifies a folder as a report, which may be replaced."""
-FAILURES = (*CHECKS, "crashes")
+FAILURES = (*CHECKS, *AS_CHECKS)
 FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict", "failed", "known", "flags")
 """Columns of the map's data, all numbers."""
 NEW, DIFFERS, DIAGNOSED = 1, 2, 4

@@ -135,7 +135,7 @@ def repro_command(arguments: argparse.Namespace) -> int:
     if reason:
         print(reason, file=sys.stderr)
         return 1
-    from conformance.execution.batch import judge_runs
+    from conformance.execution.batch import judge_runs, undefined_row
     from conformance.host.isolation import Raised
     from conformance.repro.least.script import NoLeastForm, least
     from conformance.repro.script import script
@@ -144,13 +144,15 @@ def repro_command(arguments: argparse.Namespace) -> int:
     if isinstance(judged, Raised):
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
-    note = ""
+    note, row = "", judged.row
+    if undefined := next((entry.undefined for entry in entries if entry.undefined), ""):
+        row = undefined_row(run, undefined)
     if arguments.least:
         try:
-            print(least(run, judged.row, isa=arguments.isa), end="")
+            print(least(run, row, isa=arguments.isa), end="")
             return 0
         except NoLeastForm as error:
             note = f"This is the whole script. {error}"
-    text = script(run, judged.row, entries[0] if entries else None, isa=arguments.isa)
+    text = script(run, row, entries[0] if entries else None, isa=arguments.isa)
     print(text.replace(f"{run.id}\n", f"{run.id}\n\n{note}\n", 1) if note else text, end="")
     return 0

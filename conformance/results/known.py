@@ -12,6 +12,7 @@ from .findings.stages import INPUTS, FurtherInputs
 from .globs import Globs, glob_of
 from .profiles import CHECKS, PROFILES
 from .rows import Row
+from .verdicts import AS_CHECKS
 
 CONDITIONS = ("torch", "arch", "isa")
 """Properties of a host that an entry may depend on."""
@@ -123,9 +124,7 @@ def checks_of(run_id: str) -> frozenset[str]:
 @cache
 def _checks_of_profile(name: str) -> frozenset[str]:
     profile = PROFILES.get(name)
-    return frozenset(
-        {"crashes", "undefined", *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)}
-    )
+    return frozenset({*AS_CHECKS, *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)})
 
 
 def _version_in(version: str, condition: str) -> bool:

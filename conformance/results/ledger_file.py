@@ -15,6 +15,7 @@ from .findings.stages import UNDEFINED
 from .known import CONDITIONS, Entry, KnownFinding
 from .profiles import CHECKS
 from .severity import Component
+from .verdicts import Verdict
 
 OF_A_FINDING = {
     "id": str,
@@ -141,7 +142,9 @@ def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str,
     if undefined and undefined not in UNDEFINED:
         raise UsageError(f"{source}: unknown reason {undefined!r} for undefined: reasons are {', '.join(UNDEFINED)}")
     if undefined and (wrong := [name for name in ("check", "kind") if values.get(name)]):
-        raise UsageError(f"{source}: {wrong[0]} beside undefined: any outcome of an undefined run is possible")
+        raise UsageError(
+            f"{source}: {wrong[0]} beside undefined: a run whose outcome is undefined may fail in any check, or in none"
+        )
     if not undefined and not values.get("check"):
         raise UsageError(f"{source}: check is missing")
     if not values.get("match") and not values.get("layer"):
@@ -183,7 +186,7 @@ def _require_conditions(source: str, when: Mapping[str, Any]) -> None:
 def _require_checks(source: str, names: Iterable[str]) -> None:
     """Raise UsageError for a name that no check has."""
     for name in names:
-        if name not in (*CHECKS, "crashes"):
+        if name not in (*CHECKS, Verdict.CRASHES):
             raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
 
 

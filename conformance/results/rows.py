@@ -16,12 +16,10 @@ from .codec import By, Count, Finite, Seconds, annotations, decode_fields, objec
 from .findings import KINDS, Finding, detail_of, from_json
 from .jsonl import Format, PartialFile, read_text
 from .profiles import CHECKS, EXACT, OF_QUANTIZERS, PROFILES
-from .verdicts import IN_ORDER, Verdict
+from .verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
 """Outcomes of a check."""
-FAILING = {Verdict.CRASHES: frozenset({"crashes"}), Verdict.UNDEFINED: frozenset({"undefined"})}
-"""What counts as the failed check of a run without checks, by its verdict."""
 AnyFinding = Annotated[Finding, By("a finding", from_json)]
 
 
@@ -62,7 +60,7 @@ class Row:
     def failed(self) -> frozenset[str]:
         """Names of the checks that failed; a crash counts as a failed check named `crashes`, and so does `undefined`."""
         failed = frozenset(name for name, outcome in self.checks.items() if outcome == "fail")
-        return FAILING.get(self.verdict, failed)
+        return failed | {str(self.verdict)} if self.verdict in AS_CHECKS else failed
 
     @property
     def claim(self) -> str:

@@ -54,3 +54,6 @@ class Verdict(StrEnum):
 
 IN_ORDER = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNAVAILABLE)
 """Verdicts from good to bad, as they are counted and shown. `unavailable` is last: it may hide any other."""
+
+AS_CHECKS = tuple(verdict for verdict in Verdict if verdict.fails and not verdict.judged)
+"""Verdicts of failing runs without checks, each of which counts as the failed check of its name."""

@@ -3,7 +3,7 @@
 
 const NEW = 1, DIFFERS = 2, DIAGNOSED = 4;
 const FIRST_ROWS = 40;
-const WORST_FIRST = ["crashes", "deviates", "conforms", "unavailable"];
+const WORST_FIRST = ["crashes", "undefined", "deviates", "conforms", "unavailable"];
 
 const conformance = (() => {
   const form = document.getElementById("filters");
@@ -80,32 +80,32 @@ const conformance = (() => {
   }
 
   function tally() {
-    // for every pattern and column, the numbers of runs, failing runs, crashing runs, unavailable runs, and new runs
+    // for every pattern and column, the numbers of runs, failing runs and new runs, and the verdicts as bits, the worst the lowest
     const width = data.columns.length;
-    const [deviates, crashes, unavailable] = ["deviates", "crashes", "unavailable"].map((name) => data.verdicts.indexOf(name));
+    const ranks = data.verdicts.map((name) => WORST_FIRST.indexOf(name)), conforms = WORST_FIRST.indexOf("conforms");
     const { pattern, column, verdict, flags } = runs;
     pivot.fill(0);
     for (let run = 0; run < count; run++) {
       if (!matching[run]) continue;
-      const start = 5 * (pattern[run] * width + column[run]);
+      const start = 4 * (pattern[run] * width + column[run]), rank = ranks[verdict[run]];
       pivot[start]++;
-      if (verdict[run] === deviates || verdict[run] === crashes) pivot[start + 1]++;
-      if (verdict[run] === crashes) pivot[start + 2]++;
-      if (verdict[run] === unavailable) pivot[start + 3]++;
-      if (flags[run] & NEW) pivot[start + 4]++;
+      if (rank < conforms) pivot[start + 1]++;
+      if (flags[run] & NEW) pivot[start + 2]++;
+      pivot[start + 3] |= 1 << rank;
     }
   }
 
   // Map
 
   function cell(pattern, column) {
-    const start = 5 * (pattern * data.columns.length + column);
-    const [total, failing, crashing, unavailable, fresh] = pivot.subarray(start, start + 5);
+    const start = 4 * (pattern * data.columns.length + column);
+    const [total, failing, fresh, verdicts] = pivot.subarray(start, start + 4);
     const field = make("td", { role: "gridcell" });
     if (!total) return field;
-    const verdict = crashing ? "crashes" : failing ? "deviates" : unavailable === total ? "unavailable" : "conforms";
+    const verdict = WORST_FIRST.find((name, rank) => verdicts & (1 << rank));
     const counts = failing ? `${failing}/${total}` : `${total}`;
-    const description = { crashes: `${failing} of ${total} runs deviate or crash`, deviates: `${failing} of ${total} runs deviate`,
+    const description = { crashes: `${failing} of ${total} runs deviate or crash`,
+      undefined: `${failing} of ${total} runs deviate or have an undefined outcome`, deviates: `${failing} of ${total} runs deviate`,
       conforms: `${total} runs conform`, unavailable: `${total} runs were not executed` }[verdict];
     const button = make("button", { type: "button", className: `cell ${fresh ? "new" : verdict}`, tabIndex: -1,
       textContent: `${data.symbols[verdict]} ${counts}${fresh ? " new" : ""}` });
@@ -127,7 +127,7 @@ const conformance = (() => {
     const total = filter();
     tally();
     const width = data.columns.length;
-    const has = (pattern, column) => pivot[5 * (pattern * width + column)] > 0;
+    const has = (pattern, column) => pivot[4 * (pattern * width + column)] > 0;
     const all = [...data.columns.keys()];
     const patterns = data.order.filter((pattern) => all.some((column) => has(pattern, column)));
     const columns = total ? all.filter((column) => patterns.some((pattern) => has(pattern, column))) : all;
@@ -402,7 +402,7 @@ const conformance = (() => {
     runs = Object.fromEntries(Object.entries(data.runs).map(([name, values]) => [name, Int32Array.from(values)]));
     count = runs.column.length;
     matching = new Uint8Array(count);
-    pivot = new Uint32Array(5 * data.patterns.length * data.columns.length);
+    pivot = new Uint32Array(4 * data.patterns.length * data.columns.length);
     data.order = [...data.patterns.keys()].sort((a, b) => {
       const first = data.patterns[a], second = data.patterns[b];
       return data.families[first.family].localeCompare(data.families[second.family]) || first.name.localeCompare(second.name);

@@ -15,6 +15,7 @@ from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of
 
 from conformance.results import diagnostics
 from conformance.results.rows import read_all
+from conformance.results.verdicts import Verdict
 
 CONFORMING = "qnnpack/nn.Hardswish/static-quint8/ptq/default/exact@qnnpack"
 CRASHING = "qnnpack/nn.Hardswish/static-quint8/ptq/batch0/exact@qnnpack"
@@ -48,6 +49,22 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
 def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
     folder = tmp_path_factory.mktemp("distributed")
     return invoke(folder, "--backend", "qnnpack", "-n", "2", *cases(*SELECTED), ledger=LEDGER)
+
+
+def test_a_run_whose_outcome_is_undefined_may_crash_deviate_or_conform(tmp_path: Path) -> None:
+    ids = (CRASHING, UNLISTED, GONE)
+    places = "".join(
+        f'\n[[finding.shows]]\nmatch = {json.dumps(run_id.replace("[", "[[]"))}\nundefined = "out-of-bounds"\n'
+        for run_id in ids
+    )
+    finding = f'[[finding]]\nid = "chance"\ntitle = "chance"\nreason = "chance"\nupstream = "unreported"\n{places}'
+    invocation = invoke(tmp_path, "--backend", "qnnpack", *cases(*ids), ledger=finding)
+    assert invocation.status == pytest.ExitCode.OK, invocation.output
+    rows = [invocation.rows[run_id] for run_id in ids]
+    assert {(row.verdict, row.known, row.detail, len(row.checks)) for row in rows} == {
+        (Verdict.UNDEFINED, "chance", "undefined: a kernel accesses memory outside of its operands and result", 0)
+    }
+    assert "3 undefined" in invocation.output
 
 
 def test_details_are_saved_beside_the_rows_with_and_without_workers(

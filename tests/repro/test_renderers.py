@@ -18,7 +18,7 @@ from conformance.repro.script import RENDERERS, script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import INPUTS, Crashes, Raises
+from conformance.results.findings.stages import INPUTS, Crashes, Raises, Undefined
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -127,6 +127,8 @@ STAGES = [
     Claim(LINEAR, Raises("stable", "state_dict", "ValueError", ""), "nn.Module.load_state_dict = boom"),
     Claim(CONV, Raises("stable", "channels_last", "ValueError", ""), "raises_at(2)"),
     Claim(LINEAR, Crashes("crashes", "memory fault"), "on_output(lambda y: os.abort())"),
+    Claim(LINEAR, Undefined("undefined", "out-of-bounds"), "on_output(lambda y: os.abort())"),
+    Claim(LINEAR, Undefined("undefined", "uninitialized"), "on_output(torch.empty_like)"),
 ]
 
 FULL_CONFIG = """

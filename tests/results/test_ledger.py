@@ -154,6 +154,18 @@ def test_a_crash_is_listed_as_the_check_crashes() -> None:
     assert not judge(row("numerics"), [entry(check="crashes")], HOST).expected
 
 
+@pytest.mark.parametrize(
+    "outcome", [row(), row("numerics"), row("lowered", "stable"), row(verdict="crashes"), row(verdict="undefined")]
+)
+def test_any_outcome_of_an_undefined_run_is_expected_and_known(outcome: Row) -> None:
+    undefined = replace(entry("fbgemm/nn.Linear/*", check="undefined"), undefined="race")
+    expectation = judge(outcome, [undefined], HOST)
+    assert (expectation.expected, expectation.known, expectation.undefined) == (True, "an-entry", "race")
+    elsewhere = replace(undefined, match=("fbgemm/nn.Conv2d/*",))
+    expectation = judge(outcome, [elsewhere], HOST)
+    assert (expectation.expected, expectation.undefined) == (not outcome.failed, "")
+
+
 def test_a_run_that_could_not_be_executed_is_never_judged() -> None:
     expectation = judge(row(verdict="unavailable"), [entry()], HOST)
     assert (expectation.expected, expectation.known) == (True, None)

@@ -66,6 +66,12 @@ def test_an_entry_can_have_several_globs_and_checks(tmp_path: Path) -> None:
     assert backends_of(known) == {"a", "b"}
 
 
+def test_an_entry_may_say_that_an_outcome_is_undefined(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(undefined='"uninitialized"', check=None))
+    assert known.undefined == "uninitialized"
+    assert known.check == {"undefined"}
+
+
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / f"{name}.toml").write_text(document(id=f'"{name}"'), encoding="utf-8")
@@ -94,6 +100,11 @@ MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
     "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
     "when of another type": ({"when": '"always"'}, "when is a str"),
     "unknown field": ({"verdict": '"deviates"'}, "unknown field 'verdict'"),
+    "an undefined outcome with a check": ({"undefined": '"race"'}, "check beside undefined: a run"),
+    "an undefined outcome for no reason": (
+        {"undefined": '"luck"', "check": None},
+        "unknown reason 'luck' for undefined: reasons are",
+    ),
     "unknown check": ({"check": '"speed"'}, "unknown check 'speed'"),
     "unknown check among others": ({"check": '["numerics", "speed"]'}, "unknown check 'speed'"),
     "unknown condition": ({"when": '{ os = "linux" }'}, "unknown condition 'os'"),

@@ -57,7 +57,10 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "no schema": (edited(0, schema=NO), "schema None; this version reads 1, 2, 3"),
     "a row without an id": (edited(1, id=NO), ":2: damaged row None: missing field id"),
     "a row without kernels": (edited(1, kernels=NO), "missing field kernels"),
-    "an unknown verdict": (edited(1, verdict="passes"), "verdict: 'passes' is not one of crashes, deviates, conforms"),
+    "an unknown verdict": (
+        edited(1, verdict="passes"),
+        "verdict: 'passes' is not one of crashes, undefined, deviates, conforms",
+    ),
     "an unknown check": (edited(2, checks={"speed": "pass"}), "check 'speed' is none of matched"),
     "an unknown outcome": (edited(2, checks={"stable": "maybe"}), "stable is 'maybe', which is none of pass"),
     "a row without checks": (edited(2, checks=NO), "missing field checks"),

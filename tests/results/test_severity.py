@@ -13,7 +13,7 @@ from conformance.results.findings.constraints import (
 from conformance.results.findings.layers import LayerRaises, OperandOverwritten
 from conformance.results.findings.relations import RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stability import RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, FurtherInputs, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, Raises, Undefined
 from conformance.results.findings.structure import (
     ConvertsInside,
     LeftQuantized,
@@ -81,6 +81,8 @@ SEVERITIES = [
     (of(ConversionViolates, "constraints"), Severity.ACCEPTS, Component.REFERENCE),
     (of(ViolatingQConfigUsed, "observed"), Severity.ACCEPTS, Component.PREPARE),
     (of(IgnoredQConfigTrainsWeight, "observed"), Severity.ACCEPTS, Component.PREPARE),
+    (Undefined("undefined", "out-of-bounds"), Severity.CRASHES, Component.KERNEL),
+    (Undefined("undefined", "uninitialized"), Severity.WRONG, Component.KERNEL),
     (of(NoEffect, "matched"), Severity.IDLE, Component.CONFIG),
     (of(Raises, "matched", stage="float"), Severity.IDLE, Component.CONFIG),
     (of(Raises, "lowered", stage="float"), Severity.IDLE, Component.CONFIG),

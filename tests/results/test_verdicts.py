@@ -7,7 +7,7 @@ import pytest
 
 from conformance.results.verdicts import IN_ORDER, Verdict
 
-CRASHES, DEVIATES, CONFORMS, UNAVAILABLE = Verdict
+CRASHES, UNDEFINED, DEVIATES, CONFORMS, UNAVAILABLE = Verdict
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,8 @@ CRASHES, DEVIATES, CONFORMS, UNAVAILABLE = Verdict
     [
         ([CONFORMS, CONFORMS], CONFORMS),
         ([CONFORMS, DEVIATES, CONFORMS], DEVIATES),
-        ([DEVIATES, CRASHES, UNAVAILABLE], CRASHES),
+        ([DEVIATES, CRASHES, UNDEFINED, UNAVAILABLE], CRASHES),
+        ([UNDEFINED, DEVIATES], UNDEFINED),
         ([UNAVAILABLE, CONFORMS], CONFORMS),
         ([UNAVAILABLE], UNAVAILABLE),
     ],
@@ -25,14 +26,14 @@ def test_the_worst_verdict_counts_and_unavailable_only_alone(verdicts: list[Verd
 
 
 def test_verdicts_are_shown_from_good_to_bad_with_unavailable_last() -> None:
-    assert IN_ORDER == (CONFORMS, DEVIATES, CRASHES, UNAVAILABLE)
+    assert IN_ORDER == (CONFORMS, DEVIATES, UNDEFINED, CRASHES, UNAVAILABLE)
 
 
 def test_a_verdict_is_a_text_with_attributes() -> None:
-    assert [str(verdict) for verdict in Verdict] == ["crashes", "deviates", "conforms", "unavailable"]
+    assert [str(verdict) for verdict in Verdict] == ["crashes", "undefined", "deviates", "conforms", "unavailable"]
     assert json.dumps(DEVIATES) == '"deviates"'
     assert pickle.loads(pickle.dumps(DEVIATES)) is DEVIATES
-    assert [verdict for verdict in Verdict if verdict.fails] == [CRASHES, DEVIATES]
+    assert [verdict for verdict in Verdict if verdict.fails] == [CRASHES, UNDEFINED, DEVIATES]
     assert [verdict for verdict in Verdict if not verdict.executed] == [UNAVAILABLE]
     assert [verdict for verdict in Verdict if verdict.judged] == [DEVIATES, CONFORMS]
     assert (Verdict.of({"numerics"}), Verdict.of(frozenset())) == (DEVIATES, CONFORMS)

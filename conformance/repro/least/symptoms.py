@@ -196,6 +196,10 @@ def paths(value: Any) -> Iterator[str]:
             yield from (f"[{position}]{rest}" for rest in paths(part))
 
 
+NOT_THIS_TIME = 'raise SystemExit("it did not die this time")\n'
+"""The end of the script of an undefined outcome: none of the others is right either."""
+
+
 class Crashing(Symptom[Crashes | Undefined]):
     """The process dies, or may die."""
 
@@ -217,5 +221,5 @@ class Crashing(Symptom[Crashes | Undefined]):
             f'print("DEVIATES {self.check}: the process dies here", flush=True)\n'
             f"{PERTURB if candidate.perturbed else ''}{perturbed(candidate, 0x55)}{call}"
             f"{(perturbed(candidate, 0xAA) + call) if candidate.perturbed else ''}"
-            'raise SystemExit("it did not die this time")\n'
+            f"{NOT_THIS_TIME if self.check == 'undefined' else ''}"
         )
