@@ -64,7 +64,9 @@ def lines(
         yield f"… and {len(unexpected) - SHOWN} more in the rows file"
     if rows and not any(row.verdict.executed for row in rows):
         yield f"nothing was executed: {rows[0].detail}"
-    yield f"rows: {writer.path}"
+    if writer.lost:
+        yield f"partial: {writer.lost} runs were not executed; {writer.path} is as it was before"
+    yield f"rows: {writer.partial if writer.lost else writer.path}"
 
 
 def drawn(searches: Sequence[Sequence[int]]) -> str:

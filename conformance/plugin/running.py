@@ -78,6 +78,7 @@ class Running:
         self.writer: rows.Writer | None = None
         self.details: diagnostics.Writer | None = None
         self.unexpected: list[Row] = []
+        self.outstanding: set[str] = set()
         self.unneeded: Sequence[Tolerance] = ()
 
     @property
@@ -123,6 +124,7 @@ class Running:
             return
         from conformance.results import diagnostics, rows
 
+        self.outstanding = {nodeid for nodeid in nodeids if run_id_of(nodeid)}
         with usage_errors():
             self.writer = rows.Writer(self.selection.results_path, self.selection.header())
         self.details = diagnostics.Writer()
@@ -143,12 +145,16 @@ class Running:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         attachment: Attachment | None = getattr(report, ATTRIBUTE, None)
         if attachment is None or self.writer is None or self.details is None:
+            if report.when == "call" or not report.passed:
+                self.outstanding.discard(report.nodeid)
             return
         from conformance.results.rows import Row
 
         row = Row.from_json(json.loads(attachment["row"]))
         self.torch_seconds += attachment["torch_seconds"]
-        self.writer.add(row)
+        with usage_errors():
+            self.writer.add(row)
+        self.outstanding.discard(report.nodeid)
         if attachment["details"] is not None:
             self.details.add(row.id, attachment["details"])
         if report.failed:
@@ -156,15 +162,21 @@ class Running:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Complete the rows file. An invocation fails if it executed nothing, or if a tolerance is not needed."""
+        """Complete the rows file, or leave it partial if a run has no report: Ctrl-C, `-x` and errors of pytest end early.
+
+        An invocation fails if it executed nothing, or if a tolerance is not needed.
+        """
         seconds = time.perf_counter() - self.started
         if not controls(self.config):
             self.config.workeroutput["seconds"] = seconds  # type: ignore[attr-defined]
+        elif self.writer is not None and self.outstanding:
+            with usage_errors():
+                self.writer.finish_early(len(self.outstanding))
         elif self.writer is not None and self.details is not None:
-            digest = self.writer.finish(
-                {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or seconds, 3)}
-            )
-            self.details.finish(self.writer.path, digest)
+            spent = {"torch_seconds": round(self.torch_seconds, 3), "seconds": round(self.worker_seconds or seconds, 3)}
+            with usage_errors():
+                digest = self.writer.finish(spent)
+                self.details.finish(self.writer.path, digest)
             if self.selection.complete:
                 from conformance.checks.tolerances import TABLE, unneeded
 

@@ -15,7 +15,7 @@ from typing import Any
 from conformance.errors import UsageError
 
 from .codec import Count, Finite, decode_fields, encode
-from .jsonl import Format, Part, replacing
+from .jsonl import Format, Part, opened, replacing
 from .jsonl import read as read_lines
 from .rows import RowsFile
 
@@ -113,7 +113,10 @@ class Writer:
 
     def finish(self, rows: Path, digest: str) -> None:
         """Write the file beside the rows with this SHA-256."""
-        write(rows, [part_text(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])])
+        with opened(path_beside(rows), "--results"):
+            write(
+                rows, [part_text(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])]
+            )
 
 
 def part_text(digest: str, lines: Sequence[str]) -> str:

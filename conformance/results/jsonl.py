@@ -1,16 +1,17 @@
 """The file format of rows, diagnostics and timings: JSON Lines with a header, and a footer that counts the lines between.
 
 A file holds one part, or several that were merged: each a header, lines, and a footer. A file is written beside its place
-and renamed when it is complete; a file without a footer is truncated.
+and renamed when it is complete; a file without a footer is truncated, one whose footer has `partial` ended early.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 from conformance.errors import UsageError
 
@@ -202,6 +203,8 @@ class Reader(Generic[T]):
             raise UsageError(f"{place}: damaged {kind} {named}: {error}; {self.form.again}") from error
 
     def _end(self, footer: dict[str, Any]) -> None:
+        if (why := footer.get("partial")) is not None:
+            raise UsageError(f"{self.path}: partial: {why}, so {self.form.unit} are missing; {self.form.again}")
         for name, count in self.form.counts(self.items).items():
             if footer.get(name) != count:
                 counted = name if name == self.form.unit else f"{name} of {self.form.unit}"
@@ -225,39 +228,65 @@ def _with_end(text: str) -> str:
 class PartialFile(Generic[T]):
     """A file that grows line by line as `<path>.partial`, so that an invocation that dies leaves every line it wrote.
 
-    `option` is the command line option that names the file. Raises UsageError naming it if it cannot be written.
+    The partial file is locked until it is closed. `option` is the command line option that names the file. Raises UsageError
+    naming it if it cannot be written, or if another process is writing it; all methods do.
     """
 
     def __init__(self, form: Format[T], path: Path, header: Mapping[str, Any], option: str) -> None:
         self.form, self.path, self.header = form, path, {"schema": form.schemas[-1], **header}
-        self.partial = partial_path(path)
+        self.partial, self.option = partial_path(path), option
         with opened(path, option):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise IsADirectoryError(21, "is a directory")
-            self._file = self.partial.open("w", encoding="utf-8")
+            self._file = self._locked()
+            self._file.truncate(0)
         self._write(form.line("header", self.header))
+
+    def _locked(self) -> TextIO:
+        """The partial file, opened and locked. A lock of POSIX ends with its process; forked children do not inherit it."""
+        while True:
+            file = self.partial.open("a", encoding="utf-8")
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # who held the lock before may have removed the file
+                if self.partial.exists() and os.path.samestat(os.fstat(file.fileno()), self.partial.stat()):
+                    return file
+            except (BlockingIOError, PermissionError) as error:
+                file.close()
+                raise UsageError(
+                    f"{self.path}: another process is writing it: wait for its end, or name another file with {self.option}"
+                ) from error
+            file.close()
 
     def add(self, item: T) -> None:
         """Append the line of an item."""
         self._write(self.form.line(*self.form.encode(item)))
 
     def _write(self, line: str) -> None:
-        self._file.write(line)
-        self._file.flush()
+        with opened(self.path, self.option):
+            self._file.write(line)
+            self._file.flush()
 
     def interrupt(self) -> None:
         """Close the file and leave it partial."""
-        self._file.close()
+        with opened(self.path, self.option):
+            self._file.close()
+
+    def end_early(self, why: str, items: Sequence[T]) -> None:
+        """Close the file with a footer that says why it is partial. What is in its place stays there."""
+        self._write(self.form.line("footer", {**self.form.counts(items), "partial": why}))
+        self.interrupt()
 
     def complete(self, items: Sequence[T], footer: Mapping[str, Any]) -> str:
         """Write the complete file with the items in this order, remove the partial one, and return the text."""
-        self.interrupt()
         lines = [self.form.line(*self.form.encode(item)) for item in items]
         text = self.form.part(self.header, lines, {**self.form.counts(items), **footer})
-        with replacing(self.path) as beside:
-            beside.write_text(text, encoding="utf-8")
-        self.partial.unlink()
+        with opened(self.path, self.option):
+            with replacing(self.path) as beside:
+                beside.write_text(text, encoding="utf-8")
+            self.partial.unlink()
+        self.interrupt()
         return text
 
 

@@ -240,6 +240,7 @@ class Writer(PartialFile[Row]):
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         super().__init__(FORMAT, path, header, "--results")
         self.rows: dict[str, Row] = {}
+        self.lost = 0
 
     def add(self, row: Row) -> None:
         self.rows[row.id] = row
@@ -258,6 +259,12 @@ class Writer(PartialFile[Row]):
         finished = finished or datetime.now(UTC).isoformat(timespec="seconds")
         rows = [self.rows[key] for key in sorted(self.rows)]
         return digest_of(self.complete(rows, {**footer, "finished": finished}))
+
+    def finish_early(self, lost: int) -> None:
+        """Leave the partial file with a footer that says how many runs were not executed; keep what is in its place."""
+        self.lost = lost
+        total = len(self.rows) + lost
+        self.end_early(f"its invocation ended after {len(self.rows)} of {total} runs", [*self.rows.values()])
 
 
 def read(path: Path) -> RowsFile:

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,9 @@ from xml.etree import ElementTree
 import pytest
 from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of
 
+from conformance.errors import UsageError
 from conformance.results import diagnostics
+from conformance.results.jsonl import partial_path
 from conformance.results.rows import read_all
 from conformance.results.verdicts import Verdict
 
@@ -215,6 +218,75 @@ def test_a_killed_invocation_leaves_a_partial_file(halfway: tuple[Path, subproce
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds == ["header", *["row"] * (len(lines) - 1)]
     assert len(lines) > 1
+
+
+def test_ctrl_c_leaves_the_complete_file_and_a_partial_one_that_says_so(
+    halfway: tuple[Path, subprocess.Popen[bytes]],
+) -> None:
+    results, process = halfway
+    results.write_text("what was there")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert results.read_text() == "what was there"
+    with pytest.raises(
+        UsageError, match=r"rows\.jsonl\.partial: partial: its invocation ended after \d+ of \d+ runs, so"
+    ):
+        read_all(partial_path(results))
+
+
+def test_a_second_invocation_with_the_same_rows_file_is_refused_before_it_runs_anything(
+    halfway: tuple[Path, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    results, process = halfway
+    process.send_signal(signal.SIGSTOP)  # it must not end meanwhile
+    for workers in ("0", "1"):
+        options = ("--backend", "qnnpack", "-n", workers, *cases(CONFORMING))
+        second = invoke(tmp_path / workers, *options, results=results)
+        assert second.status == pytest.ExitCode.USAGE_ERROR, second.output
+        assert f"{results}: another process is writing it: wait for its end, or name another file with --results" in (
+            second.output
+        )
+        assert "PASSED" not in second.output
+        assert "Traceback" not in second.output
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == pytest.ExitCode.TESTS_FAILED
+    assert read_all(results)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_an_invocation_that_stops_at_a_failure_leaves_the_complete_file(tmp_path: Path, workers: str) -> None:
+    results = tmp_path / "rows.jsonl"
+    results.write_text("what was there")
+    options = ("--backend", "qnnpack", "-x", "-n", workers, *cases(UNLISTED, "qnnpack/nn.Linear/*"))
+    stopped = invoke(tmp_path, *options)
+    assert results.read_text() == "what was there"
+    assert "runs were not executed" in stopped.output
+    assert f"rows: {partial_path(results)}" in stopped.output
+    with pytest.raises(UsageError, match="partial: its invocation ended after"):
+        read_all(partial_path(results))
+
+
+def test_an_invocation_whose_last_run_fails_with_x_is_complete(tmp_path: Path) -> None:
+    stopped = invoke(tmp_path, "--backend", "qnnpack", "-x", *cases(UNLISTED))
+    assert stopped.rows.keys() == {UNLISTED}
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "small_files.py").write_text(
+        "import resource\n"
+        "def pytest_configure():\n"
+        "    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, hard))\n"
+    )
+    results = tmp_path / "rows.jsonl"
+    results.write_text("what was there")
+    ended = invoke(tmp_path, "-p", "small_files", "--backend", "qnnpack", "-n", workers, *cases("qnnpack/nn.Linear/*"))
+    assert ended.status == pytest.ExitCode.USAGE_ERROR, ended.output
+    *_, last = ended.output.strip().splitlines()
+    assert last.endswith(f"ERROR: --results {results}: File too large: name a file that can be written"), ended.output
+    assert "Traceback" not in ended.output
+    assert results.read_text() == "what was there"
 
 
 def test_a_config_that_computes_at_import_starts_no_threads_that_forked_children_miss(

@@ -1,13 +1,17 @@
 """The file format: parts, damage, partial files, and atomic replacement, for any kind of lines."""
 
+import errno
+import multiprocessing
+import os
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance.errors import UsageError
-from conformance.results.jsonl import Format, PartialFile, read_text, replacing
+from conformance.results.jsonl import Format, PartialFile, partial_path, read_text, replacing
 
 
 def decode(kind: str, values: dict[str, Any], schema: int) -> str:
@@ -130,3 +134,74 @@ def test_a_file_is_replaced_only_by_a_complete_one(path: Path) -> None:
         beside.write_text("new")
     assert path.read_text() == "new"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_partial_footer_is_refused(path: Path) -> None:
+    path.write_text("old")
+    file = PartialFile(FORMAT, path, HEADER, "--notes")
+    file.add("a")
+    file.end_early("it ended after 1 of 2", ["a"])
+    assert path.read_text() == "old"
+    path.write_text(file.partial.read_text())
+    with pytest.raises(UsageError) as raised:
+        read_text(FORMAT, path)
+    assert str(raised.value) == f"{path}: partial: it ended after 1 of 2, so notes are missing; write it again"
+
+
+def hold(path: Path, release: Connection) -> None:
+    """Write the file in a process of its own until something is sent."""
+    file = PartialFile(FORMAT, path, HEADER, "--notes")
+    file.add("first")
+    release.send(None)
+    release.recv()
+    file.complete(["first"], {})
+    release.send(None)
+
+
+def test_a_file_that_another_process_writes_is_refused_until_it_ends(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    own, others = context.Pipe()
+    process = context.Process(target=hold, args=(path, others))
+    process.start()
+    own.recv()
+    with pytest.raises(UsageError) as raised:
+        PartialFile(FORMAT, path, HEADER, "--notes")
+    assert str(raised.value) == (
+        f"{path}: another process is writing it: wait for its end, or name another file with --notes"
+    )
+    own.send(None)
+    own.recv()
+    process.join()
+    (part,) = read_text(FORMAT, path)
+    assert part.items == ("first",)
+    assert written(path, "second").exists()
+
+
+def test_a_process_that_was_killed_leaves_no_lock(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    own, others = context.Pipe()
+    process = context.Process(target=hold, args=(path, others))
+    process.start()
+    own.recv()
+    process.kill()
+    process.join()
+    assert partial_path(path).exists()
+    (part,) = read_text(FORMAT, written(path, "a"))
+    assert part.items == ("a",)
+
+
+@pytest.mark.parametrize("step", ["add", "complete"])
+def test_a_full_disk_is_one_error_that_names_the_file(path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("old")
+    file = PartialFile(FORMAT, path, HEADER, "--notes")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(file._file, "write", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UsageError) as raised:
+        file.add("a") if step == "add" else file.complete(["a"], {})
+    assert str(raised.value) == f"--notes {path}: No space left on device: name a file that can be written"
+    assert path.read_text() == "old"
+    assert sorted(beside.name for beside in path.parent.iterdir()) == ["notes.jsonl", "notes.jsonl.partial"]
