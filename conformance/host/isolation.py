@@ -3,6 +3,7 @@
 A child takes a batch of jobs. If it dies, the job that it died on is repeated alone in another child. If that child dies too,
 this job crashes; the results before it are kept, and another child continues after it. If it survives, an earlier job has
 damaged the memory of the first child: all jobs up to this one are repeated, each alone, and a job that dies alone crashes.
+A death that may come from outside, such as that by the kernel when memory is short, counts only if the job dies alone twice.
 The parent must not have computed with more than one thread before it forks: a child has none of the parent's threads.
 """
 
@@ -38,11 +39,20 @@ DEADLOCK_SECONDS = 10
 damaged heap. A child that waits for a CPU does not sleep."""
 
 
+FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+"""Signals that another process or the kernel sends. Kernels cause others; whether they do may be chance, so one is enough."""
+
+
 @dataclass(frozen=True)
 class Death:
     """The outcome of a job that ended its child by a signal, an exit or a hang."""
 
     reason: str
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether the job may have no part in it."""
+        return self.reason.partition(":")[0] in FROM_OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -68,15 +78,30 @@ def run_isolated(jobs: Sequence[T], work: Callable[[T], R], seconds: float = HAN
     while len(outcomes) < len(jobs):
         rest = jobs[len(outcomes) :]
         batch = _in_child(rest, work, seconds)
-        if len(batch) > 1 and isinstance(batch[-1], Death):
-            (alone,) = _in_child([rest[len(batch) - 1]], work, seconds)
+        if isinstance(batch[-1], Death) and len(batch) == 1:
+            batch = [_confirmed(rest[0], batch[0], work, seconds)]
+        elif isinstance(batch[-1], Death):
+            alone = _alone(rest[len(batch) - 1], work, seconds)
             if isinstance(alone, Death):
                 batch[-1] = alone
             else:
                 # an earlier job caused the death: each alone shows which
-                batch = [outcome for job in rest[: len(batch)] for outcome in _in_child([job], work, seconds)]
+                batch = [_alone(job, work, seconds) for job in rest[: len(batch)]]
         outcomes += batch
     return outcomes
+
+
+def _alone(job: T, work: Callable[[T], R], seconds: float) -> Outcome[R]:
+    """Do a job in a child of its own."""
+    (outcome,) = _in_child([job], work, seconds)
+    return _confirmed(job, outcome, work, seconds)
+
+
+def _confirmed(job: T, outcome: Outcome[R], work: Callable[[T], R], seconds: float) -> Outcome[R]:
+    """The outcome of a job that was done alone, of a second time if it died of what may come from outside."""
+    if isinstance(outcome, Death) and outcome.from_outside:
+        (outcome,) = _in_child([job], work, seconds)
+    return outcome
 
 
 def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list[Outcome[R]]:

@@ -302,3 +302,36 @@ def test_a_child_has_the_parents_state_of_its_first_job_and_does_not_change_the_
     assert child.do(5) == Done(4)
     assert known == [1, 2, 4]
     child.close()
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["a batch of one", "among others"])
+def test_a_job_whose_child_is_killed_once_from_outside_is_repeated(others: int, tmp_path: Path) -> None:
+    def killed_once_or_alone_too() -> str:
+        """Be killed as the kernel kills when memory is short, unless it was done as often as there may be accidents."""
+        tries = tmp_path / "tries"
+        tries.write_text(tries.read_text() + "." if tries.exists() else ".")
+        if len(tries.read_text()) < 2 + bool(others):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "done"
+
+    expected = [*map(Done, map(doubled, range(others))), Done("done"), Done(8)]
+    assert run_isolated([*range(others), killed_once_or_alone_too, 4], work) == expected
+
+
+def test_a_job_that_dies_of_sigkill_every_time_dies() -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert run_isolated([killed], work) == [Death("SIGKILL")]
+    assert run_isolated([1, killed, 2], work) == [Done(2), Death("SIGKILL"), Done(4)]
+
+
+def test_a_fault_of_a_job_alone_counts_at_once(tmp_path: Path) -> None:
+    """Whether a damaged heap ends a process is chance: a second try may hide what the first one has shown."""
+
+    def faults_once() -> None:
+        if not (tmp_path / "tried").exists():
+            (tmp_path / "tried").touch()
+            segfault()
+
+    assert run_isolated([faults_once], work) == [Death("SIGSEGV")]
