@@ -1,6 +1,5 @@
 """Claims of a backend config: one for each pattern and dtype config, with stable ids."""
 
-import gc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from conformance.suggestions import unknown
 
 from .operators.declared import declare_installed
 from .recipes import dtype_config_name
-
-gc.freeze()  # what torch has loaded stays: a collection would visit a million objects each time
 
 THIRD_PARTY_ENGINES = ("x86",)
 """Engines that run a config given by `--backend-config` unless `--engine` is set: torch's default engine."""

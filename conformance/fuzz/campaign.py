@@ -18,6 +18,7 @@ from conformance.configs.engines import ENGINE_TABLE
 from conformance.execution.batch import crashed_row, make_ready
 from conformance.execution.likeness import Likeness
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
+from conformance.models.taken import take_shortcuts
 from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
@@ -101,6 +102,7 @@ def judging(backend: BackendClaims) -> Callable[[Sample], tuple[Row, str]]:
 
     @cache
     def judge() -> Judge:
+        take_shortcuts()
         return Judge()
 
     return lambda sample: judge().row(run_of(backend, sample))

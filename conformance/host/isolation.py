@@ -106,7 +106,6 @@ def _confirmed(job: T, outcome: Outcome[R], work: Callable[[T], R], seconds: flo
 
 def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list[Outcome[R]]:
     """Do the jobs in one child. The last outcome is a Death if the child ended before it had done all jobs."""
-    gc.freeze()  # a child's garbage collector would visit the parent's objects and so copy their pages
     with tempfile.TemporaryFile() as output:
         receive, send = os.pipe()
         child = os.fork()
@@ -135,6 +134,7 @@ def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int,
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
+        gc.freeze()  # a collection would visit the parent's objects and so copy their pages
         gc.disable()
         faulthandler.disable()  # the parent reports a death; pytest's handler would print sixty lines
         for job in jobs:
@@ -283,7 +283,6 @@ class Child(Generic[T, R]):
             self._process = None
 
     def _start(self) -> None:
-        gc.freeze()
         context = multiprocessing.get_context("fork")
         self._connection, childs = context.Pipe()
         self._process = context.Process(
@@ -296,6 +295,7 @@ class Child(Generic[T, R]):
 def _work_on_jobs(own: Connection, parents: Connection, work: Callable[[T], R], seconds: float) -> None:
     """Do jobs in the child until the parent closes the connection."""
     parents.close()
+    gc.freeze()
     faulthandler.disable()
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

@@ -26,6 +26,7 @@ from conformance.execution.batch import make_ready, unavailable_quantizer
 from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.models import apis, build, fx, pt2e
 from conformance.models.build import Subject
+from conformance.models.taken import take_shortcuts
 from conformance.results.migrations import Distance, Migrated, Outcome
 from conformance.results.profiles import BENCH, GENERATED
 from conformance.results.rows import Row
@@ -123,6 +124,7 @@ class _Follower:
         self.last: tuple[tuple[object, ...], tuple[Evidence, Row]] | None = None
 
     def follow(self, job: Job) -> Migrated:
+        take_shortcuts()
         found = counterpart(job.claims, job.claim)
         if found is None:
             return _unfollowed(job, Outcome.NOT_OFFERED, "the quantizer has no weights alone and no float16")

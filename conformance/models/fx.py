@@ -43,9 +43,6 @@ class _Settled:
 
 _settled: WeakKeyDictionary[GraphModule, _Settled] = WeakKeyDictionary()
 
-# FX would symbolize the Python stack at every node, for which torch imports its compiler: a second, and nothing reads it
-torch.fx.config.do_not_emit_stack_traces = True
-
 
 def prepare(subject: Subject, config: BackendConfig) -> GraphModule:
     """Return a copy of the model with fused modules, QAT modules and observers. The model itself is not changed."""
@@ -67,7 +64,7 @@ def _prepared(
     config: BackendConfig,
     custom: PrepareCustomConfig | None = None,
 ) -> GraphModule:
-    with code_postponed():
+    with code_postponed(), _without_stack_traces():
         return with_code(flow(copy.deepcopy(model), mapping, tuple(inputs), custom, backend_config=config))
 
 
@@ -160,6 +157,17 @@ def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:
         yield BackendConfig(config.name).set_backend_pattern_configs(entries)
     entries = [entry for entry in config.configs if entry is not run.claim.entry]
     yield BackendConfig(config.name).set_backend_pattern_configs(entries)
+
+
+@contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """In this scope, FX symbolizes no Python stack at every node, for which torch imports its compiler: a second."""
+    before = torch.fx.config.do_not_emit_stack_traces
+    torch.fx.config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        torch.fx.config.do_not_emit_stack_traces = before
 
 
 @contextmanager

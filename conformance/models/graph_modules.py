@@ -1,6 +1,6 @@
 """Graph modules and deep copies with less repeated work: the shortcuts `code`, `copies`, `tracing` and `messages`.
 
-torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
+torch is changed in place by `replace_functions`; a shortcut that is switched off leaves torch's own behaviour.
 """
 
 import copy
@@ -186,20 +186,19 @@ def _tensor_copied(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
     return _deepcopy_tensor(tensor, memo)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _selected(name: str) -> list[Callable[..., Any]]:
-    """Have a method of nn.Module call the last of a list, and return the list, which starts with the method itself."""
-    methods = [getattr(nn.Module, name)]
+_PATCHED: dict[str, list[Callable[..., Any]]] = {}
+"""The methods of nn.Module that a trace patches, each with its patches, of which the last is called. A class whose special
+method changes updates all its subclasses: a thousand, and one more for each graph module."""
+
+
+def _select(name: str) -> None:
+    """Have a method of nn.Module call the last of its patches."""
+    methods = _PATCHED[name] = [getattr(nn.Module, name)]
 
     def method(self: nn.Module, *inputs: Any, **options: Any) -> Any:
         return methods[-1](self, *inputs, **options)
 
     setattr(nn.Module, name, method)
-    return methods
-
-
-_PATCHED = {name: _selected(name) for name in ("__call__", "__getattr__")}
-"""The methods of nn.Module that a trace patches. A class whose special method changes updates all its subclasses: a thousand,
-and one more for each graph module."""
 
 
 class _PatchedMethod(symbolic_trace._PatchedFnSetAttr):  # type: ignore[misc]
@@ -239,14 +238,18 @@ def _no_error_message(frame: Any) -> str:
     return "" if enabled("messages") else str(_error_message(frame))
 
 
-GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
-GraphModule.__deepcopy__ = _graph_module_copied  # type: ignore[method-assign]
-graph_module._exec_with_source = _exec_once_compiled
-copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
-copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
-nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]
-Tensor.__deepcopy__ = _tensor_copied  # type: ignore[method-assign, assignment]
-symbolic_trace._PatchedFnSetAttr = _PatchedMethod
-symbolic_trace._create_wrapped_func = _function_wrapped
-CodeGen._call_method_with_signature_check = _called  # type: ignore[method-assign]
-graph_module._WrappedCall._generate_error_message = staticmethod(_no_error_message)
+def replace_functions() -> None:
+    """Replace torch's functions in this process, for good."""
+    for name in ("__call__", "__getattr__"):
+        _select(name)
+    GraphModule.recompile = _recompile_later  # type: ignore[method-assign]
+    GraphModule.__deepcopy__ = _graph_module_copied  # type: ignore[method-assign]
+    graph_module._exec_with_source = _exec_once_compiled
+    copy._deepcopy_dispatch[QConfig] = _qconfig_copied  # type: ignore[attr-defined]
+    copy._deepcopy_dispatch[OrderedDict] = _ordered_copied  # type: ignore[attr-defined]
+    nn.Module.__deepcopy__ = _module_copied  # type: ignore[attr-defined]
+    Tensor.__deepcopy__ = _tensor_copied  # type: ignore[method-assign, assignment]
+    symbolic_trace._PatchedFnSetAttr = _PatchedMethod
+    symbolic_trace._create_wrapped_func = _function_wrapped
+    CodeGen._call_method_with_signature_check = _called  # type: ignore[method-assign]
+    graph_module._WrappedCall._generate_error_message = staticmethod(_no_error_message)

@@ -1,16 +1,16 @@
 """torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms`,
 `schemes` and `conversion`, and QConfigs on a device for `copies`.
 
-torch is changed in place, once, when this module is imported; a shortcut that is switched off leaves torch's own behaviour.
+torch is changed in place by `replace_functions`; a shortcut that is switched off leaves torch's own behaviour.
 """
 
 import copy
 import copyreg
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import lru_cache, partial, wraps
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache, lru_cache, partial, wraps
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -98,18 +98,44 @@ def _handlers_kept(create: Callable[..., type]) -> Callable[..., type]:
 def derive_tables(config: BackendConfig) -> None:
     """Derive every table from a config, for the children of this process to share."""
     if enabled("tables"):
-        with suppress(Exception):  # what raises here raises in a run as well, which reports it
+        with suppress(Exception), _tables_kept():  # what raises here raises in a run as well, which reports it
             for owner, name in TABLES:
                 getattr(owner, name)(config)
 
 
-def _replace(owner: Any, name: str, replaced: Callable[[Any], Any]) -> None:
-    """Replace a function of torch in every module of torch that has imported it."""
+@cache
+def _replacement(owner: Any, name: str, replaced: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """A function of torch and what replaces it, the same one each time."""
     own = getattr(owner, name)
-    replacement = replaced(own)
+    return own, replaced(own)
+
+
+def _replace(owner: Any, name: str, replaced: Callable[[Any], Any], *, back: bool = False) -> None:
+    """Replace a function of torch in every module of torch that has imported it, or put it `back`."""
+    own, replacement = _replacement(owner, name, replaced)
+    before, after = (replacement, own) if back else (own, replacement)
     for module_name, module in [*sys.modules.items()]:
-        if module_name.startswith("torch.ao.") and getattr(module, name, None) is own:
-            setattr(module, name, replacement)
+        if module_name.startswith("torch.ao.") and getattr(module, name, None) is before:
+            setattr(module, name, after)
+
+
+def _keep_tables(*, back: bool = False) -> None:
+    for owner, name in TABLES:
+        _replace(owner, name, _kept, back=back)
+    _replace(quantize_handler, "_get_quantize_handler_cls", _handlers_kept, back=back)
+
+
+@contextmanager
+def _tables_kept() -> Iterator[None]:
+    """In this scope, tables are kept, and the functions that derive them are torch's own again behind it."""
+    if _replaced:
+        yield
+        return
+    _keep_tables()
+    try:
+        yield
+    finally:
+        _keep_tables(back=True)
 
 
 MOST_QCONFIGS = 64
@@ -290,15 +316,20 @@ def _scheme_reduced(scheme: Any) -> Any:
     return (_scheme, (name,)) if enabled("schemes") else name
 
 
-for _owner, _name in TABLES:
-    _replace(_owner, _name, _kept)
-_replace(quantize_handler, "_get_quantize_handler_cls", _handlers_kept)
-for _owner, _name in READERS:
-    _replace(_owner, _name, _reading)
-observer._PartialWrapper.__call__ = _created
-observer.HistogramObserver._non_linear_param_search = _least_error
-_replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
-_replace(pattern_utils, "_sorted_patterns_dict", _sorted_once)
-copyreg.pickle(torch.qscheme, _scheme_reduced)
-prepare._find_matches = _graph_first(prepare._find_matches)
-fuse._find_matches = _root_first(fuse._find_matches)
+_replaced = False
+
+
+def replace_functions() -> None:
+    """Replace torch's functions in this process, for good."""
+    global _replaced
+    _keep_tables()
+    _replaced = True
+    for owner, name in READERS:
+        _replace(owner, name, _reading)
+    observer._PartialWrapper.__call__ = _created
+    observer.HistogramObserver._non_linear_param_search = _least_error
+    _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
+    _replace(pattern_utils, "_sorted_patterns_dict", _sorted_once)
+    copyreg.pickle(torch.qscheme, _scheme_reduced)
+    prepare._find_matches = _graph_first(prepare._find_matches)
+    fuse._find_matches = _root_first(fuse._find_matches)

@@ -3,6 +3,7 @@
 Nothing here loads torch before a test of the suite is collected.
 """
 
+import gc
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -150,6 +151,7 @@ class Selecting:
         option = self.config.getoption
         for module in option("operators"):
             declare(module)
+        gc.freeze()  # what torch has loaded stays: a collection would visit a million objects each time
         return Selection(
             option("backend"),
             option("engine"),

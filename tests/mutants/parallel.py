@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from conformance.host.isolation import Done, Outcome, run_isolated
+from conformance.models.taken import take_shortcuts
 from conformance.progress import progress
 
 from .injection import INJECTION
@@ -22,6 +23,7 @@ SECONDS = 600.0
 
 def _do(number: int) -> tuple[int, Outcome[Any]]:
     work, jobs = _WORK
+    take_shortcuts()
     (outcome,) = run_isolated([jobs[number]], work, SECONDS)
     return number, outcome
 

@@ -13,6 +13,7 @@ import torch
 
 from conformance.host.isolation import Child, Death, Done
 from conformance.models.fx import quiet
+from conformance.models.taken import take_shortcuts
 
 from .candidate import Candidate
 from .reductions import OF_STRUCTURE, REDUCTIONS, Reduction
@@ -129,6 +130,7 @@ class Search:
 
     def _attempt(self, candidate: Candidate) -> Shown | None:
         """Execute the scripts of a candidate in this process. Returns the first that deviates as the symptom says."""
+        take_shortcuts()
         with quiet():
             candidate = self.symptom.adapted(fitted(candidate))
             if self.symptom.has_float_model and not float_model_accepts(self.symptom.run, candidate):
