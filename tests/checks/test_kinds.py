@@ -7,7 +7,7 @@ import pytest
 from conformance.results.findings import KINDS, Finding, constraints, from_json, stability, stages, structure, values
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises
+from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises, Undefined
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -61,6 +61,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (Raises("reference", "reference execution", "TypeError", "bad"), "the reference model raises TypeError: bad"),
     (Raises("lowered", "execute", "RuntimeError", ""), "execute raises RuntimeError: "),
     (Crashes("crashes", "memory fault"), "memory fault"),
+    (Undefined("undefined", "race"), "threads write the same memory in any order"),
     (NoEffect("matched"), "without this claim in the config the observed and the lowered model are the same"),
     (NotObserved("observed", "x"), "input x is not observed"),
     (NotObserved("observed", None), "the output is not observed"),
