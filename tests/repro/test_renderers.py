@@ -347,15 +347,14 @@ def ended() -> dict[int, tuple[Ending, Ending]]:
 def test_a_script_conforms_if_the_engine_is_honest(number: int, ended: dict[int, tuple[Ending, Ending]]) -> None:
     honest, _ = ended[number]
     assert (honest.status, honest.output.splitlines()[-1:]) == (0, ["CONFORMS"]), honest.output
-    if CLAIMS[number].finding.check != "crashes":  # a crash is announced before it can happen
+    if CLAIMS[number].finding.check != "crashes":
         assert "DEVIATES" not in honest.output
 
 
 @pytest.mark.parametrize("number", range(len(CLAIMS)), ids=[claim.id for claim in CLAIMS])
 def test_a_script_deviates_if_the_engine_lies(number: int, ended: dict[int, tuple[Ending, Ending]]) -> None:
     _, lying = ended[number]
-    check = CLAIMS[number].finding.check
-    assert f"DEVIATES {check}: " in lying.output, lying.output
+    assert f"DEVIATES {(check := CLAIMS[number].finding.check)}: " in lying.output, lying.output
     assert "CONFORMS" not in lying.output
     assert lying.status < 0 if check == "crashes" else lying.status == 1
 
