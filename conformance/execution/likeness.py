@@ -54,8 +54,6 @@ class Likeness:
             return judge(row, own, host)
         alike = [entry for entry in named if entry not in own and entry.excused(row) & row.failed]
         alike += self.covering(run, row.failed, row)
-        if undefined := [entry for entry in alike if entry.undefined]:
-            return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
         explained = self.known(run, row).union(*(entry.excused(row) for entry in alike))
         return judge(row, own, host, alike, explained)
 
@@ -75,8 +73,6 @@ class Likeness:
         """Checks whose failure the ledger explains: those listed for runs like this one, and their consequences."""
         assert run.variant is not None
         similar, failed = similar_ids(run), row.failed
-        if any(entry.undefined for entry in self._covering(run, similar)):
-            return {*failed}
         known = self._listed(run, similar, row)
         layouts = {spec.layout for spec in run.variant.operands.values()}
         if "stable" in known and "channels_last" in layouts:

@@ -8,12 +8,12 @@ import copy
 import copyreg
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache, partial, wraps
 from importlib import import_module
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy
@@ -103,6 +103,10 @@ def derive_tables(config: BackendConfig) -> None:
                 getattr(owner, name)(config)
 
 
+Replaced: TypeAlias = tuple[Any, str, Callable[[Any], Any]]
+"""The module that defines a function of torch, its name, and what makes its replacement from it."""
+
+
 @cache
 def _replacement(owner: Any, name: str, replaced: Callable[[Any], Any]) -> tuple[Any, Any]:
     """A function of torch and what replaces it, the same one each time."""
@@ -110,32 +114,36 @@ def _replacement(owner: Any, name: str, replaced: Callable[[Any], Any]) -> tuple
     return own, replaced(own)
 
 
-def _replace(owner: Any, name: str, replaced: Callable[[Any], Any], *, back: bool = False) -> None:
-    """Replace a function of torch in every module of torch that has imported it, or put it `back`."""
-    own, replacement = _replacement(owner, name, replaced)
-    before, after = (replacement, own) if back else (own, replacement)
-    for module_name, module in [*sys.modules.items()]:
-        if module_name.startswith("torch.ao.") and getattr(module, name, None) is before:
-            setattr(module, name, after)
+def _replace(functions: Iterable[Replaced], *, back: bool = False) -> None:
+    """Replace functions of torch in every module of torch that has imported them, or put them `back`."""
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith("torch.ao.")]
+    for owner, name, replaced in functions:
+        own, replacement = _replacement(owner, name, replaced)
+        before, after = (replacement, own) if back else (own, replacement)
+        for module in modules:
+            if getattr(module, name, None) is before:
+                setattr(module, name, after)
 
 
-def _keep_tables(*, back: bool = False) -> None:
-    for owner, name in TABLES:
-        _replace(owner, name, _kept, back=back)
-    _replace(quantize_handler, "_get_quantize_handler_cls", _handlers_kept, back=back)
+KEEPING: tuple[Replaced, ...] = (
+    *((*table, _kept) for table in TABLES),
+    (quantize_handler, "_get_quantize_handler_cls", _handlers_kept),
+)
+"""torch's functions that derive tables, with what replaces each."""
 
 
 @contextmanager
 def _tables_kept() -> Iterator[None]:
-    """In this scope, tables are kept, and the functions that derive them are torch's own again behind it."""
-    if _replaced:
-        yield
-        return
-    _keep_tables()
+    """In this scope, tables are kept; behind it, the functions that derive them are what they were before."""
+    owner, name, replaced = KEEPING[0]
+    already = getattr(owner, name) is _replacement(owner, name, replaced)[1]
+    if not already:
+        _replace(KEEPING)
     try:
         yield
     finally:
-        _keep_tables(back=True)
+        if not already:
+            _replace(KEEPING, back=True)
 
 
 MOST_QCONFIGS = 64
@@ -316,20 +324,18 @@ def _scheme_reduced(scheme: Any) -> Any:
     return (_scheme, (name,)) if enabled("schemes") else name
 
 
-_replaced = False
-
-
 def replace_functions() -> None:
     """Replace torch's functions in this process, for good."""
-    global _replaced
-    _keep_tables()
-    _replaced = True
-    for owner, name in READERS:
-        _replace(owner, name, _reading)
+    _replace(
+        (
+            *KEEPING,
+            *((*reader, _reading) for reader in READERS),
+            (qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept),
+            (pattern_utils, "_sorted_patterns_dict", _sorted_once),
+        )
+    )
     observer._PartialWrapper.__call__ = _created
     observer.HistogramObserver._non_linear_param_search = _least_error
-    _replace(qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)
-    _replace(pattern_utils, "_sorted_patterns_dict", _sorted_once)
     copyreg.pickle(torch.qscheme, _scheme_reduced)
     prepare._find_matches = _graph_first(prepare._find_matches)
     fuse._find_matches = _root_first(fuse._find_matches)

@@ -89,7 +89,10 @@ class Entry:
         return FurtherInputs.kind in self.kind
 
     def excused(self, row: Row) -> frozenset[str]:
-        """The checks that a row may fail: without those that have a finding of another kind than the entry states."""
+        """The checks that a row may fail: without those that have a finding of another kind than the entry states, and any
+        that it fails if its outcome is undefined."""
+        if self.undefined:
+            return row.failed
         stated = {*self.kind, *(of.kind for of in INPUTS)}
         excused = self.check - {one.check for one in row.findings if self.kind and one.kind not in stated}
         if self.on_further_inputs:

@@ -40,7 +40,7 @@ class Expectation:
 
 
 def judge(
-    row: Row, entries: Iterable[Entry], host: Host, alike: Iterable[Entry] = (), explained: Collection[str] = ()
+    row: Row, entries: Iterable[Entry], host: Host, alike: Collection[Entry] = (), explained: Collection[str] = ()
 ) -> Expectation:
     """Compare a row with the entries that cover it. Neither an unlisted deviation nor a missing listed one is expected.
 
@@ -54,7 +54,7 @@ def judge(
     covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
     if not row.verdict.executed:
         return Expectation(True, ())
-    if undefined := [entry for entry in covering if entry.undefined]:
+    if undefined := [entry for entry in (*covering, *alike) if entry.undefined]:
         return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
     demanding = [entry for entry in covering if demands(entry, row)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)

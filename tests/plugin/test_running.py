@@ -57,8 +57,7 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
 def test_a_run_whose_outcome_is_undefined_may_crash_deviate_or_conform(tmp_path: Path) -> None:
     ids = (CRASHING, UNLISTED, GONE)
     places = "".join(
-        f'\n[[finding.shows]]\nmatch = {json.dumps(run_id.replace("[", "[[]"))}\nundefined = "out-of-bounds"\n'
-        for run_id in ids
+        f'\n[[finding.shows]]\nmatch = {json.dumps(run_id)}\nundefined = "out-of-bounds"\n' for run_id in ids
     )
     finding = f'[[finding]]\nid = "chance"\ntitle = "chance"\nreason = "chance"\nupstream = "unreported"\n{places}'
     invocation = invoke(tmp_path, "--backend", "qnnpack", *cases(*ids), ledger=finding)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,21 @@ def hold(path: Path, release: Connection) -> None:
     release.send(None)
 
 
-def test_a_file_that_another_process_writes_is_refused_until_it_ends(path: Path) -> None:
+@pytest.fixture
+def holding(path: Path) -> tuple[BaseProcess, Connection]:
+    """A process that writes the file, and the connection that releases it."""
     context = multiprocessing.get_context("fork")
     own, others = context.Pipe()
     process = context.Process(target=hold, args=(path, others))
     process.start()
     own.recv()
+    return process, own
+
+
+def test_a_file_that_another_process_writes_is_refused_until_it_ends(
+    path: Path, holding: tuple[BaseProcess, Connection]
+) -> None:
+    process, own = holding
     with pytest.raises(UsageError) as raised:
         PartialFile(FORMAT, path, HEADER, "--notes")
     assert str(raised.value) == (
@@ -177,12 +187,8 @@ def test_a_file_that_another_process_writes_is_refused_until_it_ends(path: Path)
     assert written(path, "second").exists()
 
 
-def test_a_process_that_was_killed_leaves_no_lock(path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    own, others = context.Pipe()
-    process = context.Process(target=hold, args=(path, others))
-    process.start()
-    own.recv()
+def test_a_process_that_was_killed_leaves_no_lock(path: Path, holding: tuple[BaseProcess, Connection]) -> None:
+    process, _ = holding
     process.kill()
     process.join()
     assert partial_path(path).exists()
