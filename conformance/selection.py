@@ -18,6 +18,7 @@ from conformance.engines.availability import probe
 from conformance.engines.registry import engine_name
 from conformance.errors import UsageError
 from conformance.goldens.store import Store
+from conformance.host import guard
 from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
@@ -262,6 +263,7 @@ class Selection:
             return self.results
         name = "+".join(claims.name for claims in self.claims)
         part = f"-{self.isa_limit}" if self.isa_limit else ""
+        part += "-memory" if guard.switched_on() else ""
         part += "-selection" if self.globs or self.engines or self.only_since else ""
         part += f"-shard-{self.part.number}-of-{self.part.of}" if self.part else ""
         return Path("reports/out") / f"{name}-{platform.machine()}{part}.jsonl"
@@ -280,6 +282,7 @@ class Selection:
             **self.circumstances(),
             "engines": {name: reason or "available" for name, reason in self.unavailable.items()},
             "not_asked_for": [run.id for run in self.not_asked_for],
+            **({"memory": guard.unavailable() or "guarded"} if guard.switched_on() else {}),
             **({"shard": str(self.part)} if self.part else {}),
             **({"since": self.earlier.digest} if self.earlier else {}),
             **({"only_since": True} if self.only_since else {}),

@@ -43,8 +43,8 @@ def lines(
     """Yield the lines of the summary.
 
     For every engine its claims by status, its runs by verdict, and the runs that were left out because they have to be
-    selected by name, and the elements compared; then tolerances that no run needs, and new deviations with the commands that
-    reproduce them.
+    selected by name, the elements compared, and the runs whose memory is not checked; then tolerances that no run needs, and
+    new deviations with the commands that reproduce them.
     """
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
@@ -55,6 +55,9 @@ def lines(
     for engine, count in not_asked_for.items():
         yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"
     yield from elements(rows)
+    unchecked = Counter(row.detail for row in rows if row.checks.get("memory") == "skip" and not row.failed)
+    for reason, count in unchecked.items():
+        yield f"memory: {count} runs that conform are not checked: {reason}"
     for tolerance in unneeded:
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:

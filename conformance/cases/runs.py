@@ -12,8 +12,9 @@ from torch import nn
 
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
+from conformance.host import guard
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import BENCH, CODES, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
+from conformance.results.profiles import ASKED_FOR, BENCH, CODES, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
@@ -134,7 +135,16 @@ class Run:
     def checks(self) -> tuple[str, ...]:
         """The names of the checks that the run goes through, in order."""
         profile = PROFILES[self.profile]
-        return profile.checks if self.backend.quantizer is None else profile.checks_of_quantizers
+        checks = profile.checks if self.backend.quantizer is None else profile.checks_of_quantizers
+        return (*checks, *ASKED_FOR) if self._guarded else checks
+
+    @property
+    def _guarded(self) -> bool:
+        """Whether memory is guarded: on torch's own engines, whose allocator is known, in runs of core variants, and in every
+        run of a case if that is asked for."""
+        if PROFILES[self.profile].kind != "case" or not ENGINE_TABLE[self.engine].native:
+            return False
+        return guard.switched_on() or (self.profile == EXACT.name and self.variant is not None and self.variant.core)
 
     @property
     def further(self) -> int:

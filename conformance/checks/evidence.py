@@ -14,6 +14,7 @@ from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden, golden_of
+from conformance.host.guard import Access
 from conformance.models import apis
 from conformance.models.build import Subject
 from conformance.models.templates import Template
@@ -141,6 +142,15 @@ class Further:
         return inputs, *ranged, *threads
 
 
+@dataclass(frozen=True)
+class Guarded:
+    """Accesses of guarded executions outside of tensors, each with the operator that was called, None outside of calls, as
+    where weights are packed. `reason` says why there may be others."""
+
+    accesses: frozenset[tuple[str | None, Access]] = frozenset()
+    reason: str = ""
+
+
 @dataclass
 class Shared:
     """What runs of one case on several engines share, each product made when it is first asked for."""
@@ -161,6 +171,7 @@ class Evidence:
     back: Back = Back()
     expectation: Expectation = Expectation()
     further: tuple[Further, ...] = ()
+    guarded: Guarded | None = None
 
     @property
     def failures(self) -> Mapping[str, Failure]:

@@ -92,7 +92,7 @@ class Judge:
             **describe(run),
             verdict=Verdict.of(findings),
             checks={name: outcome.result for name, outcome in outcomes.items()},
-            detail=detail_of(findings),
+            detail=detail_of(findings) or (evidence.guarded.reason if evidence.guarded else ""),
             findings=findings,
             kernels=tuple(dict.fromkeys(execution.listed())) if execution else (),
             steps_max=comparison.steps_max if comparison else None,

@@ -29,7 +29,7 @@ from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from . import further
+from . import further, guarded
 from .comparison import differ
 from .evidence import Ablation, Back, Evidence, Expectation, Front, Reference, Shared, exact_positions
 from .recorder import Recorder
@@ -64,7 +64,9 @@ class Pipeline:
             return Evidence(run, front, back)
         if shared.expectation is None or not enabled("reference"):
             shared.expectation = self._expectation(run, front.subject, back)
-        return Evidence(run, front, back, shared.expectation, further.executed(self.watch, run, shared, back))
+        executed = further.executed(self.watch, run, shared, back)
+        within = guarded.executed(self.watch, run, front, back)
+        return Evidence(run, front, back, shared.expectation, executed, within)
 
     def _shared(self, run: Run) -> Shared:
         key = (run.backend, run.key, run.recipe, run.variant)  # drawn variants may share a name

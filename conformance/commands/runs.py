@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
+from conformance.host.guard import every_run
 from conformance.host.isa import ISA_LIMITS, limit_isa
 from conformance.suggestions import did_you_mean
 
@@ -118,6 +119,7 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     return run, ledger_entries(run, arguments.isa), reason
 
 
+@every_run()
 def show_command(arguments: argparse.Namespace) -> int:
     run, entries, reason = selected(arguments)
     if reason:
@@ -130,6 +132,7 @@ def show_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@every_run()
 def repro_command(arguments: argparse.Namespace) -> int:
     run, entries, reason = selected(arguments)
     if reason:

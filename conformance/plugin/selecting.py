@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.errors import UsageError
+from conformance.host import guard
 from conformance.host.isa import limit_isa
 from conformance.shortcuts import switch_off
 
@@ -79,6 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="add the operators of this module to those that the suite knows; repeatable",
     )
     group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
+    group.addoption("--memory", action="store_true", help="check that no kernel leaves its tensors, in every run")
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
     group.addoption(
@@ -92,9 +94,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="ROWS",
         help="run first what failed in this rows file or is not in it; its seconds balance the parts of --shard",
     )
-    group.addoption(
-        "--only-since", action="store_true", help="run only what failed in the rows file of --since or is not in it"
-    )
+    group.addoption("--only-since", action="store_true", help="run only what failed in those rows or is not in them")
     group.addoption("--golden", type=Path, metavar="DIR", help="folder of goldens (default golden)")
 
 
@@ -103,6 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Limit the instruction set before torch loads, and switch off shortcuts."""
     if config.getoption("no_shortcuts"):
         switch_off()
+    if config.getoption("memory"):
+        guard.switch_on()
     if config.getoption("isa"):
         with usage_errors():
             limit_isa(config.getoption("isa"))

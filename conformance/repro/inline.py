@@ -13,7 +13,7 @@ from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.registry import BACKENDS
 from conformance.engines import mutation
 from conformance.engines.executorch import bridge
-from conformance.host import poison
+from conformance.host import guard, poison
 from conformance.models import data, observers, pt2e, qparams
 from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
@@ -285,7 +285,8 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 MODULES = tuple(
-    module.__name__ for module in (recipes, data, poison, transforms, settings, qparams, observers, mutation, bridge)
+    module.__name__
+    for module in (recipes, data, poison, guard, transforms, settings, qparams, observers, mutation, bridge)
 )
 """The modules whose definitions scripts inline, one after those that import from it."""
 PT2E_MODULES = ("conformance.models.pt2e_names", "conformance.models.pt2e")
@@ -310,6 +311,8 @@ def _module(name: str) -> tuple[dict[str, str], dict[str, str]]:
         decorators = getattr(node, "decorator_list", [])
         first = decorators[0].lineno if decorators else node.lineno
         definitions |= {name: "\n".join(lines[first - 1 : node.end_lineno]) + "\n" for name in _defined(node)}
+    if name == guard.__name__:  # which reads a file that a script does not have
+        definitions["SOURCE"] = f'SOURCE = r"""\n{guard.SOURCE}"""\n'
     return definitions, imports
 
 

@@ -12,6 +12,7 @@ from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
 from conformance.host.isa import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
+from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stages import (
     INPUTS,
     Crashes,
@@ -25,7 +26,19 @@ from conformance.results.known import Entry
 from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
-from . import annotation, codes, constraints, lowering, metamorphic, reference, setup, stability, structure, values
+from . import (
+    annotation,
+    codes,
+    constraints,
+    lowering,
+    memory,
+    metamorphic,
+    reference,
+    setup,
+    stability,
+    structure,
+    values,
+)
 from .case import Case, NothingToCheck, Once, Renderer
 from .inline import merged, needs
 from .programs import engine_source
@@ -40,6 +53,7 @@ RENDERERS: Mapping[type[Finding], Renderer] = {
     **lowering.RENDERERS,
     **values.RENDERERS,
     **stability.RENDERERS,
+    **memory.RENDERERS,
     **setup.RENDERERS,
 }
 """The renderer of each kind of finding."""
@@ -129,7 +143,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # kernels divide larger inputs among threads, of which a run has one unless its findings say otherwise
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
-    threads = f"torch.set_num_threads({count})\n" if case.has(FurtherInputs) or case.has(Undefined) else ""
+    threads = f"torch.set_num_threads({count})\n" if any(map(case.has, (FurtherInputs, Undefined, OutOfBounds))) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body, run.backend.quantizer)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""

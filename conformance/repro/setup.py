@@ -214,7 +214,7 @@ def _reference_execution_lines(case: Case) -> str:
 def _lower_lines(case: Case) -> str:
     if (program := PROGRAMS.get(case.run.engine)) is not None:
         return converted_lines(case.run) + program.lower
-    again = {"reference", "numerics", "matched", "observed", "constraints"} & case.failed
+    again = {"reference", "numerics", "matched", "observed", "constraints", "memory"} & case.failed
     return (
         f"lowered = convert_fx({'copy.deepcopy(prepared)' if again else 'prepared'}, backend_config=backend_config)\n"
     )

@@ -10,7 +10,7 @@ from functools import cache
 from .causes import RELATIONS, LayerCause
 from .findings.stages import INPUTS, FurtherInputs
 from .globs import Globs, glob_of
-from .profiles import CHECKS, PROFILES
+from .profiles import ASKED_FOR, CHECKS, PROFILES
 from .rows import Row
 from .verdicts import AS_CHECKS
 
@@ -120,14 +120,17 @@ class Entry:
 
 
 def checks_of(run_id: str) -> frozenset[str]:
-    """The checks that the profile of a run has, that it does not crash, and that its outcome is defined."""
+    """The checks that a run has or may be asked for, that it does not crash and that its outcome is defined."""
     return _checks_of_profile(run_id.rpartition("@")[0].rpartition("/")[2])
 
 
 @cache
 def _checks_of_profile(name: str) -> frozenset[str]:
     profile = PROFILES.get(name)
-    return frozenset({*AS_CHECKS, *((*profile.checks, *profile.checks_of_quantizers) if profile else CHECKS)})
+    if profile is None:
+        return frozenset({*AS_CHECKS, *CHECKS})
+    asked_for = ASKED_FOR if profile.kind == "case" else ()
+    return frozenset({*AS_CHECKS, *profile.checks, *profile.checks_of_quantizers, *asked_for})
 
 
 def _version_in(version: str, condition: str) -> bool:

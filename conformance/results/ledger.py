@@ -8,7 +8,7 @@ from conformance.configs.engines import ENGINES
 
 from .globs import Globs, glob_of
 from .known import Entry, Host, checks_of
-from .profiles import PROFILES, profile_names
+from .profiles import ASKED_FOR, PROFILES, profile_names
 from .rows import Row
 
 ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engine in engines)
@@ -51,14 +51,17 @@ def judge(
         explaining_entries = tuple(entry for entry in entries if entry.named(row.known))
         expected = not row.failed or bool(explaining_entries)
         return Expectation(expected, explaining_entries, "" if expected else f"{row.detail} (not in the ledger)")
-    covering = tuple(entry for entry in entries if entry.applies(host) and entry.matches(row.id))
+    due = checks_of(row.id) - {name for name in ASKED_FOR if row.checks.get(name, "skip") == "skip"}  # not demanded
+    covering = tuple(
+        entry for entry in entries if entry.applies(host) and entry.matches(row.id) and not due.isdisjoint(entry.check)
+    )
     if not row.verdict.executed:
         return Expectation(True, ())
     if undefined := [entry for entry in (*covering, *alike) if entry.undefined]:
         return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
     demanding = [entry for entry in covering if demands(entry, row)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
-    listed = frozenset(name for entry in demanding for name in entry.check) & checks_of(row.id)
+    listed = frozenset(name for entry in demanding for name in entry.check) & due
     excused = frozenset(name for entry in covering for name in entry.excused(row))
     unlisted, gone = sorted(row.failed - excused - {*explained}), sorted(listed - row.failed)
     covering = (*covering, *alike)

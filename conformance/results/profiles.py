@@ -14,6 +14,7 @@ CHECK_MODULES = {
     "numerics": "numerics",
     "accuracy": "numerics",
     "stable": "stability",
+    "memory": "memory",
 }
 """The table of checks: the module of `conformance/checks/` that has the function of this name. Rows keep this order."""
 
@@ -22,6 +23,10 @@ CHECKS = tuple(CHECK_MODULES)
 
 OF_QUANTIZERS = {"matched": "annotated"}
 """The checks of a config that are others for what a quantizer declares: that its own entry takes effect."""
+
+
+ASKED_FOR = ("memory",)
+"""Checks that runs of core variants have, and other runs of cases if they are asked for: a row says whether its run has."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Profile:
     kind: Literal["case", "property", "network"] = "case"
     data: Literal["dyadic", "normal", "initialized", "trained"] = "dyadic"
     mapping: Literal["exact", "ranges", "default"] = "exact"
-    checks: tuple[str, ...] = tuple(name for name in CHECKS if name not in OF_QUANTIZERS.values())
+    checks: tuple[str, ...] = tuple(name for name in CHECKS if name not in (*OF_QUANTIZERS.values(), *ASKED_FOR))
     golden: Literal["stored", "computed", "none"] = "stored"
     variants: Literal["every", "default", "large", "swept", "in use", "pairs", "contexts", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"

@@ -15,7 +15,7 @@ from conformance.errors import UsageError
 from .codec import By, Count, Finite, Seconds, annotations, decode_fields, object_schema, schema_of
 from .findings import KINDS, Finding, detail_of, from_json
 from .jsonl import Format, PartialFile, read_text
-from .profiles import CHECKS, EXACT, OF_QUANTIZERS, PROFILES
+from .profiles import ASKED_FOR, CHECKS, EXACT, OF_QUANTIZERS, PROFILES
 from .verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
@@ -174,7 +174,11 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
             if verdicts[verdict] or verdict is not Verdict.UNDEFINED
         },
         # files without a quantizer count the checks of configs alone, as they did before
-        "checks": {check: checks[check] for check in CHECKS if checks[check] or check not in OF_QUANTIZERS.values()},
+        "checks": {
+            check: checks[check]
+            for check in CHECKS
+            if checks[check] or check not in (*OF_QUANTIZERS.values(), *ASKED_FOR)
+        },
         "engines": {
             engine: {str(verdict): count for verdict, count in sorted(by_verdict.items())}
             for engine, by_verdict in sorted(engines.items())

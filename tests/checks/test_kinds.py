@@ -4,8 +4,19 @@ import json
 
 import pytest
 
-from conformance.results.findings import KINDS, Finding, constraints, from_json, stability, stages, structure, values
+from conformance.results.findings import (
+    KINDS,
+    Finding,
+    constraints,
+    from_json,
+    memory,
+    stability,
+    stages,
+    structure,
+    values,
+)
 from conformance.results.findings.constraints import ConstraintViolated
+from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises, Undefined
 from conformance.results.findings.structure import (
@@ -146,6 +157,12 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (LowSqnr("accuracy", None, 24.0), "SQNR is below 24 dB"),
     (WritesToInput("stable", "quantized.relu", 1), "quantized.relu writes to its tensor 1"),
     (WritesToInput("stable", None, 0), "the program writes to its input 0"),
+    (
+        OutOfBounds("memory", "quantized.linear", "reads", "beyond", 9),
+        "quantized.linear reads beyond a tensor of 9 bytes",
+    ),
+    (OutOfBounds("memory", None, "writes", "before", 1), "code outside of operators writes before a tensor of 1 bytes"),
+    (OutOfBounds("memory", "aten.add", "reads", "freed", 4), "aten.add reads a tensor of 4 bytes that is freed"),
     (RepetitionShape("stable", "second run", (1, 8)), "second run changes the shape to (1, 8)"),
     (RepetitionValues("stable", "state_dict", 3, 32), "state_dict changes 3 of 32 values"),
     (RepetitionValues("stable", "second run", None, None), "second run changes values"),
@@ -164,7 +181,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
 )
 """Findings of the checks with their sentences."""
 
-OWNERS = {module.__name__ for module in (stages, structure, values, stability)}
+OWNERS = {module.__name__ for module in (stages, structure, values, stability, memory)}
 """Modules whose kinds are all returned by checks or stand for crashes; of `constraints`, only one kind is."""
 
 

@@ -19,7 +19,7 @@ from conformance.execution.batch import Judged, judge_runs
 from conformance.host.isolation import Death, Raised
 from conformance.models import fx
 from conformance.results.findings.stages import Crashes
-from conformance.results.profiles import EXACT
+from conformance.results.profiles import ASKED_FOR, EXACT
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from tests.runs_by_id import run
@@ -41,7 +41,7 @@ def test_a_run_becomes_a_row_with_every_check() -> None:
     assert (row.id, row.verdict, row.detail) == (LINEAR, "conforms", "")
     assert (row.backend, row.pattern, row.dtype_config) == ("fbgemm", "nn.Linear", "static-quint8")
     assert (row.flow, row.variant, row.profile, row.engine) == ("ptq", "default", "exact", "fbgemm")
-    assert row.checks == dict.fromkeys(EXACT.checks, "pass")
+    assert row.checks == dict.fromkeys((*EXACT.checks, *ASKED_FOR), "pass")
     assert row.kernels == ("quantized.linear",)
     assert (row.steps_max, row.mismatched, row.total, row.known) == (0, 0, 32, None)
     assert row.sqnr_db is not None

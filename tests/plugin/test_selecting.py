@@ -21,6 +21,32 @@ def test_a_selection_runs_the_selected_cases_and_skips_nothing(tmp_path: Path) -
     assert invocation.status == 0
 
 
+PAIRS = "qnnpack/nn.Linear/static-quint8/ptq/features_3x5/pairs@qnnpack"
+
+
+def test_memory_is_checked_in_every_run_if_it_is_asked_for(tmp_path: Path) -> None:
+    selected = ["--backend", "qnnpack", *cases(GONE, PAIRS)]
+    asked = invoke(tmp_path / "asked", *selected, "--memory")
+    assert {run_id: row.checks["memory"] for run_id, row in asked.rows.items()} == {GONE: "pass", PAIRS: "pass"}
+    assert asked.file.header["memory"] == "guarded"
+    unasked = invoke(tmp_path / "unasked", *selected)
+    assert {run_id: row.checks.get("memory") for run_id, row in unasked.rows.items()} == {GONE: "pass", PAIRS: None}
+    assert "memory" not in unasked.file.header
+
+
+def test_without_a_compiler_rows_and_header_say_that_memory_is_not_guarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    invocation = invoke(tmp_path / "asked", "--backend", "qnnpack", *cases(PAIRS), "--memory")
+    reason = "no C compiler (no-such-compiler): install one, or name it in CC"
+    (row,) = invocation.file.rows
+    assert (row.checks["memory"], row.detail) == ("skip", f"memory is not guarded: {reason}")
+    assert invocation.file.header["memory"] == reason
+    assert f"memory: 1 runs that conform are not checked: {row.detail}\n" in invocation.output
+
+
 MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
 REFUSED = {
     "misspelled": (["--backend", "fbgem"], "", "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, "),

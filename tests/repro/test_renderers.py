@@ -17,6 +17,7 @@ from conformance.repro.case import NothingToCheck
 from conformance.repro.script import RENDERERS, script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
+from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 from conformance.results.findings.stages import INPUTS, Crashes, Raises, Undefined
 from conformance.results.findings.structure import (
@@ -62,14 +63,8 @@ from conformance.results.rows import Row
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fabricated import row_of
+from lies import CONV, DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING
 from script_child import Ending, endings
-
-LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm"
-LINEAR_QAT = "fbgemm/nn.Linear/static-quint8/qat/default/exact@fbgemm"
-LINEAR_RELU = "fbgemm/nn.Linear+nn.ReLU/static-quint8/ptq/default/exact@fbgemm"
-DYNAMIC = "fbgemm/nn.Linear/dynamic-quint8/ptq/default/exact@fbgemm"
-POOLING = "fbgemm/nn.MaxPool2d/static-quint8/ptq/default/exact@fbgemm"
-CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@fbgemm"
 
 
 @cache
@@ -114,6 +109,7 @@ def of_prepared(change: str, stage: str = "prepare_fx") -> str:
     return f"set_on({stage!r}, lambda model: {change})"
 
 
+READS_BEYOND = "import ctypes\non_output(lambda y: (ctypes.string_at(y.data_ptr() + y.nbytes, 1), y)[1])"
 STAGES = [
     Claim(LINEAR, Raises("matched", "float", "ValueError", ""), "nn.Linear.forward = boom"),
     Claim(LINEAR, Raises("observed", "prepare", "ValueError", ""), "fx.prepare_fx = boom"),
@@ -129,6 +125,7 @@ STAGES = [
     Claim(LINEAR, Crashes("crashes", "memory fault"), "on_output(lambda y: os.abort())"),
     Claim(LINEAR, Undefined("undefined", "out-of-bounds"), "on_output(lambda y: os.abort())"),
     Claim(LINEAR, Undefined("undefined", "uninitialized"), "on_output(torch.empty_like)"),
+    Claim(LINEAR, OutOfBounds("memory", None, "reads", "beyond", 9), READS_BEYOND),
 ]
 
 FULL_CONFIG = """
@@ -368,7 +365,7 @@ def test_every_kind_has_a_renderer() -> None:
 
 
 def test_every_kind_that_the_checks_find_has_a_script_here() -> None:
-    modules = ("constraints", "stages", "structure", "values", "stability")
+    modules = ("constraints", "stages", "structure", "values", "stability", "memory")
     kinds = {
         kind
         for kind in KINDS.values()

@@ -132,6 +132,25 @@ def test_a_deviation_in_fewer_checks_than_listed_is_wrong() -> None:
     assert expectation.message == "no longer deviates in stable: remove it from an-entry (known.toml#1)"
 
 
+@pytest.mark.parametrize("outcome", [None, "skip"])
+def test_a_check_that_a_run_was_not_asked_for_is_not_demanded(outcome: str | None) -> None:
+    unchecked = row()
+    if outcome is not None:
+        unchecked = replace(unchecked, checks={**unchecked.checks, "memory": outcome})
+    assert judge(unchecked, [entry(check="memory")], HOST) == judge(unchecked, [], HOST)
+    failing = replace(unchecked, checks={**unchecked.checks, "numerics": "fail"}, verdict=Verdict.DEVIATES)
+    assert judge(failing, [entry(check=("numerics", "memory"))], HOST).expected
+
+
+def test_a_check_that_a_run_was_asked_for_is_demanded() -> None:
+    listed = entry(check="memory")
+    assert judge(row("memory"), [listed], HOST).expected
+    passing = replace(row(), checks={"observed": "pass", "memory": "pass"})
+    assert (
+        judge(passing, [listed], HOST).message == "no longer deviates in memory: remove it from an-entry (known.toml#1)"
+    )
+
+
 def test_several_entries_cover_one_run_together() -> None:
     entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
     expectation = judge(row("numerics", "stable"), entries, HOST)

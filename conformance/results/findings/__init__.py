@@ -1,6 +1,6 @@
 """Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
 
-from . import annotations, codes, constraints, layers, relations, stability, stages, structure, values
+from . import annotations, codes, constraints, layers, memory, relations, stability, stages, structure, values
 from .finding import KINDS, Finding, detail_of, from_json, text_of
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "detail_of",
     "from_json",
     "layers",
+    "memory",
     "relations",
     "stability",
     "stages",
