@@ -10,10 +10,13 @@ import pytest
 
 from conformance.__main__ import main
 from conformance.commands.runs import find
+from conformance.host import guard
 
 ROOT = Path(__file__).parent.parent
 LINEAR = "qnnpack/nn.Linear/static-quint8/ptq/called_twice/exact@qnnpack"
 CRASH = "qnnpack/nn.Hardswish/static-quint8/ptq/batch0/exact@qnnpack"
+PROJECTION = "qnnpack/nn.LSTM/dynamic-quint8/ptq/projection/exact@qnnpack"
+BROADCAST = "onednn/operator.add(*,nn.Conv2d)/static-quint8/ptq/broadcast/exact@onednn"
 NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
 COUNTS = {"qnnpack": (190, 404), "fbgemm": (192, 225), "onednn": (221, 244), "executorch": (84, 172)}
 
@@ -188,6 +191,21 @@ def test_repro_prints_a_script(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert out.startswith(f'"""{LINEAR}\n\nnumerics: ')
     compile(out, "script.py", "exec")
+
+
+@pytest.mark.skipif(guard.unavailable() is not None, reason=str(guard.unavailable()))
+@pytest.mark.parametrize(("run_id", "shown"), [(PROJECTION, "memory"), (BROADCAST, "undefined")])
+def test_the_script_of_a_run_that_leaves_its_memory_shows_it_by_the_guard(
+    run_id: str, shown: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """With torch alone, whether the check fails or the ledger calls the outcome undefined."""
+    assert main(["repro", run_id]) == 0
+    assert not guard.switched_on()
+    script = tmp_path / "script.py"
+    script.write_text(capsys.readouterr().out)
+    done = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert f"DEVIATES {shown}: out of bounds: Access(access='reads', side='beyond', bytes=" in done.stdout
 
 
 def test_an_instruction_set_limit_is_set_before_torch_loads() -> None:

@@ -147,9 +147,9 @@ def repro_command(arguments: argparse.Namespace) -> int:
     if isinstance(judged, Raised):
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
-    note, row = "", judged.row
-    if undefined := next((entry.undefined for entry in entries if entry.undefined), ""):
-        row = undefined_row(run, undefined)
+    undefined = next((entry.undefined for entry in entries if entry.undefined), "")
+    row = undefined_row(run, undefined) if undefined else judged.row
+    note = ""
     if arguments.least:
         try:
             print(least(run, row, isa=arguments.isa), end="")

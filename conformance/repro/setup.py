@@ -28,6 +28,7 @@ from .case import (
     guarded,
     has_state,
 )
+from .memory import accesses
 from .programs import PROGRAMS, TRACED, converted_lines
 
 CHECK_OF = {
@@ -74,8 +75,11 @@ def _crashed(case: Case, finding: Crashes) -> Iterator[str]:
 
 
 def _undefined(case: Case, finding: Undefined) -> Iterator[str]:
-    """Executions in children, each with memory that holds another byte: one that accesses no other memory than its own ends
-    alike in all of them."""
+    """The accesses out of bounds; for another reason, executions in children, each with memory that holds another byte: one
+    that reads no byte before it is written ends alike in all of them."""
+    if finding.reason == "out-of-bounds":
+        yield accesses(finding.check)
+        return
     yield f"""\
 def outcome(byte):
     receive, send = os.pipe()
@@ -214,7 +218,7 @@ def _reference_execution_lines(case: Case) -> str:
 def _lower_lines(case: Case) -> str:
     if (program := PROGRAMS.get(case.run.engine)) is not None:
         return converted_lines(case.run) + program.lower
-    again = {"reference", "numerics", "matched", "observed", "constraints", "memory"} & case.failed
+    again = {"reference", "numerics", "matched", "observed", "constraints", "memory", "undefined"} & case.failed
     return (
         f"lowered = convert_fx({'copy.deepcopy(prepared)' if again else 'prepared'}, backend_config=backend_config)\n"
     )

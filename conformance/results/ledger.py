@@ -57,8 +57,8 @@ def judge(
     )
     if not row.verdict.executed:
         return Expectation(True, ())
-    if undefined := [entry for entry in (*covering, *alike) if entry.undefined]:
-        return Expectation(True, tuple(undefined), undefined=undefined[0].undefined)
+    if undefined := tuple(entry for entry in (*covering, *alike) if entry.undefined):
+        return _judge_undefined(row, undefined)
     demanding = [entry for entry in covering if demands(entry, row)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
     listed = frozenset(name for entry in demanding for name in entry.check) & due
@@ -74,6 +74,15 @@ def judge(
         sources = ", ".join(f"{entry.id} ({entry.source})" for entry in covering if entry.check & set(gone))
         parts.append(f"no longer deviates in {', '.join(gone)}: remove it from {sources}")
     return Expectation(False, covering, "; ".join(parts))
+
+
+def _judge_undefined(row: Row, entries: tuple[Entry, ...]) -> Expectation:
+    """Compare a row whose outcome entries call undefined: it may have any, but its check of memory must not pass."""
+    refuted = [entry for entry in entries if entry.undefined == "out-of-bounds" and entry.matches(row.id)]
+    if refuted and row.checks.get("memory") == "pass":
+        sources = ", ".join(f"{entry.id} ({entry.source})" for entry in refuted)
+        return Expectation(False, entries, f"no kernel accesses memory out of bounds: remove the run from {sources}")
+    return Expectation(True, entries, undefined=entries[0].undefined)
 
 
 def demands(entry: Entry, row: Row) -> bool:

@@ -123,8 +123,8 @@ STAGES = [
     Claim(LINEAR, Raises("stable", "state_dict", "ValueError", ""), "nn.Module.load_state_dict = boom"),
     Claim(CONV, Raises("stable", "channels_last", "ValueError", ""), "raises_at(2)"),
     Claim(LINEAR, Crashes("crashes", "memory fault"), "on_output(lambda y: os.abort())"),
-    Claim(LINEAR, Undefined("undefined", "out-of-bounds"), "on_output(lambda y: os.abort())"),
-    Claim(LINEAR, Undefined("undefined", "uninitialized"), "on_output(torch.empty_like)"),
+    Claim(LINEAR, Undefined("undefined", "uninitialized"), "on_output(lambda y: y + torch.empty(4_000)[0])"),
+    Claim(LINEAR, Undefined("undefined", "out-of-bounds"), READS_BEYOND),
     Claim(LINEAR, OutOfBounds("memory", None, "reads", "beyond", 9), READS_BEYOND),
 ]
 

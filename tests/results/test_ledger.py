@@ -151,6 +151,27 @@ def test_a_check_that_a_run_was_asked_for_is_demanded() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("reason", "checks", "expected"),
+    [
+        ("out-of-bounds", {"numerics": "fail", "memory": "fail"}, True),
+        ("out-of-bounds", {"numerics": "pass"}, True),
+        ("out-of-bounds", {"numerics": "pass", "memory": "skip"}, True),
+        ("out-of-bounds", {"numerics": "fail", "memory": "pass"}, False),
+        ("race", {"numerics": "fail", "memory": "pass"}, True),
+    ],
+)
+def test_an_outcome_is_not_undefined_by_accesses_that_a_guard_does_not_find(
+    reason: str, checks: dict[str, str], expected: bool
+) -> None:
+    undefined = replace(entry(check="undefined"), undefined=reason)
+    expectation = judge(replace(row(), checks=checks), [undefined], HOST)
+    assert expectation.expected is expected
+    assert expectation.undefined == (reason if expected else "")
+    message = "" if expected else "no kernel accesses memory out of bounds: remove the run from an-entry (known.toml#1)"
+    assert expectation.message == message
+
+
 def test_several_entries_cover_one_run_together() -> None:
     entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
     expectation = judge(row("numerics", "stable"), entries, HOST)

@@ -29,7 +29,7 @@ from conformance.results.findings.constraints import (
 )
 from conformance.results.findings.relations import RelationShape, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import INPUTS, Crashes, FurtherThreads, Raises, Undefined
+from conformance.results.findings.stages import INPUTS, Crashes, FurtherThreads, Raises
 from conformance.results.findings.structure import ConvertsInside, NoEffect, NoQuantizedKernel, NotObserved, RanInFloat
 from conformance.results.findings.values import (
     CodesDiffer,
@@ -57,7 +57,6 @@ from .values import FarFromFloat, WrongValues
 
 SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
     Crashes: Crashing,
-    Undefined: Crashing,
     **dict.fromkeys(
         (CodesDiffer, ValuesDiffer, InSevenBits, QuantizedByPart, OutputShape, OutputQparams, CodesVary), WrongValues
     ),

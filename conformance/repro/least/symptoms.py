@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conformance.cases.runs import Run
 from conformance.results.findings import Finding
-from conformance.results.findings.stages import Crashes, Raises, Undefined
+from conformance.results.findings.stages import Crashes, Raises
 
 from .candidate import Candidate
 from .text import (
@@ -196,12 +196,8 @@ def paths(value: Any) -> Iterator[str]:
             yield from (f"[{position}]{rest}" for rest in paths(part))
 
 
-NOT_THIS_TIME = 'raise SystemExit("it did not die this time")\n'
-"""The end of the script of an undefined outcome: none of the others is right either."""
-
-
-class Crashing(Symptom[Crashes | Undefined]):
-    """The process dies, or may die."""
+class Crashing(Symptom[Crashes]):
+    """The process dies."""
 
     @property
     def title(self) -> str:
@@ -218,8 +214,7 @@ class Crashing(Symptom[Crashes | Undefined]):
         yield (
             f"{prepared_lines(self.run, candidate)}{lower_line()}"
             'print("expected: a result, or an exception")\n'
-            f'print("DEVIATES {self.check}: the process dies here", flush=True)\n'
+            'print("DEVIATES crashes: the process dies here", flush=True)\n'
             f"{PERTURB if candidate.perturbed else ''}{perturbed(candidate, 0x55)}{call}"
             f"{(perturbed(candidate, 0xAA) + call) if candidate.perturbed else ''}"
-            f"{NOT_THIS_TIME if self.check == 'undefined' else ''}"
         )
