@@ -147,6 +147,9 @@ def repro_command(arguments: argparse.Namespace) -> int:
     if isinstance(judged, Raised):
         print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
         return 1
+    if judged.unusable and not judged.row.failed:
+        print(f"{run.id}: {judged.unusable}", file=sys.stderr)
+        return 1
     undefined = next((entry.undefined for entry in entries if entry.undefined), "")
     row = undefined_row(run, undefined) if undefined else judged.row
     note = ""

@@ -79,6 +79,11 @@ def undefined_row(run: Run, reason: str) -> Row:
     return Row(**describe(run), verdict=Verdict.UNDEFINED, detail=detail_of(findings), findings=findings)
 
 
+def unjudged_row(run: Run, reason: str) -> Row:
+    """The row of a run that cannot be compared with its golden, for this reason."""
+    return Row(**describe(run), verdict=Verdict.UNJUDGED, detail=reason)
+
+
 def without_evidence(run: Run) -> Details:
     """Diagnostics of a run that left no evidence, because it tests a property or because its process died."""
     graphs = diagnose.converted(run) if run.constraint is None else {}

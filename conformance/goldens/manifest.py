@@ -22,6 +22,10 @@ FORMAT = 1
 """Version of the manifest's format."""
 
 
+ENTRY = ("in", "out", "elements", "ties", "outputs", "qparams")
+"""The fields of an entry."""
+
+
 def file_of(name: str) -> str:
     """Return the name of the file that stores a golden."""
     return re.sub(r"[^\w.+-]", "_", name.partition("/")[0]) + ".safetensors"

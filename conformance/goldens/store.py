@@ -18,9 +18,10 @@ from torch import Tensor
 from conformance.errors import UsageError
 from conformance.models.build import Subject
 from conformance.paths import GOLDEN
+from conformance.results.jsonl import parse
 
 from .golden import Golden, name_of
-from .manifest import FORMAT, MANIFEST, entry_of, file_of, golden_from, input_digest, output_digest, tensors_of
+from .manifest import ENTRY, FORMAT, MANIFEST, entry_of, file_of, golden_from, input_digest, output_digest, tensors_of
 
 
 class GoldenError(UsageError):
@@ -44,13 +45,16 @@ class Store:
         if not path.exists():
             return {}
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = parse(path.read_text(encoding="utf-8"))
             if document["format"] != FORMAT:
                 raise GoldenError(
                     f"{path}: format {document['format']!r}, not {FORMAT}: run `python -m conformance golden update`"
                 )
+            for name, entry in document["goldens"].items():
+                if lacking := [field for field in ENTRY if field not in entry]:
+                    raise ValueError(f"the entry of {name} has no {', '.join(lacking)}")
             return dict(document["goldens"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise GoldenError(f"{path}: not readable: {error!r}: restore it from version control") from error
 
     @property

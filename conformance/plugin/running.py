@@ -219,7 +219,7 @@ def details_line(
 def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation]":
     """The row of a run and what the ledger expects of it. The row goes into the rows file."""
     from conformance.cases.forms import form
-    from conformance.execution.batch import Judged, undefined_row
+    from conformance.execution.batch import undefined_row, unjudged_row
     from conformance.host.isolation import Raised
 
     running = request.config.stash[Running.KEY]
@@ -228,7 +228,11 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
         pytest.fail(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", pytrace=False)
     expectation = running.compared(run, judged.row)
     if expectation.undefined:
-        judged = Judged(undefined_row(run, expectation.undefined), judged.torch_seconds, details=judged.details)
+        judged = replace(judged, row=undefined_row(run, expectation.undefined))
+    elif judged.unusable and not PROFILES[run.profile].certain_only:
+        # of a case that nobody chose by hand, `numerics` is skipped where the oracle is uncertain
+        judged = replace(judged, row=unjudged_row(run, judged.unusable))
+        expectation = running.compared(run, judged.row)
     # readers of the row take its word for what covers it by its features
     named = expectation.expected or not PROFILES[judged.row.profile].by_features
     row = replace(judged.row, known=expectation.known if named else None, form=form(run) if judged.row.failed else "")
@@ -240,6 +244,4 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
         "torch_seconds": judged.torch_seconds,
         "details": details_line(run, row, judged.details, expectation.entries, request.config.getoption("isa")),
     }
-    # of a case that nobody chose by hand, `numerics` is skipped where the oracle is uncertain
-    unusable = "" if PROFILES[run.profile].certain_only else judged.unusable
-    return row, replace(expectation, expected=False, message=unusable) if unusable else expectation
+    return row, expectation

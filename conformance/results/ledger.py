@@ -10,6 +10,7 @@ from .globs import Globs, glob_of
 from .known import Entry, Host, checks_of
 from .profiles import ASKED_FOR, PROFILES, profile_names
 from .rows import Row
+from .verdicts import Verdict
 
 ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engine in engines)
 
@@ -51,6 +52,8 @@ def judge(
         explaining_entries = tuple(entry for entry in entries if entry.named(row.known))
         expected = not row.failed or bool(explaining_entries)
         return Expectation(expected, explaining_entries, "" if expected else f"{row.detail} (not in the ledger)")
+    if row.verdict is Verdict.UNJUDGED:
+        return Expectation(False, (), row.detail)
     due = checks_of(row.id) - {name for name in ASKED_FOR if row.checks.get(name, "skip") == "skip"}  # not demanded
     covering = tuple(
         entry for entry in entries if entry.applies(host) and entry.matches(row.id) and not due.isdisjoint(entry.check)

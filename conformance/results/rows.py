@@ -29,8 +29,8 @@ class Row:
 
     `steps_max` and the counts are about the elements that the check `numerics` compared: `mismatched` differ by more than the
     tolerance, `ties` are rounded to the other of two codes at equal distance, `tolerated` differ within the tolerance; the
-    rest of `total` are equal. `detail` is the text of `findings`, or the reason why the run is unavailable. `form` says how a
-    run that deviates differs from default use, in the operator's terms, such as `padding='same'`.
+    rest of `total` are equal. `detail` is the text of `findings`, or the reason why the run is unavailable or unjudged.
+    `form` says how a run that deviates differs from default use, in the operator's terms, such as `padding='same'`.
     """
 
     id: str
@@ -167,11 +167,11 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
         engines.setdefault(row.engine, Counter())[row.verdict] += 1
     return {
         "rows": len(rows),
-        # files of earlier versions count no undefined runs
+        # files of earlier versions do not count these
         "verdicts": {
             str(verdict): verdicts[verdict]
             for verdict in IN_ORDER
-            if verdicts[verdict] or verdict is not Verdict.UNDEFINED
+            if verdicts[verdict] or verdict not in (Verdict.UNDEFINED, Verdict.UNJUDGED)
         },
         # files without a quantizer count the checks of configs alone, as they did before
         "checks": {

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from .rows import Row
 from .severity import Assessment, Severity, assessment
+from .verdicts import Verdict
 
 DEFAULT = "default"
 """The name of the variant that writes a pattern down without options."""
@@ -62,8 +63,8 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ClaimStatus:
-    """The status of a claim on an engine. `executed` says whether default use was, `default` is the worst deviation there, if
-    any, and `exceptions` are those in other forms."""
+    """The status of a claim on an engine. `executed` says whether default use was, and all of it judged, `default` is the
+    worst deviation there, if any, and `exceptions` are those in other forms."""
 
     claim: str
     executed: bool
@@ -72,10 +73,10 @@ class ClaimStatus:
 
     @cached_property
     def status(self) -> Status:
-        if not self.executed:
-            return Support.UNAVAILABLE
         if self.default is not None:
             return self.default.assessment.severity
+        if not self.executed:
+            return Support.UNAVAILABLE
         return Support.EXCEPT if self.exceptions else Support.WORKS
 
     @property
@@ -94,9 +95,9 @@ def status_of(claim: str, rows: Iterable[Row]) -> ClaimStatus:
     """The status of a claim from its rows on one engine."""
     default: list[Deviation] = []
     by_form: dict[str, list[Deviation]] = {}
-    executed = False
+    verdicts = set()
     for row in rows:
-        executed = executed or (row.verdict.executed and is_default_use(row))
+        verdicts |= {row.verdict} if is_default_use(row) else set()
         if (worst := assessment(row)) is None:
             continue
         if is_default_use(row):
@@ -104,6 +105,7 @@ def status_of(claim: str, rows: Iterable[Row]) -> ClaimStatus:
         else:
             form = form_of(row)
             by_form.setdefault(form, []).append(Deviation(form, row, worst))
+    executed = Verdict.UNJUDGED not in verdicts and any(verdict.executed for verdict in verdicts)
     exceptions = sorted(map(_worst, by_form.values()), key=lambda one: (one.assessment, one.form))
     return ClaimStatus(claim, executed, _worst(default) if default else None, tuple(exceptions))
 

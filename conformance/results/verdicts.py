@@ -7,9 +7,9 @@ from enum import StrEnum
 class Verdict(StrEnum):
     """Verdict on a run, or on several runs together. Members are in the order of `worst`.
 
-    `executed` says whether the run was executed, `fails` whether it broke the claim, `judged` whether its row has checks.
-    `symbol` stands for it where there is no room for a word. What an undefined run does, memory, threads or time decide: it
-    may crash, raise, be wrong or conform.
+    `executed` says whether the run tells what its claim does, `fails` whether it broke the claim, `judged` whether its row
+    has checks. `symbol` stands for it where there is no room for a word. What an undefined run does, memory, threads or time
+    decide: it may crash, raise, be wrong or conform. An unjudged run lacks the golden that it has to be compared with.
     """
 
     executed: bool
@@ -20,6 +20,7 @@ class Verdict(StrEnum):
     CRASHES = "crashes", True, True, False, "‼"
     UNDEFINED = "undefined", True, True, False, "?"
     DEVIATES = "deviates", True, True, True, "✗"
+    UNJUDGED = "unjudged", False, False, False, "∅"
     CONFORMS = "conforms", True, False, True, "✓"
     UNAVAILABLE = "unavailable", False, False, False, "–"
 
@@ -52,8 +53,8 @@ class Verdict(StrEnum):
         return cls.DEVIATES if failed else cls.CONFORMS
 
 
-IN_ORDER = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNAVAILABLE)
-"""Verdicts from good to bad, as they are counted and shown. `unavailable` is last: it may hide any other."""
+IN_ORDER = (*(verdict for verdict in reversed(Verdict) if verdict.executed), Verdict.UNJUDGED, Verdict.UNAVAILABLE)
+"""Verdicts from good to bad, as they are counted and shown. The last two may hide any other."""
 
 AS_CHECKS = tuple(verdict for verdict in Verdict if verdict.fails and not verdict.judged)
 """Verdicts of failing runs without checks, each of which counts as the failed check of its name."""

@@ -3,7 +3,7 @@
 
 const NEW = 1, DIFFERS = 2, DIAGNOSED = 4;
 const FIRST_ROWS = 40;
-const WORST_FIRST = ["crashes", "undefined", "deviates", "conforms", "unavailable"];
+const WORST_FIRST = ["crashes", "undefined", "deviates", "unjudged", "conforms", "unavailable"];
 
 const conformance = (() => {
   const form = document.getElementById("filters");
@@ -106,7 +106,8 @@ const conformance = (() => {
     const counts = failing ? `${failing}/${total}` : `${total}`;
     const description = { crashes: `${failing} of ${total} runs deviate or crash`,
       undefined: `${failing} of ${total} runs deviate or have an undefined outcome`, deviates: `${failing} of ${total} runs deviate`,
-      conforms: `${total} runs conform`, unavailable: `${total} runs were not executed` }[verdict];
+      unjudged: `${total} runs, at least one of which lacks its golden`, conforms: `${total} runs conform`,
+      unavailable: `${total} runs were not executed` }[verdict];
     const button = make("button", { type: "button", className: `cell ${fresh ? "new" : verdict}`, tabIndex: -1,
       textContent: `${data.symbols[verdict]} ${counts}${fresh ? " new" : ""}` });
     button.setAttribute("aria-label", `${data.patterns[pattern].name}, ${columnName(column)}: ${description}${fresh ? `, ${fresh} that the ledger does not expect` : ""}`);

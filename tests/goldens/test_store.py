@@ -164,7 +164,18 @@ def test_a_truncated_file_is_damaged(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not readable"), ('{"format": 99, "goldens": {}}', "format 99, not 1"), ("[]", "not readable")],
+    [
+        ("{", "not readable"),
+        ('{"format": 99, "goldens": {}}', "format 99, not 1"),
+        ("[]", "not readable"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"format": 1, "goldens": []}', "not readable"),
+        ('{"format": 1, "goldens": {"nn.Linear": null}}', "not readable"),
+        (
+            '{"format": 1, "goldens": {"nn.Linear": {"in": "", "elements": 1}}}',
+            "the entry of nn.Linear has no out, ties,",
+        ),
+    ],
 )
 def test_an_unusable_manifest_is_refused(store: Store, text: str, message: str) -> None:
     (store.folder / MANIFEST).write_text(text)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from invoking import NATIVE, Invocation, cases, entry, invoke, side_by_side
 
+from conformance.results.verdicts import Verdict
+
 pytestmark = pytest.mark.xdist_group("selecting")  # one worker: its fixtures take seconds
 GONE = "qnnpack/nn.ReLU/static-quint8/ptq/default/exact@qnnpack"
 
@@ -167,6 +169,8 @@ def test_a_run_without_its_golden_fails_and_names_the_command(invocations: Mappi
     invocation = invocations["goldenless"]
     (row,) = invocation.file.rows
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
+    assert (row.verdict, row.checks) == (Verdict.UNJUDGED, {})
+    assert "x86: 1 runs: 1 unjudged; 0 in the ledger" in invocation.output
     assert (
         f"{row.id}: golden nn.ReLU/static-quint8/ptq/default/exact:0..127-shared is missing: run `python -m conformance "
         "golden update --case '*/nn.ReLU/static-quint8/ptq/default/exact@*'`"

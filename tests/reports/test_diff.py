@@ -37,6 +37,7 @@ CHANGES: dict[str, tuple[Any, Any, str, bool, str]] = {
     "a run that is fixed": (row(fails=["numerics"]), row(), "verdict", False, "deviates (numerics) → conforms"),
     "a run that dies": (row(), row(verdict="crashes"), "verdict", True, "conforms → crashes"),
     "a run that is not executed": (row(), row(verdict="unavailable"), "verdict", True, "conforms → unavailable"),
+    "a run without its golden": (row(), row(verdict="unjudged"), "verdict", True, "conforms → unjudged"),
     "a check more": (row(fails=["stable"]), row(fails=["stable", "lowered"]), "checks", True, "(lowered, stable)"),
     "a check fewer": (row(fails=["stable", "lowered"]), row(fails=["stable"]), "checks", False, "deviates (stable)"),
     "another kernel": (row(), row(kernels=("quantized.x",)), "kernels", False, "quantized.relu → quantized.x"),

@@ -52,7 +52,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "points": ([{"at": [0], "value": "1"}], "points: value: '1' is not a number"),
     "range": ([1], r"range: \[1\] is not a list of an integer, an integer"),
     "texts": ({"a": 1}, "texts: .* is not a text by name"),
-    "verdict": ("fine", "verdict: 'fine' is not one of crashes, undefined, deviates, conforms, unavailable"),
+    "verdict": ("fine", "verdict: 'fine' is not one of crashes, undefined, deviates, unjudged, conforms, unavailable"),
     "flag": (1, "flag: 1 is not true or false"),
     "count": (-1, "count: -1 is not a count"),
     "size": ("big", "size: 'big' is not a number or null"),

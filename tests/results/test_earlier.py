@@ -22,7 +22,8 @@ FAILED = {
     ),
     "a listed deviation that is gone": (row("nn.Linear", known="linear-is-off"), True),
     "a run that conforms": (CONFORMS, False),
-    "a run without a usable golden": (UNCOMPARED, True),
+    "a run without a usable golden": (row(verdict="unjudged"), True),
+    "a run without a usable golden in an earlier version": (UNCOMPARED, True),
     "a run that was not executed": (row(verdict="unavailable"), False),
 }
 

@@ -9,7 +9,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.stages import FurtherInputs
 from conformance.results.findings.values import CodesDiffer, LowSqnr
 from conformance.results.known import Entry, Host, KnownFinding
-from conformance.results.ledger import judge, useless
+from conformance.results.ledger import Expectation, judge, useless
 from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
@@ -209,6 +209,13 @@ def test_any_outcome_of_an_undefined_run_is_expected_and_known(outcome: Row) -> 
 def test_a_run_that_could_not_be_executed_is_never_judged() -> None:
     expectation = judge(row(verdict="unavailable"), [entry()], HOST)
     assert (expectation.expected, expectation.known) == (True, None)
+
+
+def test_no_entry_makes_a_run_without_its_golden_expected() -> None:
+    unjudged = replace(row(verdict="unjudged"), detail="golden nn.Linear is missing")
+    for entries in ([], [entry()]):
+        expectation = judge(unjudged, entries, HOST)
+        assert expectation == Expectation(False, (), "golden nn.Linear is missing")
 
 
 def test_an_entry_that_matches_no_run_is_useless() -> None:

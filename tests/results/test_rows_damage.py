@@ -59,7 +59,7 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a row without kernels": (edited(1, kernels=NO), "missing field kernels"),
     "an unknown verdict": (
         edited(1, verdict="passes"),
-        "verdict: 'passes' is not one of crashes, undefined, deviates, conforms",
+        "verdict: 'passes' is not one of crashes, undefined, deviates, unjudged, conforms",
     ),
     "an unknown check": (edited(2, checks={"speed": "pass"}), "check 'speed' is none of matched"),
     "an unknown outcome": (edited(2, checks={"stable": "maybe"}), "stable is 'maybe', which is none of pass"),
