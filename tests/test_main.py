@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_without_a_command_help_is_printed(capsys: Capture) -> None:
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:
-    command = f"{sys.executable} -m conformance claims | head -1"
+    command = f"{shlex.quote(sys.executable)} -m conformance claims | head -1"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("qnnpack: 190 patterns, 404 claims\n", "")
 

@@ -182,8 +182,10 @@ def version(source: str) -> Iterator[Store]:
         raise UsageError(f"{source!r} is neither a folder nor a git revision with golden/") from error
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(archive)) as packed:
-            packed.extractall(folder, filter="data")
-        yield Store(Path(folder) / "golden")
+            for member in packed:
+                if (stored := packed.extractfile(member)) is not None:
+                    (Path(folder) / Path(member.name).name).write_bytes(stored.read())
+        yield Store(Path(folder))
 
 
 def compare(old: Store, new: Store, globs: Sequence[str] = ()) -> Iterator[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -190,10 +191,11 @@ def test_diff_reads_a_git_revision(tmp_path: Path) -> None:
     Store(tmp_path / "golden").write({name_of(run(LINEAR)): computed(LINEAR)})
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "goldens"]):
         subprocess.run(["git", "-C", str(tmp_path), *command], check=True, env=environment)
-    from conformance.goldens import regenerate
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(regenerate, "GOLDEN", tmp_path / "golden")
+        # Python 3.11.0 to 3.11.3 have neither the filter nor the argument that names it
+        patched.delattr(tarfile, "data_filter")
+        patched.setattr(tarfile.TarFile, "extractall", lambda packed, path=".", members=None: None)
         with regenerate.version("HEAD") as revision:
             assert set(revision.manifest) == {name_of(run(LINEAR))}
 
