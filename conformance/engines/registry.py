@@ -96,6 +96,6 @@ def _problem(path: str) -> str:
         return f"--engine {path!r}: its name is {loaded.name!r}: name it with letters, digits and _.- alone"
     try:
         loaded.warm_up()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"--engine {path!r}: warm_up raises {brief(error)}"
     return ""

@@ -3,22 +3,41 @@
 import importlib
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from conformance.errors import UsageError, brief
 
 
-def module_of(option: str, path: str) -> ModuleType:
-    """Return the module of a name, imported as if from the current folder. Raises UsageError with what the import raises."""
+@contextmanager
+def users_code(what: str, advice: str) -> Iterator[None]:
+    """Execute code of a user in this scope, with imports as if from the current folder.
+
+    torch uses one thread here and afterwards: forked children would lack the threads of a pool, and wait for them. Raises
+    UsageError with whatever the code raises, between `what` and `advice`; a call of sys.exit is such an exception.
+    """
+    torch.set_num_threads(1)
     sys.path.insert(0, "")
     try:
-        return importlib.import_module(path)
-    except Exception as error:
-        raise UsageError(f"{option} {path!r}: {brief(error)}; it has to be importable from here") from error
+        yield
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UsageError(f"{what} {brief(error)}; {advice}") from error
     finally:
-        sys.path.remove("")
+        if "" in sys.path:
+            sys.path.remove("")
+        torch.set_num_threads(1)
+
+
+def module_of(option: str, path: str) -> ModuleType:
+    """Return the module of a name, imported as if from the current folder. Raises UsageError with what the import raises."""
+    with users_code(f"{option} {path!r}:", "it has to be importable from here"):
+        return importlib.import_module(path)
 
 
 def attribute_of(option: str, path: str) -> Any:
@@ -30,13 +49,8 @@ def attribute_of(option: str, path: str) -> Any:
     module, _, attribute = path.partition(":")
     if not module or not attribute:
         raise UsageError(f"{option} {path!r}: write it as module:attribute")
-    sys.path.insert(0, "")
-    try:
+    with users_code(f"{option} {path!r}:", "it has to be importable from here"):
         return operator.attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:
-        raise UsageError(f"{option} {path!r}: {brief(error)}; it has to be importable from here") from error
-    finally:
-        sys.path.remove("")
 
 
 def object_of(option: str, path: str) -> tuple[Any, str]:
@@ -61,9 +75,5 @@ def result_of(option: str, path: str) -> Any:
         raise UsageError(
             f"{option} {path!r} is of type {type(called).__name__}, which cannot be called: name a function"
         )
-    try:
+    with users_code(f"{option} {path!r} raises", "it is called without arguments"):
         return called()
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{option} {path!r} raises {brief(error)}; it is called without arguments") from error
