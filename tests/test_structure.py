@@ -215,6 +215,23 @@ def test_only_one_module_calls_the_fx_api() -> None:
         assert not called or module_name(path) == "models.fx", f"{path} calls {', '.join(sorted(called))}"
 
 
+UNPICKLING = {"host.isolation", "engines.torch_engine", "checks.guarded", "bench.saved"}
+"""Modules that load a pickle: what their own child sends, what they have saved, and what has this invocation's seal."""
+
+
+def test_no_pickle_of_others_is_loaded() -> None:
+    loads = ("pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "numpy.load", "np.load")
+    found = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in ("pickle", "marshal", "shelve", "joblib"), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in loads:
+                safe = any(ast.unparse(one) == "weights_only=True" for one in node.keywords)
+                found |= set() if safe else {module_name(path)}
+    assert found == UNPICKLING
+
+
 def test_no_regular_expression_reads_a_sentence() -> None:
     """Numbers and names come from findings. Sentences are what variables and attributes of these names have."""
     sentences = {"detail", "text", "said", "problem", "reason", "message"}

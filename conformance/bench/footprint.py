@@ -1,4 +1,4 @@
-"""Memory and disk of a saved program: `python -m conformance.bench.footprint PATH` loads and executes it in a new process.
+"""Memory of a saved program: `python -m conformance.bench.footprint PATH` loads and executes it in a new process.
 
 The process imports what the program consists of before it measures, so that memory is that of the program: its weights, its
 buffers, and the code of the kernels that it executes.
@@ -9,17 +9,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
-from torch.ao.nn.quantized.modules.conv import _ConvNd
 
+from conformance.errors import UsageError
 from conformance.networks.operators import define_torchvision_operators
+from conformance.results.jsonl import opened
+
+from .saved import loaded
 
 EXECUTIONS = 3
 """Executions of a program. Some kernels prepare their weights in the first one, TorchScript optimizes in the second one."""
@@ -29,9 +29,6 @@ IMPORTED = ("torch.fx", "torch.ao.quantization", "torch.ao.nn.intrinsic.quantize
 
 SECONDS = 120.0
 """Seconds after which the process is killed."""
-
-TORCHSCRIPT = ".torchscript"
-"""The suffix of a TorchScript archive. Other files are modules that `torch.save` has written."""
 
 _ROOT = Path(__file__).parents[2]
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -69,31 +66,6 @@ def peak(program: Path, inputs: Path, engine: str | None, modules: Iterable[str]
     return int(json.loads(done.stdout)["peak"]) if done.returncode == 0 else None
 
 
-def loaded(program: Path) -> Any:
-    """Return a saved program: a TorchScript module or any other module."""
-    if program.suffix == TORCHSCRIPT:
-        return torch.jit.load(program)  # type: ignore[no-untyped-call]
-    with _convolutions_restored():
-        return torch.load(program, weights_only=False)
-
-
-@contextmanager
-def _convolutions_restored() -> Iterator[None]:
-    """Have quantized convolutions restore what every module has. torch's own method restores their weights and options only,
-    and the loaded module raises AttributeError for its submodules and hooks."""
-    own = _ConvNd.__setstate__
-
-    def restored(self: _ConvNd, state: Any) -> None:
-        nn.Module.__init__(self)
-        own(self, state)
-
-    _ConvNd.__setstate__ = restored  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        _ConvNd.__setstate__ = own  # type: ignore[method-assign]
-
-
 def _status(name: str) -> int:
     """A field of this process's status in bytes."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
@@ -113,7 +85,9 @@ def _measured(program: Path, inputs: tuple[torch.Tensor, ...]) -> int:
 def main() -> None:
     """Measure the program that the command line names, and print a line of JSON with its peak memory and size in bytes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("program", type=Path, metavar="PATH", help="TorchScript archive or module saved by torch.save")
+    parser.add_argument(
+        "program", type=Path, metavar="PATH", help="TorchScript archive, or module saved by this invocation"
+    )
     parser.add_argument("--inputs", type=Path, required=True, help="file with a tuple of tensors")
     parser.add_argument("--engine", help="torch.backends.quantized.engine")
     parser.add_argument("--module", action="append", default=[], help="module that is imported before")
@@ -124,9 +98,14 @@ def main() -> None:
         import_module(name)
     if options.engine:
         torch.backends.quantized.engine = options.engine
-    inputs = torch.load(options.inputs)
-    print(json.dumps({"peak": _measured(options.program, inputs), "saved": options.program.stat().st_size}))
+    with opened(options.inputs):
+        inputs = torch.load(options.inputs, weights_only=True)
+    with opened(options.program):
+        print(json.dumps({"peak": _measured(options.program, inputs), "saved": options.program.stat().st_size}))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UsageError as error:
+        sys.exit(f"footprint: error: {error}")

@@ -25,8 +25,8 @@ from conformance.networks.zoo import network as network_named
 from conformance.results.codec import decode_fields
 
 from . import footprint
-from .footprint import TORCHSCRIPT, loaded
 from .layer_times import DescribedLayer, described
+from .saved import TORCHSCRIPT, loaded, save
 from .timings import CACHE
 
 FLOAT, EAGER, SCRIPT = "float", "eager", "torchscript"
@@ -95,7 +95,7 @@ class Programs:
     @cached_property
     def floating(self) -> nn.Module:
         """The float model."""
-        path = written(self._eager(FLOAT), lambda aside: torch.save(self.row.build(), aside))
+        path = written(self._eager(FLOAT), lambda aside: save(self.row.build(), aside))
         model: nn.Module = loaded(path)
         return model
 
@@ -168,7 +168,7 @@ class Programs:
         written(self.folder / f"layers@{engine}.json", lambda aside: aside.write_text(layers, encoding="utf-8"))
         traced = converted.matches.traced[-1]
         traced._tracer_cls = None  # loading would trace with the quantization's own tracer, which needs arguments
-        written(self.folder / "traced.pt", lambda aside: torch.save(traced, aside))
+        written(self.folder / "traced.pt", lambda aside: save(traced, aside))
         written(self._eager(engine), lambda aside: _save_lowered(converted, aside))
 
 
@@ -176,7 +176,7 @@ def _save_lowered(converted: Converted, path: Path) -> None:
     """Save a lowered model. Raises NotSaved if what is loaded again computes something else."""
     lowered = converted.lowered
     lowered.meta = {}  # notes of the conversion, which no execution needs
-    torch.save(lowered, path)
+    save(lowered, path)
     again = loaded(path)
     held_out = converted.network.held_out
     pairs = zip(outputs_of(again(*copied(held_out))), outputs_of(lowered(*copied(held_out))), strict=True)

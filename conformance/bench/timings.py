@@ -1,6 +1,8 @@
 """Timings of cases, and what is measured beside them: the machine's limits, repeated timings, memory and layers."""
 
 import math
+import os
+import secrets
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -227,6 +229,15 @@ def log_floating(passes: Sequence[Timing]) -> list[float]:
 CACHE = "CONFORMANCE_BENCH_CACHE"
 """The environment variable with the path of a folder that the workers of an invocation share. Without it, a process has a
 temporary folder of its own."""
+
+KEY = "CONFORMANCE_BENCH_KEY"
+"""The variable with the key that programs are sealed with."""
+
+
+def key() -> str:
+    """The key of this invocation, made when it is first needed. Child processes inherit it."""
+    return os.environ.setdefault(KEY, secrets.token_hex(32))
+
 
 FORKS = ("open", "limits")
 """Requests to a worker that a new child of it answers, and those after it until `close`."""

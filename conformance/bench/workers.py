@@ -12,7 +12,7 @@ from typing import Any
 
 from conformance.errors import UsageError
 
-from .timings import CACHE, FORKS
+from .timings import CACHE, FORKS, KEY, key
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300.0
@@ -39,7 +39,7 @@ class Worker:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
             "KINETO_LOG_LEVEL": "99",
-            **({CACHE: cache} if cache else {}),
+            **({CACHE: cache, KEY: key()} if cache else {}),
             **ALLOCATOR,
             **HUGE_PAGES,
         }

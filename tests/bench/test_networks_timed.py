@@ -16,6 +16,7 @@ from conformance.bench.layer_times import node_keys
 from conformance.bench.limits import fastest
 from conformance.bench.networks import BATCHES, NETWORKS, NetworkCase, cases, opened
 from conformance.bench.programs import EAGER, FLOAT, SCRIPT, Programs, folder, written
+from conformance.bench.saved import loaded, save
 from conformance.bench.timings import CACHE, Counts, LayerTime, Memory
 from conformance.bench.worker import Server
 from conformance.engines.native import NATIVE, NativeEngine
@@ -231,7 +232,7 @@ def test_a_missing_engine_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_does_not_survive_saving_is_not_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def changed(path: Path) -> Any:
-        model = footprint.loaded(path)
+        model = loaded(path)
         return (lambda *inputs: model(*inputs) + 1) if "eager@x86" in path.name else model
 
     monkeypatch.setattr(programs, "loaded", changed)
@@ -304,7 +305,7 @@ def test_the_peak_has_the_weights_and_the_activations(tmp_path: Path) -> None:
     peaks = {}
     for width, items in ((10, 1), (3000, 1), (3000, 4000)):
         program = tmp_path / f"{width}.pt"
-        torch.save(one_linear(width), program)
+        save(one_linear(width), program)
         torch.save((torch.ones(items, width),), inputs)
         peaks[width, items] = MEASURE_PEAK(program, inputs, None)
     small, weights, activations = (peak or 0 for peak in peaks.values())
@@ -316,7 +317,7 @@ def test_the_peak_has_the_weights_and_the_activations(tmp_path: Path) -> None:
 def test_memory_that_imports_have_freed_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "wasteful.py").write_text("memory = bytes(1) * (400 << 20)\ndel memory\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    torch.save(one_linear(10), tmp_path / "program.pt")
+    save(one_linear(10), tmp_path / "program.pt")
     torch.save((torch.ones(1, 10),), tmp_path / "inputs.pt")
     peak = MEASURE_PEAK(tmp_path / "program.pt", tmp_path / "inputs.pt", None, ["wasteful"])
     assert 0 < (peak or 0) < 200 << 20
@@ -336,8 +337,8 @@ def test_there_is_no_peak_where_it_cannot_be_measured(monkeypatch: pytest.Monkey
 def test_a_lowered_convolution_is_a_whole_module_after_loading(tmp_path: Path) -> None:
     with NATIVE["x86"].scope(), fx.quiet():
         convolution = torch.ao.nn.quantized.Conv2d(3, 4, 3)  # type: ignore[no-untyped-call]
-        torch.save(convolution, tmp_path / "module.pt")
-        again = footprint.loaded(tmp_path / "module.pt")
+        save(convolution, tmp_path / "module.pt")
+        again = loaded(tmp_path / "module.pt")
         x = torch.quantize_per_tensor(torch.ones(1, 3, 5, 5), 0.1, 0, torch.quint8)
         assert [*again.modules()] == [again]
         assert torch.equal(again(x).int_repr(), convolution(x).int_repr())
