@@ -1,6 +1,7 @@
 """Audits of the corpus: every public network on every engine, several at a time."""
 
 import multiprocessing
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from conformance.errors import UsageError
-from conformance.host.isolation import Death, Raised, run_isolated
+from conformance.host.isolation import Death, Raised, interrupts_held, run_isolated
 from conformance.networks.zoo import network as network_named
 from conformance.results.audits import Audit
 
@@ -30,9 +31,15 @@ def audited(jobs: Sequence[Job], workers: int) -> Iterator[list[Audit]]:
     if workers <= 1 or len(jobs) <= 1:
         yield from map(_audited, jobs)
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        for done in as_completed([pool.submit(_audited, job) for job in jobs]):
+    with interrupts_held() as handler:
+        restored = (signal.SIGINT, handler)
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), signal.signal, restored)
+        submitted = [pool.submit(_audited, job) for job in jobs]
+    try:
+        for done in as_completed(submitted):
             yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _audited(job: Job) -> list[Audit]:

@@ -17,13 +17,16 @@ import resource
 import select
 import signal
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -108,19 +111,22 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
     """Do the jobs in one child. The last outcome is a Death if the child ended before it had done all jobs."""
     with tempfile.TemporaryFile() as output:
         receive, send = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(receive)
-            _serve(jobs, work, seconds, send, output.fileno())
-        os.close(send)
+        child, death = 0, None
         outcomes: list[Outcome[R]] = []
         try:
+            with interrupts_held() as handler:
+                if (child := os.fork()) == 0:
+                    _serve(jobs, work, seconds, (receive, send, output.fileno()), handler)
+                os.close(send)
             death = _collect(receive, _Watch(child, PATIENCE * seconds), len(jobs), outcomes)
-            if death:
-                os.kill(child, signal.SIGKILL)
+        except BaseException:
+            death = "interrupted"
+            raise
         finally:
             os.close(receive)
-            _, status = os.waitpid(child, 0)
+            if death and child:
+                os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)[1] if child else 0
         if death is None and status == 0 and len(outcomes) == len(jobs):
             return outcomes
         output.seek(0)
@@ -128,10 +134,39 @@ def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list
         return [*outcomes[: len(jobs) - 1], Death(death or _reason(status, output.read()))]
 
 
-def _serve(jobs: Sequence[T], work: Callable[[T], R], seconds: float, send: int, output: int) -> None:
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+@contextmanager
+def interrupts_held() -> Iterator[Handler]:
+    """Have Ctrl-C wait for the end of this scope, and yield its handler, which a process that is forked here has to restore.
+
+    Python calls functions when it forks, such as one of `logging`, and loses their exceptions: a KeyboardInterrupt would not
+    end the invocation. Handlers are called in the main thread alone.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        yield former
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield former
+    finally:
+        signal.signal(signal.SIGINT, former)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _serve(
+    jobs: Sequence[T], work: Callable[[T], R], seconds: float, descriptors: tuple[int, int, int], interrupted: Handler
+) -> None:
     """Do the jobs in the child, send each result, and exit without the parent's exit handlers."""
     status = 1
     try:
+        signal.signal(signal.SIGINT, interrupted)
+        receive, send, output = descriptors
+        os.close(receive)
         os.dup2(output, 1)
         os.dup2(output, 2)
         gc.freeze()  # a collection would visit the parent's objects and so copy their pages
@@ -285,15 +320,18 @@ class Child(Generic[T, R]):
     def _start(self) -> None:
         context = multiprocessing.get_context("fork")
         self._connection, childs = context.Pipe()
-        self._process = context.Process(
-            target=_work_on_jobs, args=(childs, self._connection, self._work, self._seconds), daemon=True
-        )
-        self._process.start()
-        childs.close()
+        with interrupts_held() as handler:
+            arguments = (childs, self._connection, self._work, self._seconds, handler)
+            self._process = context.Process(target=_work_on_jobs, args=arguments, daemon=True)
+            self._process.start()
+            childs.close()
 
 
-def _work_on_jobs(own: Connection, parents: Connection, work: Callable[[T], R], seconds: float) -> None:
+def _work_on_jobs(
+    own: Connection, parents: Connection, work: Callable[[T], R], seconds: float, interrupted: Handler
+) -> None:
     """Do jobs in the child until the parent closes the connection."""
+    signal.signal(signal.SIGINT, interrupted)
     parents.close()
     gc.freeze()
     faulthandler.disable()

@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
@@ -84,6 +87,22 @@ class Running:
     @property
     def selection(self) -> "Selection":
         return self.config.stash[Selecting.KEY].selection
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Have Ctrl-C end the session even where its exception is lost: in destructors, in callbacks, and where torch imports
+        a package that it can do without."""
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            session.shouldstop = "interrupted"
+            signal.default_int_handler(number, frame)
+
+        def restore() -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            with suppress(ValueError):  # a thread that is not the main one has no handlers
+                signal.signal(signal.SIGINT, interrupt)
+                self.config.add_cleanup(restore)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "run" in metafunc.fixturenames:

@@ -235,6 +235,21 @@ def test_no_child_and_no_file_descriptor_is_left() -> None:
     assert run_isolated([None], leftovers) == [Done((False, 0))]
 
 
+@pytest.mark.parametrize(
+    "fork", [lambda: run_isolated([hang], work), lambda: Child(work).do(hang)], ids=["run_isolated", "Child"]
+)
+def test_ctrl_c_while_a_child_is_forked_is_not_lost(fork: Callable[[], object]) -> None:
+    arriving = [signal.SIGINT]  # sent once: what is registered stays
+    os.register_at_fork(before=lambda: signal.raise_signal(arriving.pop()) if arriving else None)
+    sessions = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fork()
+    finally:
+        signal.signal(signal.SIGINT, sessions)
+    assert not arriving
+
+
 def test_the_last_line_of_output_is_cut_to_200_characters() -> None:
     def talk() -> NoReturn:
         os.write(2, b"?" * 1000)

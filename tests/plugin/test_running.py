@@ -184,6 +184,11 @@ def test_the_summary_has_the_shares_of_equal_tied_and_wrong_elements(serial: Inv
     assert wrong
 
 
+def heed_interrupts() -> None:
+    """Have this process end at SIGINT, which shells without job control have the processes in their background ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """The rows file and process of an invocation that has written its first rows and has more to write."""
@@ -191,7 +196,9 @@ def halfway(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     (tmp_path / "known").mkdir()
     options = options_of(results, tmp_path / "known", ["--backend", "qnnpack", "--case", "qnnpack/nn.Conv2d/*"])
     command = [sys.executable, "-m", "pytest", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts
+    )
     partial = tmp_path / "rows.jsonl.partial"
     try:
         deadline = time.monotonic() + 600
@@ -229,6 +236,20 @@ def test_ctrl_c_leaves_the_complete_file_and_a_partial_one_that_says_so(
         UsageError, match=r"rows\.jsonl\.partial: partial: its invocation ended after \d+ of \d+ runs, so"
     ):
         read_all(partial_path(results))
+
+
+def test_ctrl_c_ends_an_invocation_where_its_exception_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "losing.py").write_text(
+        "import contextlib, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def pytest_runtest_setup():\n"
+        "    with contextlib.suppress(KeyboardInterrupt):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+    )
+    invocation = invoke(tmp_path, "-p", "losing", "--backend", "qnnpack", *cases(CONFORMING, UNLISTED))
+    assert invocation.status == pytest.ExitCode.INTERRUPTED, invocation.output
+    with pytest.raises(UsageError, match=r"partial: its invocation ended after 1 of 2 runs"):
+        read_all(partial_path(invocation.results))
 
 
 def test_a_second_invocation_with_the_same_rows_file_is_refused_before_it_runs_anything(
