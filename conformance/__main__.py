@@ -3,6 +3,7 @@
 Loading torch takes a second, and an instruction set limit has no effect afterwards: no module is imported here that loads it.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -58,11 +59,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"conformance: error: {plain(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # the reader has closed the pipe; Python flushes stdout again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has closed the pipe
+        _discard_output()
         return 1
+    except OSError as error:
+        if error.filename is None and error.errno not in NOT_WRITTEN:
+            raise
+        if error.filename is None:
+            _discard_output()
+        named = "the output" if error.filename is None else error.filename
+        print(f"conformance: error: {plain(str(named))}: {error.strerror}", file=sys.stderr)
+        return 2
     return status
+
+
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Why a write fails of which the error names no file: one to stdout, since other files are written with their names."""
+
+
+def _discard_output() -> None:
+    """Let stdout write nowhere: Python flushes it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

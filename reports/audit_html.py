@@ -11,7 +11,7 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from conformance.results.audits import Arithmetic, Audit, Layer
-from conformance.results.jsonl import opened, replacing
+from conformance.results.jsonl import replacing
 
 from . import audit_words, findings
 from .html import HERE, bar, codes, templates, visible
@@ -34,10 +34,8 @@ def write(
     for a file that cannot be written.
     """
     page = render(audits, known, upstream)
-    with opened(path, "-o"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside:
-            beside.write_text(page, encoding="utf-8")
+    with replacing(path, "-o") as beside:
+        beside.write_text(page, encoding="utf-8")
     return path
 
 

@@ -103,7 +103,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 def speed_command(arguments: argparse.Namespace) -> int:
     from conformance.bench.results import read
-    from conformance.results.jsonl import opened, replacing
+    from conformance.results.jsonl import replacing
 
     from .speedup import document
 
@@ -111,7 +111,7 @@ def speed_command(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print(text)
         return 0
-    with opened(Path(arguments.out), "-o"), replacing(Path(arguments.out)) as beside:
+    with replacing(Path(arguments.out), "-o") as beside:
         beside.write_text(text + "\n", encoding="utf-8")
     return 0
 

@@ -30,10 +30,8 @@ def exported(file: TimingsFile) -> dict[str, Any]:
 
 def save(file: TimingsFile, out: Path) -> None:
     """Write timings as pytest-benchmark saves them. Raises UsageError if the file cannot be written."""
-    with opened(out, "-o"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as beside:
-            beside.write_text(json.dumps(exported(file)), encoding="utf-8")
+    with replacing(out, "-o") as beside:
+        beside.write_text(json.dumps(exported(file)), encoding="utf-8")
 
 
 def _benchmark(case: str, passes: Sequence[Timing]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from otava.analysis import compute_change_points
 
 from conformance.bench.results import AIM, TimingsFile
 from conformance.bench.timings import Memory, Timing, case_seconds, log_ratios
-from conformance.errors import UsageError
+from conformance.errors import UsageError, brief
 from conformance.markdown import code, plain
 from conformance.results.jsonl import replacing
 
@@ -117,13 +117,15 @@ def store(file: TimingsFile, folder: Path) -> Path:
     path = folder / ("-".join(re.sub(r"[^\w.+]", "", part) for part in name_parts) + ".parquet")
     if path.exists():
         raise UsageError(f"{path}: {file.path} is in this history already")
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as beside, duckdb.connect() as database:
+    with replacing(path, "--history") as beside, duckdb.connect() as database:
         database.execute(f"CREATE TABLE nights ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})")
         rows = [_values(case, passes, file) for case, passes in file.cases.items()]
         if rows:
             database.executemany(f"INSERT INTO nights VALUES ({', '.join('?' * len(COLUMNS))})", rows)
-        database.execute(f"COPY nights TO {_quoted(beside)} (FORMAT parquet)")
+        try:
+            database.execute(f"COPY nights TO {_quoted(beside)} (FORMAT parquet)")
+        except duckdb.Error as error:
+            raise UsageError(f"--history {path}: {brief(error)}: name a folder that can be written") from error
     return path
 
 

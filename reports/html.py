@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from conformance.configs.engines import SUCCESSORS
-from conformance.errors import UsageError
+from conformance.errors import UsageError, brief
 from conformance.markdown import Visible
 from conformance.paths import GOLDEN
 from conformance.progress import progress
@@ -94,7 +94,8 @@ def page_folder(folder: Path) -> Iterator[None]:
         shutil.copytree(HERE / "vendor", folder / "assets" / "vendor")
         yield
     except OSError as error:
-        raise UsageError(f"-o {folder}: {error.strerror}: name a folder that can be written") from error
+        why = error.strerror or brief(error)  # a copy of several files has no error of its own
+        raise UsageError(f"-o {folder}: {why}: name a folder that can be written") from error
 
 
 def templates() -> Environment:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conformance.errors import UsageError
 from conformance.results import diagnostics
-from conformance.results.jsonl import opened, replacing
+from conformance.results.jsonl import replacing
 
 from .parts import Part, missing, parts_of
 
@@ -26,12 +26,10 @@ def merge(paths: Sequence[Path], out: Path, *, incomplete: bool = False) -> list
         diagnostics.part_text(part.file.digest, [part.details[run_id].line for run_id in sorted(part.details)])
         for part in parts
     ]
-    with opened(out, "-o"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as beside:
-            beside.write_text("".join(part.file.text for part in parts), encoding="utf-8")
-            # earlier diagnostics would be taken for those of the new rows until theirs are written
-            diagnostics.path_beside(out).unlink(missing_ok=True)
-        if any(part.details for part in parts):
-            diagnostics.write(out, details)
+    with replacing(out, "-o") as beside:
+        beside.write_text("".join(part.file.text for part in parts), encoding="utf-8")
+        # earlier diagnostics would be taken for those of the new rows until theirs are written
+        diagnostics.path_beside(out).unlink(missing_ok=True)
+    if any(part.details for part in parts):
+        diagnostics.write(out, details, "-o")
     return parts

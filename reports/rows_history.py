@@ -92,7 +92,7 @@ def _stage(
     backends = tuple(dict.fromkeys(row.backend for row in file.rows))
     copied = ("backend", "id", "engine", "verdict", "steps_max", "mismatched", "total", "sqnr_db", "seconds")
     lines = staged.with_suffix(".jsonl")
-    with lines.open("w", encoding="utf-8") as written:
+    with opened(lines), lines.open("w", encoding="utf-8") as written:
         for row in file.rows:
             values = {name: getattr(row, name) for name in copied}
             values |= {"failed": " ".join(sorted(row.failed)), "known": row.known or ""}
@@ -132,10 +132,8 @@ def _publish(database: duckdb.DuckDBPyConnection, source: Path, target: str) -> 
         )
         return
     path = Path(target)
-    with opened(path, "--history"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside:
-            shutil.copyfile(source, beside)
+    with replacing(path, "--history") as beside:
+        shutil.copyfile(source, beside)
 
 
 def _refuse_other_folder(history: str) -> None:

@@ -101,16 +101,13 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
     from conformance.reports.audit_html import write
     from conformance.reports.audit_text import summary_line, text
     from conformance.results.audits import to_json
-    from conformance.results.jsonl import opened, replacing
+    from conformance.results.jsonl import replacing
 
     reasons = {entry.id: entry.finding.reason for entry in entries}
     upstream = {entry.id: entry.finding.upstream for entry in entries}
     if arguments.json:
-        path = Path(arguments.json)
-        with opened(path, "--json"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as beside:
-                beside.write_text(json.dumps([to_json(one) for one in audits], indent=1), encoding="utf-8")
+        with replacing(Path(arguments.json), "--json") as beside:
+            beside.write_text(json.dumps([to_json(one) for one in audits], indent=1), encoding="utf-8")
     if arguments.out:
         write(audits, Path(arguments.out), reasons, upstream)
     if sys.stderr.isatty():

@@ -129,13 +129,11 @@ def _header(arguments: argparse.Namespace, engines: Sequence[str], names: Sequen
 
 def _write_audits(path: Path, audits: "Sequence[Audit]") -> None:
     from conformance.results.audits import to_json
-    from conformance.results.jsonl import opened, replacing
+    from conformance.results.jsonl import replacing
 
-    with opened(path, "--audits"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside, gzip.open(beside, "wt", encoding="utf-8") as file:
-            for audit in audits:
-                file.write(json.dumps(to_json(audit), separators=(",", ":")) + "\n")
+    with replacing(path, "--audits") as beside, gzip.open(beside, "wt", encoding="utf-8") as file:
+        for audit in audits:
+            file.write(json.dumps(to_json(audit), separators=(",", ":")) + "\n")
 
 
 def _audits(path: Path) -> "list[Audit]":

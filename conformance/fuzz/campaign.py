@@ -22,6 +22,7 @@ from conformance.models.taken import take_shortcuts
 from conformance.properties.search import search
 from conformance.repro.script import script
 from conformance.results.findings.stages import Raises
+from conformance.results.jsonl import replacing
 from conformance.results.known import Entry
 from conformance.results.rows import Row
 from conformance.shortcuts import enabled
@@ -230,7 +231,6 @@ def reproduction(backend: BackendClaims, deviation: Deviation) -> str:
 
 def keep(folder: Path, backend: BackendClaims, deviation: Deviation) -> Path:
     """Write the deviation into a folder as a script, with a JSON file beside it, and return the script's path."""
-    folder.mkdir(parents=True, exist_ok=True)
     row = deviation.row
     name = re.sub(r"[^\w.+-]+", "_", f"{row.backend}-{row.pattern}-{row.dtype_config}-{row.engine}")
     number = next(n for n in range(1, 10_000) if not (folder / f"{name}-{n}.json").exists())
@@ -239,7 +239,6 @@ def keep(folder: Path, backend: BackendClaims, deviation: Deviation) -> Path:
         (folder / f"{name}-{number}.py", reproduction(backend, deviation)),
         (folder / f"{name}-{number}.json", json.dumps(document, indent=1) + "\n"),
     ):
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
     return folder / f"{name}-{number}.py"

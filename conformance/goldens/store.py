@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance.errors import UsageError
+from conformance.errors import UsageError, brief
 from conformance.models.build import Subject
 from conformance.paths import GOLDEN
 from conformance.results.jsonl import parse
@@ -114,7 +114,23 @@ class Store:
         """Replace the folder by goldens with their input digests. A new folder is written first and then renamed."""
         new = self.folder.with_name(self.folder.name + ".partial")
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
+        try:
+            new.mkdir(parents=True)
+            self._fill(new, goldens)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(new, ignore_errors=True)
+            raise GoldenError(
+                f"{new}: {brief(error)}: the goldens are as they were; name a folder that can be written"
+            ) from error
+        old = self.folder.with_name(self.folder.name + ".former")
+        shutil.rmtree(old, ignore_errors=True)
+        if self.folder.exists():
+            os.rename(self.folder, old)
+        os.rename(new, self.folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _fill(self, new: Path, goldens: Mapping[str, tuple[Golden, str]]) -> None:
+        """Write goldens into a new folder."""
         files: dict[str, dict[str, Tensor]] = {}
         entries = {}
         for name in sorted(goldens):
@@ -127,12 +143,6 @@ class Store:
             f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in entries.items()
         )
         (new / MANIFEST).write_text(f'{{"format": {FORMAT}, "goldens": {{\n{lines}\n}}}}\n', encoding="utf-8")
-        old = self.folder.with_name(self.folder.name + ".former")
-        shutil.rmtree(old, ignore_errors=True)
-        if self.folder.exists():
-            os.rename(self.folder, old)
-        os.rename(new, self.folder)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _command(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from conformance.errors import UsageError
 
 from .codec import Count, Finite, decode_fields, encode
-from .jsonl import Format, Part, opened, replacing
+from .jsonl import Format, Part, replacing
 from .jsonl import read as read_lines
 from .rows import RowsFile
 
@@ -113,10 +113,8 @@ class Writer:
 
     def finish(self, rows: Path, digest: str) -> None:
         """Write the file beside the rows with this SHA-256."""
-        with opened(path_beside(rows), "--results"):
-            write(
-                rows, [part_text(digest, [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)])]
-            )
+        lines = [zlib.decompress(self._lines[key]).decode() for key in sorted(self._lines)]
+        write(rows, [part_text(digest, lines)], "--results")
 
 
 def part_text(digest: str, lines: Sequence[str]) -> str:
@@ -124,11 +122,11 @@ def part_text(digest: str, lines: Sequence[str]) -> str:
     return FORMAT.part({"schema": FORMAT.schemas[-1], "rows": digest}, lines, {"runs": len(lines)})
 
 
-def write(rows: Path, parts: Iterable[str]) -> None:
-    """Write the texts of parts as the diagnostics of a rows file."""
+def write(rows: Path, parts: Iterable[str], option: str = "") -> None:
+    """Write the texts of parts as the diagnostics of a rows file, which an option names."""
     # no time and no name in the gzip header: equal diagnostics are equal files
     with (
-        replacing(path_beside(rows)) as beside,
+        replacing(path_beside(rows), option) as beside,
         beside.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as file,
     ):

@@ -8,12 +8,12 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TextIO, TypeVar
 
-from conformance.errors import UsageError
+from conformance.errors import UsageError, brief
 
 T = TypeVar("T")
 
@@ -80,21 +80,26 @@ def opened(path: Path, option: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        why = error.strerror or brief(error)
         if option:
-            raise UsageError(f"{option} {path}: {error.strerror}: name a file that can be written") from error
-        raise UsageError(f"{path}: {error.strerror}") from error
+            raise UsageError(f"{option} {path}: {why}: name a file that can be written") from error
+        raise UsageError(f"{path}: {why}") from error
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside a file to write to; it takes the file's place at the end, or is removed after an exception."""
+def replacing(path: Path, option: str = "") -> Iterator[Path]:
+    """Yield a path beside a file to write to; it takes the file's place at the end, or is removed after an exception. The
+    folder is made if there is none. Raises UsageError, as `opened` does, for a file that cannot be written."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        yield beside
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with opened(path, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield beside
+            beside.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise
 
 
 def read_text(form: Format[T], path: Path) -> list[Part[T]]:
@@ -282,9 +287,9 @@ class PartialFile(Generic[T]):
         """Write the complete file with the items in this order, remove the partial one, and return the text."""
         lines = [self.form.line(*self.form.encode(item)) for item in items]
         text = self.form.part(self.header, lines, {**self.form.counts(items), **footer})
+        with replacing(self.path, self.option) as beside:
+            beside.write_text(text, encoding="utf-8")
         with opened(self.path, self.option):
-            with replacing(self.path) as beside:
-                beside.write_text(text, encoding="utf-8")
             self.partial.unlink()
         self.interrupt()
         return text

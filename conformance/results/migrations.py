@@ -107,7 +107,6 @@ def write(path: Path, header: Mapping[str, Any], items: Sequence[Migrated]) -> N
     """Write a file, beside its place first."""
     lines = [FORMAT.line(*FORMAT.encode(one)) for one in items]
     text = FORMAT.part({**header, "schema": FORMAT.schemas[-1]}, lines, FORMAT.counts(items))
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 

@@ -55,7 +55,6 @@ def write(starter: Starter, folder: Path) -> list[Path]:
     if existing := [str(path) for path, _ in files if path.exists()]:
         raise UsageError(f"{', '.join(existing)}: exists: name another folder, or remove it first")
     for path, text in files:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")
     return [path for path, _ in files]
