@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -259,10 +260,11 @@ def test_two_first_compilations_at_a_time_give_one_library(
     done = tmp_path / "done"
     done.mkdir()
     script = tmp_path / "slow-cc"
-    waits = f"touch {done}/$$\nwhile [ $(ls {done} | wc -l) -lt 2 ]; do sleep 0.01; done\n"
-    script.write_text(f'#!/bin/sh\n{" ".join(guard.compiler())} "$@" || exit 1\n{waits}')
+    folder = shlex.quote(str(done))
+    waits = f"touch {folder}/$$\nwhile [ $(ls {folder} | wc -l) -lt 2 ]; do sleep 0.01; done\n"
+    script.write_text(f'#!/bin/sh\n{shlex.join(guard.compiler())} "$@" || exit 1\n{waits}')
     script.chmod(0o700)
-    monkeypatch.setenv("CC", str(script))
+    monkeypatch.setenv("CC", shlex.quote(str(script)))
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: guard.compiled(), range(2))
     assert first == second
@@ -275,7 +277,10 @@ def test_two_first_compilations_at_a_time_give_one_library(
     [
         ("no-such-compiler -g", r"no C compiler \(no-such-compiler\): install one, or name it in CC"),
         ("false", "the C compiler false fails: status 1"),
-        (f"{sys.executable} -c 'raise SystemExit(\"error: no\")'", "the C compiler .*python.* fails: error: no"),
+        (
+            f"{shlex.quote(sys.executable)} -c 'raise SystemExit(\"error: no\")'",
+            "the C compiler .*python.* fails: error: no",
+        ),
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is guarded on Linux only")
