@@ -5,8 +5,10 @@ Loading torch takes a second, and an instruction set limit has no effect afterwa
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from conformance.commands import (
     accept,
@@ -39,11 +41,13 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 if the command failed, 2 for wrong usage.
+    """Run one command and return its exit status: 0, 1 if the command failed, 2 for wrong usage, 130 after Ctrl-C.
 
     Without a command, print the help.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, TextIOWrapper):  # it may be closed, and its encoding may lack characters of names
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if not arguments:
             parser().print_help()
@@ -55,10 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             for module in options.operators:
                 declare(module)
         status: int = options.command(options)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except UsageError as error:
         print(f"conformance: error: {plain(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("conformance: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader has closed the pipe
         _discard_output()
         return 1

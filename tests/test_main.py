@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,32 @@ def test_without_a_command_help_is_printed(capsys: Capture) -> None:
     for command in ("claims", "show", "repro", "golden", "bench", *of_rows):
         assert f"\n    {command} " in out
     assert err == ""
+
+
+def test_output_has_escapes_for_what_its_encoding_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named_cafe.py").write_text(
+        "from conformance.configs.lone import get_lone_backend_config\n"
+        "CONFIG = get_lone_backend_config().set_name('caf\\xe9')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for encoding, name in (("ascii", rb"caf\xe9"), ("utf-8", "café".encode())):
+        monkeypatch.setattr(sys, "stdout", TextIOWrapper(written := BytesIO(), encoding))
+        assert main(["claims", "--backend-config", "named_cafe:CONFIG"]) == 0
+        assert written.getvalue().startswith(name + b": ")
+
+
+def test_a_command_runs_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["claims", "--backend", "qnnpack"]) == 0
+
+
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conformance.commands.claims.claims_command", interrupted)
+    assert main(["claims"]) == 130
+    assert capsys.readouterr() == ("", "conformance: interrupted\n")
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:

@@ -169,6 +169,12 @@ def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
         name = attribute
     source = f"import {module}\nbackend_config = {source}"
     claims = claims_of(name, config)
+    for claim in claims:
+        if not claim.id.isprintable():
+            raise UsageError(
+                f"{option} {path!r}: a claim is named {claim.id!r}, which cannot be printed: name the config and its "
+                "patterns without control characters, surrogates and invisible characters"
+            )
     refused = [number for number, entry in enumerate(config.configs) if refusal(entry)]
     if refused:
         kept_entries = [entry for entry in config.configs if not refusal(entry)]

@@ -169,7 +169,9 @@ class Pooling:
 
 def run_id_of(nodeid: str) -> str:
     """The run id in the node id of a test; empty for a test without a run."""
-    return nodeid.partition("::test_run[")[2].removesuffix("]")
+    run_id = nodeid.partition("::test_run[")[2].removesuffix("]")
+    # pytest escapes backslashes and what is not ASCII
+    return run_id.encode("latin-1", "backslashreplace").decode("unicode_escape") if "\\" in run_id else run_id
 
 
 def function_of(nodeid: str) -> str:

@@ -197,6 +197,17 @@ def test_a_config_may_be_a_callable_an_object_or_an_attribute_of_one(path: str, 
     assert [claim.id for claim in claims.claims] == ["their/nn.Linear/static-quint8"]
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[31mb", "a\udc80b", "a\u202eb"])
+def test_a_name_that_cannot_be_printed_is_refused(name: str, module: Path) -> None:
+    module.write_text(module.read_text() + f"CONFIG.set_name({name!r})\n")
+    with pytest.raises(UsageError) as raised:
+        third_party("their_configs:CONFIG")
+    assert str(raised.value) == (
+        f"--backend-config 'their_configs:CONFIG': a claim is named {name + '/nn.Linear/static-quint8'!r}, which cannot be "
+        "printed: name the config and its patterns without control characters, surrogates and invisible characters"
+    )
+
+
 def test_several_configs_have_names_of_their_own(module: Path) -> None:
     both = third_parties(["their_configs:theirs", "their_configs:MIXED"])
     assert [claims.name for claims in both] == ["their", "mixed"]

@@ -23,6 +23,18 @@ def test_a_selection_runs_the_selected_cases_and_skips_nothing(tmp_path: Path) -
     assert invocation.status == 0
 
 
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_names_need_not_be_ascii(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "named.py").write_text(
+        "from conformance.configs.qnnpack import get_qnnpack_backend_config\n"
+        "CONFIG = get_qnnpack_backend_config().set_name('café 中文')\n"
+    )
+    name = GONE.replace("qnnpack/", "café 中文/", 1)
+    options = ["--backend-config", "named:CONFIG", "--engine", "qnnpack", "-n", workers, *cases(name)]
+    invocation = invoke(tmp_path, *options)
+    assert (invocation.status, [*invocation.rows]) == (0, [name]), invocation.output
+
+
 PAIRS = "qnnpack/nn.Linear/static-quint8/ptq/features_3x5/pairs@qnnpack"
 
 
