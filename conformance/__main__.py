@@ -66,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("conformance: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+    except MemoryError:
+        print("conformance: error: out of memory: give smaller files, or raise the limit (ulimit -v)", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader has closed the pipe
         _discard_output()
         return 1

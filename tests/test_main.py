@@ -99,13 +99,22 @@ def test_a_command_runs_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["claims", "--backend", "qnnpack"]) == 0
 
 
-def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("raised", "status", "line"),
+    [
+        (KeyboardInterrupt, 130, "conformance: interrupted\n"),
+        (MemoryError, 2, "conformance: error: out of memory: give smaller files, or raise the limit (ulimit -v)\n"),
+    ],
+)
+def test_ctrl_c_and_too_little_memory_are_one_line(
+    raised: type[BaseException], status: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def ended(_: object) -> None:
+        raise raised
 
-    monkeypatch.setattr("conformance.commands.claims.claims_command", interrupted)
-    assert main(["claims"]) == 130
-    assert capsys.readouterr() == ("", "conformance: interrupted\n")
+    monkeypatch.setattr("conformance.commands.claims.claims_command", ended)
+    assert main(["claims"]) == status
+    assert capsys.readouterr() == ("", line)
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error() -> None:

@@ -178,7 +178,9 @@ def version(source: str) -> Iterator[Store]:
     command = ["git", "-C", str(GOLDEN.parent), "archive", source, "golden"]
     try:
         archive = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
+    except OSError as error:
+        raise UsageError(f"{source!r} is no folder, and git cannot be run: {error.strerror}: install git") from error
+    except subprocess.CalledProcessError as error:
         raise UsageError(f"{source!r} is neither a folder nor a git revision with golden/") from error
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=BytesIO(archive)) as packed:

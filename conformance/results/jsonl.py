@@ -4,6 +4,7 @@ A file holds one part, or several that were merged: each a header, lines, and a 
 and renamed when it is complete; a file without a footer is truncated, one whose footer has `partial` ended early.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -86,12 +87,21 @@ def opened(path: Path, option: str = "") -> Iterator[None]:
         raise UsageError(f"{path}: {why}") from error
 
 
+def _refuse_others(path: Path) -> None:
+    """Raise OSError for what is no regular file: whoever may write to the folder of a device or a pipe would replace it."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is a device, a pipe or a socket")
+
+
 @contextmanager
 def replacing(path: Path, option: str = "") -> Iterator[Path]:
     """Yield a path beside a file to write to; it takes the file's place at the end, or is removed after an exception. The
     folder is made if there is none. Raises UsageError, as `opened` does, for a file that cannot be written."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
     with opened(path, option):
+        _refuse_others(path)
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield beside
@@ -239,11 +249,12 @@ class PartialFile(Generic[T]):
 
     def __init__(self, form: Format[T], path: Path, header: Mapping[str, Any], option: str) -> None:
         self.form, self.path, self.header = form, path, {"schema": form.schemas[-1], **header}
-        self.partial, self.option = partial_path(path), option
+        self.option = option
         with opened(path, option):
+            _refuse_others(path)
+            self.partial = partial_path(path)
+            _refuse_others(self.partial)
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                raise IsADirectoryError(21, "is a directory")
             self._file = self._locked()
             self._file.truncate(0)
         self._write(form.line("header", self.header))

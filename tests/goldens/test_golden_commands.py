@@ -20,7 +20,7 @@ from conformance.goldens import regenerate
 from conformance.goldens.golden import compute, difference, name_of
 from conformance.goldens.manifest import file_of
 from conformance.goldens.regenerate import check, recompute, update
-from conformance.goldens.store import Store
+from conformance.goldens.store import GoldenError, Store
 from conformance.models.build import Subject
 from conformance.oracle import Answer, NotCovered
 from tests.goldens.golden_runs import (
@@ -129,7 +129,7 @@ def test_a_failed_update_changes_no_golden(store: Store, monkeypatch: pytest.Mon
         raise OSError("No space left on device")
 
     monkeypatch.setattr("conformance.goldens.store.save_file", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(GoldenError, match="No space left on device: the goldens are as they were"):
         store.write({name_of(run(LINEAR)): computed(LINEAR)})
     assert {path.name: path.read_bytes() for path in store.folder.iterdir()} == before
 
@@ -213,3 +213,11 @@ def test_differences_are_described() -> None:
     assert [*difference(golden, dataclasses.replace(golden, names=("float",)))] == ["outputs output become float"]
     shorter = with_output(golden, low=golden.outputs[0].low[:1], high=golden.outputs[0].high[:1])
     assert [*difference(golden, shorter)] == ["output 0 torch.uint8 (4, 8) becomes torch.uint8 (1, 8)"]
+
+
+def test_diff_says_that_git_cannot_be_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["golden", "diff", "HEAD"]) == 2
+    assert (
+        "'HEAD' is no folder, and git cannot be run: No such file or directory: install git" in capsys.readouterr().err
+    )

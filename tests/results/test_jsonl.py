@@ -137,6 +137,22 @@ def test_a_file_is_replaced_only_by_a_complete_one(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("name", ["pipe", "folder", "", "partial"])
+def test_what_is_no_regular_file_is_not_replaced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    os.mkfifo("partial.partial")
+    Path("folder").mkdir()
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    refused = rf"--notes {name or '.'}: is a (device, a pipe or a socket|directory): name a file that can be written"
+    with pytest.raises(UsageError, match=refused):
+        PartialFile(FORMAT, Path(name), HEADER, "--notes")
+    if name != "partial":
+        with pytest.raises(UsageError, match=refused), replacing(Path(name), "--notes"):
+            pass
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == before
+
+
 def test_a_partial_footer_is_refused(path: Path) -> None:
     path.write_text("old")
     file = PartialFile(FORMAT, path, HEADER, "--notes")
