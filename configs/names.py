@@ -2,7 +2,7 @@
 
 import importlib
 import operator
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -39,7 +39,7 @@ def operator_name(op: Any) -> str:
     """Return the name of an operator, with that of its namespace or module."""
     if isinstance(op, str):
         return f"Tensor.{op}"
-    if isinstance(op, Hashable) and op in _names():
+    if type(op).__hash__ is not None and op in _names():
         return _names()[op]
     if hasattr(op, "__module__") and hasattr(op, "__qualname__"):
         return f"{op.__module__}.{op.__qualname__}"

@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Sequence
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -16,13 +17,20 @@ def integers(key: str, count: int, low: int, high: int) -> Tensor:
     """Return int64 of shape (`count`,) in [`low`, `high`]. They depend on the arguments alone.
 
     The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) with
-    the position as its counter and the key's CRC-32 as its seed. int64 arithmetic wraps in the same way on every platform,
+    the position as its counter and the key's CRC-32 as its seed. uint64 arithmetic wraps in the same way on every platform,
     while torch's samplers differ between platforms.
     """
-    z = (torch.arange(1, count + 1) + (zlib.crc32(key.encode()) << 24)) * -0x61C8864680B583EB
-    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
-    return ((z ^ ((z >> 31) & 0x1FFFFFFFF)) & 0x7FFFFFFF) % (high - low + 1) + low
+    first = (zlib.crc32(key.encode()) << 24) + 1
+    z = numpy.arange(first, first + count, dtype=numpy.uint64)
+    z *= 0x9E3779B97F4A7C15
+    z ^= z >> numpy.uint64(30)
+    z *= 0xBF58476D1CE4E5B9
+    z ^= z >> numpy.uint64(27)
+    z *= 0x94D049BB133111EB
+    z ^= z >> numpy.uint64(31)
+    # 32 bits divide much faster than 64
+    values = (z & 0x7FFFFFFF).astype(numpy.uint32) % (high - low + 1)
+    return torch.from_numpy(values.astype(numpy.int64)).add_(low)
 
 
 def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:

@@ -235,9 +235,9 @@ def quantize(values: Tensor, qparams: Qparams, band: float | Tensor = EXACT_BAND
     grid = qparams.grid
     least, greatest = (grid.low, grid.high) if simulated else RANGES[grid.dtype]
     scale, zero_point = qparams.like(values)
-    position = values.double() / scale + zero_point
+    position = (values.double() / scale).add_(zero_point)
     below, nearest = torch.floor(position), torch.round(position)
-    tied = (position - below - 0.5).abs() <= band
-    low = torch.where(tied, below, nearest).clamp(least, greatest)
-    high = torch.where(tied, below + 1, nearest).clamp(least, greatest)
-    return Codes(qparams, position, low.long(), high.long())
+    tied = (position - below).sub_(0.5).abs_() <= band
+    low = torch.where(tied, below, nearest).clamp_(least, greatest).long()
+    high = torch.where(tied, below + 1, nearest).clamp_(least, greatest).long() if bool(tied.any()) else low
+    return Codes(qparams, position, low, high)

@@ -119,10 +119,11 @@ def _bag(
     else:
         ends = [*offsets.tolist()[1:], x.numel()]
         bags = list(zip(offsets.tolist(), ends, strict=True))[: len(ends) - layer.include_last_offset]
+    indices = x.tolist()
     factors = torch.ones(x.numel(), dtype=weight.dtype) if per_sample_weights is None else per_sample_weights.flatten()
     reduced = []
     for start, end in bags:
-        kept = [i for i in range(start, end) if int(x[i]) != layer.padding_idx]
+        kept = [i for i in range(start, end) if indices[i] != layer.padding_idx]
         rows = weight[x[kept]] * factors[kept].reshape(-1, 1)
         if not kept:
             reduced.append(weight.new_zeros(weight.shape[1]))
