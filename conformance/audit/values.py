@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from conformance.engines.mutation import content
+from conformance.engines import mutation
 
 PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
@@ -30,7 +30,7 @@ def unchanged(value: Any, before: Any) -> bool:
         return True
     if value.is_quantized and value.qscheme() not in PER_TENSOR:
         return True
-    return torch.equal(content(value), content(before))
+    return mutation.unchanged(value, mutation.content(before))
 
 
 def memory_format(value: Any) -> str:

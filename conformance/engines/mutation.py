@@ -19,8 +19,14 @@ class Write:
 
 
 def content(x: Tensor) -> Tensor:
-    """A copy of a tensor's codes if it is quantized, else of its values with NaN replaced, so that copies can be equal."""
-    return x.int_repr() if x.is_quantized else x.nan_to_num()
+    """A copy of a tensor's codes if it is quantized, else of its values."""
+    return x.int_repr() if x.is_quantized else x.clone()
+
+
+def unchanged(x: Tensor, before: Tensor) -> bool:
+    """Whether a tensor still has the content of which `before` is a copy; NaN is equal to NaN."""
+    now = x.int_repr() if x.is_quantized else x
+    return torch.equal(now, before) or torch.equal(now.nan_to_num(), before.nan_to_num())
 
 
 def overwritten(before: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[Write, ...]:
@@ -62,7 +68,7 @@ class Writes(Watching):  # type: ignore[no-untyped-call]
         if func._schema.is_mutable:
             return result
         try:
-            changed = [number for number, x, was in before if not torch.equal(was, content(x))]
+            changed = [number for number, x, was in before if not unchanged(x, was)]
         except Exception:
             # tensors that were readable before the call no longer are: memory is damaged, so end the process here,
             # where it ends the same way every time

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -114,21 +115,18 @@ def _bag(
     torch's float64 kernel is not used, because it ignores the last offset of `include_last_offset`.
     """
     if offsets is None:
-        bags = [(int(start), int(start) + x.shape[1]) for start in range(0, x.numel(), x.shape[1])]
+        ends = [*range(0, x.numel() + 1, x.shape[1])]
         x = x.flatten()
     else:
-        ends = [*offsets.tolist()[1:], x.numel()]
-        bags = list(zip(offsets.tolist(), ends, strict=True))[: len(ends) - layer.include_last_offset]
-    indices = x.tolist()
-    factors = torch.ones(x.numel(), dtype=weight.dtype) if per_sample_weights is None else per_sample_weights.flatten()
-    reduced = []
-    for start, end in bags:
-        kept = [i for i in range(start, end) if indices[i] != layer.padding_idx]
-        rows = weight[x[kept]] * factors[kept].reshape(-1, 1)
-        if not kept:
-            reduced.append(weight.new_zeros(weight.shape[1]))
-        elif layer.mode == "max":
-            reduced.append(rows.amax(0))
-        else:
-            reduced.append(rows.sum(0) / (len(kept) if layer.mode == "mean" else 1))
-    return torch.stack(reduced) if reduced else weight.new_zeros(0, weight.shape[1])
+        ends = offsets.tolist() if layer.include_last_offset else [*offsets.tolist(), x.numel()]
+    kept = torch.ones_like(x, dtype=torch.bool) if layer.padding_idx is None else x != layer.padding_idx
+    rows = weight[x[kept]]
+    if per_sample_weights is not None:
+        rows *= per_sample_weights.flatten()[kept].reshape(-1, 1)
+    before = [0, *kept.cumsum(0).tolist()]
+    lengths = [before[end] - before[start] for start, end in pairwise(ends)]
+    if not lengths:
+        return weight.new_zeros(0, weight.shape[1])
+    bags = torch.split(rows[: sum(lengths)], lengths)
+    reduced = torch.stack([bag.amax(0) if layer.mode == "max" and len(bag) else bag.sum(0) for bag in bags])
+    return reduced / torch.tensor(lengths).clamp(min=1).reshape(-1, 1) if layer.mode == "mean" else reduced
