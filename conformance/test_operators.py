@@ -6,6 +6,7 @@ import pytest
 
 from conformance.engines.availability import probe
 from conformance.execution.batch import unavailable_quantizer
+from conformance.plugin.running import TORCH_SECONDS
 from conformance.plugin.searching import DRAWN, Searching
 from conformance.selection import Selection
 
@@ -31,7 +32,10 @@ def test_drawn_cases(family: "Family", selection: Selection, request: pytest.Fix
         deviations.append(deviation)
         if option("search_minutes") is None:
             break
-    request.node.user_properties.append((DRAWN, [campaign.judged, campaign.uncertain, len(deviations)]))
+    request.node.user_properties += [
+        (DRAWN, [campaign.judged, campaign.uncertain, len(deviations)]),
+        (TORCH_SECONDS, campaign.torch_seconds),
+    ]
     if deviations:
         first = deviations[0]
         pytest.fail(

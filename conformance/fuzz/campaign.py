@@ -15,7 +15,7 @@ from hypothesis import settings
 from conformance.cases.claims import BackendClaims
 from conformance.checks.judge import Judge
 from conformance.configs.engines import ENGINE_TABLE
-from conformance.execution.batch import crashed_row, make_ready
+from conformance.execution.batch import Judged, crashed_row, make_ready
 from conformance.execution.likeness import Likeness
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.models.taken import take_shortcuts
@@ -76,15 +76,15 @@ class Draws:
         self._samples: dict[bool, list[Sample]] = {}
 
     @cached_property
-    def outcomes(self) -> Mapping[str, Sequence[tuple[Sample, Outcome[tuple[Row, str]]]]]:
+    def outcomes(self) -> Mapping[str, Sequence[tuple[Sample, Outcome[Judged]]]]:
         """The samples of each engine in the order in which they are drawn, with the outcomes of judging them."""
         drawn = {family.engine: self._drawn(family) for family in self.families}
         # the same sample on several engines in turn, because they share what does not depend on the engine
         together = [sample for samples_of_all in zip_longest(*drawn.values()) for sample in samples_of_all if sample]
-        judged: list[Outcome[tuple[Row, str]]] = []
+        judged: list[Outcome[Judged]] = []
         for start in range(0, len(together), CHUNK):
             judged += run_isolated(together[start : start + CHUNK], judging(self.families[0].backend))
-        outcomes: dict[str, list[tuple[Sample, Outcome[tuple[Row, str]]]]] = {name: [] for name in drawn}
+        outcomes: dict[str, list[tuple[Sample, Outcome[Judged]]]] = {name: [] for name in drawn}
         for sample, outcome in zip(together, judged, strict=True):
             outcomes[sample.engine].append((sample, outcome))
         return outcomes
@@ -98,7 +98,7 @@ class Draws:
         return [replace(sample, engine=family.engine) for sample in self._samples[recipes]]
 
 
-def judging(backend: BackendClaims) -> Callable[[Sample], tuple[Row, str]]:
+def judging(backend: BackendClaims) -> Callable[[Sample], Judged]:
     """A function that judges samples of a backend. One judge takes all of them, because they share claims."""
 
     @cache
@@ -106,7 +106,12 @@ def judging(backend: BackendClaims) -> Callable[[Sample], tuple[Row, str]]:
         take_shortcuts()
         return Judge()
 
-    return lambda sample: judge().row(run_of(backend, sample))
+    def judged(sample: Sample) -> Judged:
+        before = judge().watch.seconds
+        row, unusable = judge().row(run_of(backend, sample))
+        return Judged(row, judge().watch.seconds - before, unusable)
+
+    return judged
 
 
 @dataclass
@@ -114,8 +119,9 @@ class Campaign:
     """A search for unlisted deviations in one family; samples are judged in a child process.
 
     `entries` are the ledger's entries for this host. `judged` counts the samples, `uncertain` those of them for which the
-    oracle has no certain answer; `reported` has the signatures of deviations that are not reported again. With `draws`, a
-    bounded search is made only if a sample deviates among those that it would draw.
+    oracle has no certain answer, and `torch_seconds` the seconds that they spent in torch; `reported` has the signatures of
+    deviations that are not reported again. With `draws`, a bounded search is made only if a sample deviates among those that
+    it would draw.
     """
 
     family: Family
@@ -123,19 +129,20 @@ class Campaign:
     draws: Draws | None = None
     judged: int = 0
     uncertain: int = 0
+    torch_seconds: float = 0.0
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         make_ready([self.family.backend], [self.family.engine])
         self._judge = judging(self.family.backend)
-        self._child: Child[Sample, tuple[Row, str]] = Child(self._judge)
+        self._child: Child[Sample, Judged] = Child(self._judge)
         self.latest: Deviation | None = None
         self._likeness = Likeness(self.entries)
 
-    def _deviation(self, sample: Sample, outcome: Outcome[tuple[Row, str]]) -> Deviation | None:
+    def _deviation(self, sample: Sample, outcome: Outcome[Judged]) -> Deviation | None:
         """The unlisted deviation of a sample, if any. Raises RuntimeError if the suite itself fails."""
         if isinstance(outcome, Done):
-            row, _ = outcome.value
+            row = outcome.value.row
         elif isinstance(outcome, Death):
             row = crashed_row(run_of(self.family.backend, sample), outcome)
         else:
@@ -150,9 +157,8 @@ class Campaign:
 
         A deviation is judged again in a child of its own, since earlier samples may have damaged the memory of the first.
         """
-        self.judged += 1
         outcome = self._child.do(sample)
-        self.uncertain += isinstance(outcome, Done) and bool(outcome.value[1])
+        self._count([outcome])
         deviation = self._deviation(sample, outcome)
         if deviation is not None:
             (outcome,) = run_isolated([sample], self._judge)
@@ -191,9 +197,14 @@ class Campaign:
         outcomes = self.draws.outcomes[self.family.engine]
         if any(self._deviation(sample, outcome) for sample, outcome in outcomes):
             return False
-        self.judged += len(outcomes)
-        self.uncertain += sum(isinstance(outcome, Done) and bool(outcome.value[1]) for _, outcome in outcomes)
+        self._count([outcome for _, outcome in outcomes])
         return True
+
+    def _count(self, outcomes: Sequence[Outcome[Judged]]) -> None:
+        self.judged += len(outcomes)
+        done = [outcome.value for outcome in outcomes if isinstance(outcome, Done)]
+        self.uncertain += sum(bool(judged.unusable) for judged in done)
+        self.torch_seconds += sum(judged.torch_seconds for judged in done)
 
     def all(self, minutes: float | None = None, share: float = 1.0) -> Iterator[Deviation]:
         """Search until a search finds nothing or, with `minutes`, until these are over, whatever it is at."""

@@ -54,7 +54,7 @@ class Graph:
     modules: dict[str, nn.Module] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.graph = _Tracer().trace(self.model)
+        self.graph = _Tracer(autowrap_modules=()).trace(self.model)  # type: ignore[arg-type]
         self.modules = dict(self.model.named_modules())
         calls = [node for node in self.graph.nodes if node.op.startswith("call_") and not is_shape_query(node)]
         before, after = self._outside(calls)

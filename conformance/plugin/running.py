@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from conformance.results.profiles import PROFILES
 
@@ -63,6 +64,8 @@ class Attachment(TypedDict):
 ATTACHMENT = pytest.StashKey[Attachment]()
 ATTRIBUTE = "conformance"
 """The attribute of a test report that holds its attachment."""
+TORCH_SECONDS = "torch_seconds"
+"""The user property with the seconds that a test without a run spent in torch."""
 
 
 class Running:
@@ -148,6 +151,19 @@ class Running:
             self.writer = rows.Writer(self.selection.results_path, self.selection.header())
         self.details = diagnostics.Writer()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Have a worker send no start, no end and no passed setup of a run: for most runs, to send them takes longer than
+        everything else that pytest does. The call's report has the setup's seconds."""
+        if controls(self.config) or not run_id_of(item.nodeid):
+            return None
+        setup, *others = runtestprotocol(item, log=False, nextitem=nextitem)
+        if setup.passed:
+            others[0].duration += setup.duration
+        for report in others if setup.passed else (setup, *others):
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -163,6 +179,10 @@ class Running:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         attachment: Attachment | None = getattr(report, ATTRIBUTE, None)
+        if report.when == "call":
+            self.torch_seconds += sum(
+                float(str(value)) for name, value in report.user_properties if name == TORCH_SECONDS
+            )
         if attachment is None or self.writer is None or self.details is None:
             if report.when == "call" or not report.passed:
                 self.outstanding.discard(report.nodeid)

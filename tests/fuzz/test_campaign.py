@@ -71,6 +71,7 @@ def test_an_honest_engine_has_no_deviation() -> None:
     searches = Campaign(ALONE, LEDGER)
     assert searches.next(share=0.3) is None
     assert searches.judged == 12
+    assert searches.torch_seconds > 0
 
 
 def test_a_kernel_that_is_wrong_for_many_features_is_found_and_shrunk(lying: Callable[[Change], None]) -> None:

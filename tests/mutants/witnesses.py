@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
+from conformance.execution.batch import Judged
 from conformance.execution.likeness import Likeness
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.samples import Family, Sample, run_of
@@ -42,7 +43,7 @@ class Witness:
     def alarms(self, row: Row, selection: Selection) -> frozenset[str]:
         """The checks in which a row contradicts the ledger."""
         if self.campaign is not None and self.sample is not None:
-            deviation = self.campaign._deviation(self.sample, Done((row, "")))
+            deviation = self.campaign._deviation(self.sample, Done(Judged(row)))
             return deviation.checks if deviation is not None else frozenset()
         if self.likeness.expectation(self.run, row, selection.host).expected:
             return frozenset()

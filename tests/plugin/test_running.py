@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -89,6 +90,18 @@ def test_junit_xml_names_runs_and_their_verdicts(tmp_path: Path) -> None:
     properties = {test.get("name"): {p.get("name"): p.get("value") for p in test.iter("property")} for test in tests}
     assert properties[f"test_run[{LISTED}]"]["verdict"] == invocation.rows[LISTED].verdict == "deviates"
     assert set((properties[f"test_run[{LISTED}]"]["failed"] or "").split(", ")) == invocation.rows[LISTED].failed
+
+
+def test_a_worker_reports_the_setup_of_a_run_with_its_call(tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    options = ("-n", "1", "--durations", "0", "-vv", "--junit-xml", str(junit))
+    invocation = invoke(tmp_path, "--backend", "qnnpack", *options, *cases(LISTED, HALF_LISTED))
+    phases = re.findall(r"s (setup|call|teardown) +\S+::test_run", invocation.output)
+    assert sorted(phases) == ["call"] * 2 + ["teardown"] * 2
+    tests = ElementTree.parse(junit).findall(".//testcase")
+    judged = max(row.seconds for row in invocation.rows.values())
+    assert max(float(test.get("time") or 0) for test in tests) > judged
+    assert all(test.find("properties") is not None for test in tests)
 
 
 def test_every_run_has_its_row_between_header_and_footer(serial: Invocation) -> None:
