@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -115,18 +114,19 @@ def _bag(
     torch's float64 kernel is not used, because it ignores the last offset of `include_last_offset`.
     """
     if offsets is None:
-        ends = [*range(0, x.numel() + 1, x.shape[1])]
+        bounds = torch.arange(0, x.numel() + 1, x.shape[1])
         x = x.flatten()
     else:
-        ends = offsets.tolist() if layer.include_last_offset else [*offsets.tolist(), x.numel()]
+        bounds = offsets if layer.include_last_offset else torch.cat([offsets, torch.tensor([x.numel()])])
     kept = torch.ones_like(x, dtype=torch.bool) if layer.padding_idx is None else x != layer.padding_idx
     rows = weight[x[kept]]
     if per_sample_weights is not None:
         rows *= per_sample_weights.flatten()[kept].reshape(-1, 1)
-    before = [0, *kept.cumsum(0).tolist()]
-    lengths = [before[end] - before[start] for start, end in pairwise(ends)]
-    if not lengths:
-        return weight.new_zeros(0, weight.shape[1])
-    bags = torch.split(rows[: sum(lengths)], lengths)
-    reduced = torch.stack([bag.amax(0) if layer.mode == "max" and len(bag) else bag.sum(0) for bag in bags])
-    return reduced / torch.tensor(lengths).clamp(min=1).reshape(-1, 1) if layer.mode == "mean" else reduced
+    bounds = torch.cat([torch.tensor([0]), kept.cumsum(0)])[bounds]
+    lengths = bounds.diff()
+    reduced = weight.new_zeros(len(lengths), weight.shape[1])
+    for length in set(lengths.tolist()) - {0}:
+        bags = rows[bounds[:-1][lengths == length].unsqueeze(1) + torch.arange(length)]
+        whole = bags.amax(1) if layer.mode == "max" else bags.sum(1)
+        reduced[lengths == length] = whole / length if layer.mode == "mean" else whole
+    return reduced
