@@ -198,6 +198,16 @@ class Selection:
         return load(self.ledger)
 
     @cached_property
+    def unknown_platform(self) -> str:
+        """A sentence if this host is none of the platforms of the ledger, which then demands no deviation; else empty."""
+        if all(self.host.among(entry.platforms) for entry in self.entries):
+            return ""
+        return (
+            f"unknown platform: the ledger was not written on {self.host.platform}: what it lists may deviate here or not, "
+            "and anything else that deviates may be peculiar to this platform"
+        )
+
+    @cached_property
     def applying(self) -> tuple[Entry, ...]:
         """The entries of the ledger that apply to this host."""
         return tuple(entry for entry in self.entries if entry.applies(self.host))

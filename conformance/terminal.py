@@ -39,6 +39,7 @@ def lines(
     unexpected: Sequence[Row],
     unneeded: Sequence[Tolerance] = (),
     not_asked_for: Mapping[str, int] = MappingProxyType({}),
+    unknown_platform: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of the summary.
 
@@ -61,10 +62,13 @@ def lines(
     for tolerance in unneeded:
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:
-        yield f"new: {row.id}"
+        yield f"{'unknown platform' if unknown_platform else 'new'}: {row.id}"
         yield f"     {repro_command(row.id)}"
     if len(unexpected) > SHOWN:
         yield f"… and {len(unexpected) - SHOWN} more in the rows file"
+    if unexpected and unknown_platform and not writer.lost:
+        yield "accept them, with their reproductions, into a ledger of this platform, which --ledger then names:"
+        yield f"     python -m conformance accept {writer.path} --extend --ledger FOLDER --finding ID"
     if rows and not any(row.verdict.executed for row in rows):
         yield f"nothing was executed: {rows[0].detail}"
     if writer.lost:

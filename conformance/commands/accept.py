@@ -28,6 +28,7 @@ def add(commands: "Commands") -> None:
     add_rows(parser)
     parser.add_argument("--finding", metavar="ID", required=True, help="the id of the finding, new or not")
     parser.add_argument("--ledger", metavar="DIR", required=True, help="the folder of known deviations to write into")
+    parser.add_argument("--extend", action="store_true", help="have a new ledger extend that of the suite")
     parser.add_argument("--title", help="what is wrong, in a sentence (default: what the first deviation says)")
     parser.add_argument("--reason", help="what the engine does instead, in a sentence (default: the same)")
     parser.add_argument("--upstream", default="unreported", help="owner/repo#number (default: unreported)")
@@ -41,12 +42,15 @@ def accept_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.load import Report
     from conformance.results.acceptance import add as add_to_ledger
     from conformance.results.acceptance import places
+    from conformance.results.ledger_file import extends
     from conformance.results.reproductions import record
 
     if not re.fullmatch(r"[\w.-]+", arguments.finding):
         raise UsageError(f"--finding {arguments.finding!r}: name it with letters, digits and _.- alone")
     ledger = Path(arguments.ledger)
     ledger.mkdir(parents=True, exist_ok=True)
+    if arguments.extend and not extends(ledger):
+        (ledger / "suite.toml").write_text('extends = "suite"\n', encoding="utf-8")
     results = Report([*map(Path, arguments.rows)], [ledger]).results
     new = {one.row.id: one for one in results if one.new and one.row.failed and _wanted(one.row, arguments.case)}
     if not new:

@@ -128,7 +128,10 @@ class Running:
         from conformance.execution.likeness import Likeness
 
         self.likeness = self.likeness or Likeness(self.selection.applying)
-        return self.likeness.expectation(run, row, self.selection.host)
+        expectation = self.likeness.expectation(run, row, self.selection.host)
+        if expectation.expected or not self.selection.unknown_platform:
+            return expectation
+        return replace(expectation, message=f"unknown platform: {expectation.message}")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Open the rows file before the first test runs, to fail early if it cannot be written."""
@@ -238,7 +241,9 @@ class Running:
 
         terminalreporter.section("conformance")
         not_selected = Counter(run.engine for run in self.selection.not_asked_for)
-        for line in (*self.selection.notes, *lines(self.writer, self.unexpected, self.unneeded, not_selected)):
+        unknown = self.selection.unknown_platform
+        text = lines(self.writer, self.unexpected, self.unneeded, not_selected, bool(unknown))
+        for line in (*filter(None, [unknown]), *self.selection.notes, *text):
             terminalreporter.line(line)
 
 

@@ -191,7 +191,9 @@ class Selecting:
             with usage_errors():
                 # benchmarks select runs of their own
                 _ = None if self.config.getoption("bench") else self.selection.runs
-                _ = self.selection.entries
+                unknown = self.selection.unknown_platform
+            if unknown and (reporter := self.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+                reporter.write_line(unknown)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         with usage_errors():

@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -25,6 +25,15 @@ class Host:
     torch: str
     arch: str
     isa: str
+
+    @property
+    def platform(self) -> str:
+        """Architecture and instruction set, as a ledger names its platforms."""
+        return f"{self.arch} {self.isa}"
+
+    def among(self, platforms: Collection[str]) -> bool:
+        """Whether globs over platforms include this host. A ledger that names none is for every platform."""
+        return not platforms or any(fnmatch.fnmatchcase(self.platform, glob) for glob in platforms)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,8 @@ class Entry:
     feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`) why
     a run that matches may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
-    the finding, maybe alone.
+    the finding, maybe alone. `platforms` are globs over the platforms that the ledger was written on: on others a run that
+    matches may deviate, and need not.
     """
 
     finding: KnownFinding
@@ -68,6 +78,7 @@ class Entry:
     kind: tuple[str, ...] = ()
     unless: frozenset[str] = frozenset()
     undefined: str = ""
+    platforms: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

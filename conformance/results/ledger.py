@@ -61,8 +61,8 @@ def judge(
     if not row.verdict.executed:
         return Expectation(True, ())
     if undefined := tuple(entry for entry in (*covering, *alike) if entry.undefined):
-        return _judge_undefined(row, undefined)
-    demanding = [entry for entry in covering if demands(entry, row)]
+        return _judge_undefined(row, undefined, host)
+    demanding = [entry for entry in covering if demands(entry, row, host)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
     listed = frozenset(name for entry in demanding for name in entry.check) & due
     excused = frozenset(name for entry in covering for name in entry.excused(row))
@@ -79,22 +79,24 @@ def judge(
     return Expectation(False, covering, "; ".join(parts))
 
 
-def _judge_undefined(row: Row, entries: tuple[Entry, ...]) -> Expectation:
+def _judge_undefined(row: Row, entries: tuple[Entry, ...], host: Host) -> Expectation:
     """Compare a row whose outcome entries call undefined: it may have any, but its check of memory must not pass."""
-    refuted = [entry for entry in entries if entry.undefined == "out-of-bounds" and entry.matches(row.id)]
+    stated = [entry for entry in entries if entry.undefined == "out-of-bounds" and entry.matches(row.id)]
+    refuted = [entry for entry in stated if host.among(entry.platforms)]
     if refuted and row.checks.get("memory") == "pass":
         sources = ", ".join(f"{entry.id} ({entry.source})" for entry in refuted)
         return Expectation(False, entries, f"no kernel accesses memory out of bounds: remove the run from {sources}")
     return Expectation(True, entries, undefined=entries[0].undefined)
 
 
-def demands(entry: Entry, row: Row) -> bool:
-    """Whether a row that an entry covers has to deviate. None has to with inputs of further shapes, which runs do not share.
+def demands(entry: Entry, row: Row, host: Host) -> bool:
+    """Whether a row that an entry covers has to deviate. None has to with inputs of further shapes, which runs do not share,
+    nor on a platform that the ledger was not written on.
 
     A glob with wildcards for backend and engine is about those of the tables: it explains rows of third parties as well, but
     does not know which of them deviate.
     """
-    if entry.on_further_inputs:
+    if entry.on_further_inputs or not host.among(entry.platforms):
         return False
     if row.backend in ENGINES and row.engine in ENGINES_OF_BACKENDS:
         return True

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,17 @@ def _files(folder: Path) -> list[Path]:
 def _read(folder: Path, sources: dict[str, str]) -> list[Entry]:
     """The entries of the files of a folder. `sources` has where the ids are that are taken, and gets those that they take."""
     entries: list[Entry] = []
-    for path in _files(folder):
-        for number, values in enumerate(_document(path).get("finding", []), 1):
+    documents = {path: _document(path) for path in _files(folder)}
+    platforms = tuple(sorted({glob for document in documents.values() for glob in document.get("platforms", [])}))
+    for path, document in documents.items():
+        for number, values in enumerate(document.get("finding", []), 1):
             source = f"{path.name}#{number}"
             of_finding = list(_entries(source, values))
             for name in (of_finding[0].id, *of_finding[0].finding.formerly):
                 if name in sources:
                     raise UsageError(f"{source}: id {name!r} is taken by {sources[name]}")
                 sources[name] = source
-            entries += of_finding
+            entries += [replace(entry, platforms=platforms) for entry in of_finding]
     return entries
 
 
@@ -90,10 +93,15 @@ def _document(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not readable as TOML: {error}") from error
-    if unknown := sorted(document.keys() - {"finding", "extends"}):
+    if unknown := sorted(document.keys() - {"finding", "extends", "platforms"}):
         raise UsageError(f"{path}: unknown table {unknown[0]!r}: write [[finding]] with [[finding.shows]]")
     if document.get("extends", SUITE) != SUITE:
         raise UsageError(f'{path}: extends {document["extends"]!r}: write extends = "{SUITE}" above the findings')
+    platforms = document.get("platforms", [])
+    if not isinstance(platforms, list) or not all(isinstance(glob, str) and glob.count(" ") == 1 for glob in platforms):
+        raise UsageError(
+            f'{path}: platforms {platforms!r}: write a list of "ARCHITECTURE INSTRUCTIONS", as "x86_64 avx2"'
+        )
     listed = document.get("finding", [])
     if not isinstance(listed, list) or not all(isinstance(values, dict) for values in listed):
         raise UsageError(f"{path}: finding is not a list of tables: findings begin with [[finding]]")

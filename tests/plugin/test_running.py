@@ -15,9 +15,11 @@ from xml.etree import ElementTree
 import pytest
 from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of
 
+from conformance.__main__ import main
 from conformance.errors import UsageError
 from conformance.results import diagnostics
 from conformance.results.jsonl import partial_path
+from conformance.results.ledger_file import extends
 from conformance.results.rows import read_all
 from conformance.results.verdicts import Verdict
 
@@ -66,6 +68,30 @@ def test_a_run_whose_outcome_is_undefined_may_crash_deviate_or_conform(tmp_path:
         (Verdict.UNDEFINED, "chance", "undefined: threads write the same memory in any order", 0)
     }
     assert "3 undefined" in invocation.output
+
+
+def test_deviations_on_an_unknown_platform_are_accepted_into_a_ledger_of_it(tmp_path: Path) -> None:
+    elsewhere = f'platforms = ["elsewhere none"]\n{entry("listed", GONE, "numerics")}'
+    first = invoke(tmp_path, "--backend", "qnnpack", *cases(GONE, UNLISTED), ledger=elsewhere)
+    assert first.status == pytest.ExitCode.TESTS_FAILED
+    sentence = f"unknown platform: the ledger was not written on {platform.machine()} "
+    assert first.output.index(sentence) < first.output.index(" [100%]") < first.output.rindex(sentence)
+    assert f"unknown platform: {UNLISTED}" in first.output
+    assert first.rows[GONE].verdict is Verdict.CONFORMS
+    (command,) = re.findall(r"python -m conformance (accept .+)", first.output)
+    own = tmp_path / "own"
+    assert main(command.replace("FOLDER", str(own)).replace("--extend ", "").replace(" ID", " of-this").split()) == 0
+    (accepted,) = own.glob("*.toml")
+    ledger = f"{elsewhere}\n{accepted.read_text()}"
+    again = invoke(tmp_path / "again", "--backend", "qnnpack", *cases(GONE, UNLISTED), ledger=ledger)
+    assert again.status == pytest.ExitCode.OK, again.output
+    assert again.rows[UNLISTED].known == "of-this"
+
+
+def test_a_ledger_of_a_platform_extends_that_of_the_suite(serial: Invocation, tmp_path: Path) -> None:
+    options = ["accept", str(serial.results), "--case", LISTED, "--finding", "none", "--ledger", str(tmp_path / "own")]
+    assert main([*options, "--extend"]) == 2
+    assert extends(tmp_path / "own")
 
 
 def test_details_are_saved_beside_the_rows_with_and_without_workers(

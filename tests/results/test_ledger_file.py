@@ -176,3 +176,17 @@ def test_a_ledger_extends_only_the_suites(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text('extends = "../others"\n' + document())
     with pytest.raises(UsageError, match=r"known\.toml: extends '\.\./others': write extends = \"suite\""):
         load(tmp_path)
+
+
+def test_entries_have_the_platforms_of_their_own_ledger(tmp_path: Path) -> None:
+    (tmp_path / "more.toml").write_text('extends = "suite"\nplatforms = ["arm64 arm64"]\n')
+    *suites, theirs = loaded(tmp_path, 'platforms = ["aarch64 *", "arm64 arm64"]\n' + document())
+    assert theirs.platforms == ("aarch64 *", "arm64 arm64")
+    assert "x86_64 avx2" in suites[0].platforms
+    assert {entry.platforms for entry in suites} == {load()[0].platforms}
+
+
+@pytest.mark.parametrize("platforms", ['"x86_64 avx2"', "[2]", '["x86_64"]', '["x86_64 avx2 avx512f"]'])
+def test_platforms_that_are_none_are_refused(tmp_path: Path, platforms: str) -> None:
+    with pytest.raises(UsageError, match=r'known\.toml: platforms .*: write a list of "ARCHITECTURE INSTRUCTIONS"'):
+        loaded(tmp_path, f"platforms = {platforms}\n" + document())
