@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import run_repeatedly
-from run_repeatedly import CONDITIONS, NOBODY, Condition, command, differences
+from run_repeatedly import CONDITIONS, Condition, command, differences
 
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row, Writer
@@ -80,7 +80,8 @@ def test_an_invocation_is_executed_under_its_condition(tmp_path: Path, monkeypat
     assert outputs[0] == ["1", user, "True", f"{run_repeatedly.ROOT}\n"]
     assert outputs[1][:3] == ["None", user, "True"]
     assert outputs[1][3].endswith("/with spaces\n")
-    assert outputs[2][:3] == ["None", NOBODY if user == "0" else user, "False"]
+    assert outputs[2][0:3:2] == ["None", "False"]
+    assert outputs[2][1] != "0"
     assert outputs[3] == ["None", *outputs[0][1:]]
     assert started == [0, 0, 0, os.cpu_count()]
 
