@@ -19,18 +19,27 @@ def cpu() -> tuple[str, tuple[str, ...]]:
     return model[1] if model else platform.processor() or "unknown", tuple(sorted(flags[1].split())) if flags else ()
 
 
+WIDEST_FIRST = ("avx512_vnni", "avx_vnni", "avx512f", "avx2")
+"""Flags of instruction sets for 8-bit products."""
+
+
 def isa(limit: str | None) -> str:
-    """Return `limit` or the limit set in the environment; without one, the widest instruction set for 8-bit products.
+    """Return the widest instruction set for 8-bit products that the CPU has and `limit`, or the limit set in the environment,
+    admits.
 
     Outside of x86 it is the name of the architecture. `+amx` is appended where the CPU has AMX for 8-bit integers.
     """
-    if limit:
-        return limit
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return platform.machine()
+    limit = limit or _limit_of_the_environment()
+    names = WIDEST_FIRST[WIDEST_FIRST.index(limit) :] if limit else WIDEST_FIRST
+    flags = cpu()[1]
+    name = next((name for name in names if name in flags), "baseline")
+    return f"{name}+amx" if "amx_int8" in flags and not limit else name
+
+
+def _limit_of_the_environment() -> str | None:
     for name, settings in ISA_LIMITS.items():
         if all(os.environ.get(key) == value for key, value in settings.items()):
             return name
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return platform.machine()
-    flags = cpu()[1]
-    name = next((name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in flags), "baseline")
-    return f"{name}+amx" if "amx_int8" in flags else name
+    return None
