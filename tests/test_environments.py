@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.host.isa import ISA_LIMITS
+
 ROOT = Path(__file__).parents[1]
 
 INI = """
@@ -35,6 +37,20 @@ def test_environments_of_one_folder_have_the_same_requirements() -> None:
             requirements[folder].add((section["dependency_groups"], section["deps"], section["install_command"]))
     assert len(requirements) == 9
     assert {folder: found for folder, found in requirements.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("limit", ISA_LIMITS)
+def test_every_limit_of_the_instruction_set_has_a_label_and_runs_each_night(limit: str) -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini")
+    labels = dict(line.split(" = ") for line in parser["tox"]["labels"].split("\n") if line)
+    limited = [f"{name}-{limit}" for name in labels["backends"].split(", ")]
+    assert labels[limit].split(", ") == limited
+    (section,) = (name for name in parser.sections() if name.startswith("testenv:{qnnpack,"))
+    assert f"-{limit}" in section
+    assert f"{limit}: PYTEST_ADDOPTS = --isa {limit}" in parser[section]["set_env"].splitlines()
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    assert [name for name in limited if f"runner: ubuntu-24.04, environment: {name}," not in nightly] == []
 
 
 def test_the_second_environment_of_a_folder_finds_it_installed(tmp_path: Path) -> None:
