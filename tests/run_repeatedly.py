@@ -38,7 +38,8 @@ class Condition:
     """What an invocation is run under.
 
     `workers` is the number of pytest-xdist's workers, 0 a single process; `variables` are set in the environment. `beside`
-    runs a process for each core that never waits. `copied` names a copy of the source tree; nobody may write it if `read_only`.
+    runs a process for each core that never waits. `copied` names a copy of the source tree; nobody may write to it if
+    `read_only`.
     """
 
     name: str

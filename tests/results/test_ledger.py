@@ -152,21 +152,6 @@ def test_a_check_that_a_run_was_asked_for_is_demanded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platforms", "expected"),
-    [((), False), (("x86_64 avx512*", "x86_64 avx2"), False), (("x86_64 avx2", "aarch64 *"), True)],
-)
-def test_an_entry_demands_nothing_on_a_platform_that_its_ledger_was_not_written_on(
-    platforms: tuple[str, ...], expected: bool
-) -> None:
-    entries = [replace(entry(), platforms=platforms)]
-    assert judge(row(), entries, HOST).expected is expected
-    assert judge(row("numerics"), entries, HOST).known == "an-entry"
-    undefined = replace(entry(check="undefined"), undefined="out-of-bounds", platforms=platforms)
-    guarded = replace(row(), checks={"numerics": "pass", "memory": "pass"})
-    assert judge(guarded, [undefined], HOST).expected is expected
-
-
-@pytest.mark.parametrize(
     ("reason", "checks", "expected"),
     [
         ("out-of-bounds", {"numerics": "fail", "memory": "fail"}, True),

@@ -1,4 +1,4 @@
-"""An entry that states kinds of findings covers no others."""
+"""An entry that states kinds of findings covers no others, and one of other platforms demands none."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -81,3 +81,18 @@ def test_an_unknown_kind_of_finding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(f"{finding}[[finding.shows]]\n{place}", encoding="utf-8")
     with pytest.raises(UsageError, match=r"known.toml#1, shows 1: unknown kind of finding 'code-differ'"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("platforms", "demanded"),
+    [((), True), (("x86_64 avx*", "aarch64 *"), True), (("x86_64 avx512*", "aarch64 *"), False)],
+)
+def test_an_entry_demands_nothing_on_a_platform_that_its_ledger_was_not_written_on(
+    platforms: tuple[str, ...], demanded: bool
+) -> None:
+    entry = replace(ENTRY, platforms=platforms)
+    conforming = replace(differing(), verdict=Verdict.CONFORMS, checks={"numerics": "pass", "memory": "pass"})
+    assert judge(conforming, [entry], HOST).expected is not demanded
+    assert judge(differing(CODES), [entry], HOST).known == "an-entry"
+    undefined = replace(entry, check=frozenset({"undefined"}), undefined="out-of-bounds")
+    assert judge(conforming, [undefined], HOST).expected is not demanded
