@@ -23,6 +23,7 @@ from conformance.host.cpu import isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
+from conformance.results.estimates import LastTime, last_time
 from conformance.results.known import Coverage, Entry, Host
 from conformance.results.ledger import backends_of, useless
 from conformance.results.ledger_file import load
@@ -124,10 +125,18 @@ class Selection:
             return None
         return read_earlier(self.since, [claims.name for claims in self.claims], self.entries)
 
+    @cached_property
+    def last_time(self) -> LastTime:
+        """What the file says that this invocation replaces."""
+        return last_time(self.results_path)
+
     def turn(self, run: Run) -> int:
-        """When a run has its turn, after `--since`: what failed then first, then what was not executed, then the rest."""
+        """When a run has its turn: first what failed last time, or in the rows of `--since`, then what was not executed, then
+        the rest."""
         if self.earlier is None:
-            return LATER
+            if run.id in self.last_time.unexpected:
+                return FAILED
+            return NEW if self.last_time.seconds and run.id not in self.last_time.seconds else LATER
         if run.id in self.earlier.failed:
             return FAILED
         # an operator that is missing from the tables is executed nowhere: only its first row is new

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.results.estimates import ALONE, LEDGER, OTHER, SEARCH, earlier_seconds
+from conformance.results.estimates import ALONE, LEDGER, OTHER, SEARCH
 
 from .selecting import Selecting
 
@@ -81,14 +81,13 @@ class Pooling:
         """The expected seconds of each test by node id; of a run those in an earlier rows file, if there is one."""
         from conformance.execution.units import estimated
 
-        earlier = earlier_seconds(self.selection.results_path)
         instances = Counter(map(function_of, self.nodeids))
         seconds = {}
         for nodeid in self.nodeids:
             function = function_of(nodeid)
             if run_id := run_id_of(nodeid):
                 usual = ALONE if run_id in self.selection.crashing else estimated(self.runs[run_id])
-                seconds[nodeid] = earlier.get(run_id) or usual
+                seconds[nodeid] = self.selection.last_time.seconds.get(run_id) or usual
             elif function in TOGETHER:
                 seconds[nodeid] = TOGETHER[function] / instances[function]
             else:
@@ -105,7 +104,7 @@ class Pooling:
 
     @cached_property
     def turns(self) -> "Mapping[str, int]":
-        """The turn of each unit by its name, after `--since`: that of the first of its runs."""
+        """The turn of each unit by its name: that of the first of its runs."""
         turns: dict[str, int] = {}
         for run_id, run in self.runs.items():
             name, turn = self.unit_of_run[run_id].name, self.selection.turn(run)

@@ -207,10 +207,10 @@ class Selecting:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop tests that the selection leaves without parameters, which pytest would report as skipped, and put first what
-        failed or is new since earlier rows."""
+        failed or is new since earlier rows. Under xdist the controller orders units."""
         empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
         items[:] = [item for item in items if not item.name.startswith(empty)]
-        if self.config.getoption("since"):
+        if controls(self.config) or self.config.getoption("since"):
             items.sort(key=self._turn)
 
     def _turn(self, item: pytest.Item) -> int:

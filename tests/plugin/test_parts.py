@@ -1,6 +1,7 @@
 """Shards and what failed or is new since earlier rows, in invocations of the suite."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from invoking import Invocation, cases, invoke, side_by_side
 
 from conformance.reports.merge import merge
 from conformance.results.rows import read
+from conformance.results.verdicts import Verdict
 
 ONE = "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@x86"
 TWO = "fbgemm/nn.ReLU/static-quint8/ptq/large/laws@x86"
@@ -77,3 +79,13 @@ def test_nothing_failed_or_new_is_said_and_no_failure(invocations: Mapping[str, 
 def test_what_is_new_runs_before_the_tests_of_earlier_modules(invocations: Mapping[str, Invocation]) -> None:
     collected = [line for line in invocations["new first"].output.splitlines() if "::test_run[" in line]
     assert [line.partition("::test_run[")[2] for line in collected] == [f"{TWO}]", f"{ONE}]"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_was_not_expected_last_time_comes_first(first: int, tmp_path: Path) -> None:
+    rows = [*EARLIER["relu"]]
+    rows[first] = replace(rows[first], verdict=Verdict.DEVIATES)
+    results = write(tmp_path / "rows.jsonl", rows)
+    options = ("--backend", "fbgemm", "--collect-only", "-q", *cases(ONE, TWO))
+    collected = invoke(tmp_path / "again", *options, results=results, suite="conformance").output
+    assert collected.index(f"test_run[{rows[first].id}]") < collected.index(f"test_run[{rows[1 - first].id}]")
