@@ -250,7 +250,7 @@ TEMPLATES = {
 """Definitions that exist in scripts only, in the order in which scripts have them."""
 
 
-@lru_cache(256)  # nearly all texts are definitions, which every script shares
+@lru_cache(4096)  # nearly all texts are definitions, which every script shares
 def free(text: str) -> frozenset[str]:
     """The names that a text loads but does not bind, without builtins."""
     loaded: set[str] = set()
