@@ -42,6 +42,7 @@ def accept_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.load import Report
     from conformance.results.acceptance import add as add_to_ledger
     from conformance.results.acceptance import places
+    from conformance.results.jsonl import replacing
     from conformance.results.ledger_file import extends
     from conformance.results.reproductions import record
 
@@ -50,7 +51,8 @@ def accept_command(arguments: argparse.Namespace) -> int:
     ledger = Path(arguments.ledger)
     ledger.mkdir(parents=True, exist_ok=True)
     if arguments.extend and not extends(ledger):
-        (ledger / "suite.toml").write_text('extends = "suite"\n', encoding="utf-8")
+        with replacing(ledger / "suite.toml", "--ledger") as beside:
+            beside.write_text('extends = "suite"\n', encoding="utf-8")
     results = Report([*map(Path, arguments.rows)], [ledger]).results
     new = {one.row.id: one for one in results if one.new and one.row.failed and _wanted(one.row, arguments.case)}
     if not new:

@@ -129,7 +129,7 @@ def controls(config: pytest.Config) -> bool:
 def run_of(item: pytest.Item) -> "Run | None":
     """The run of a test; None for a test without one."""
     callspec = getattr(item, "callspec", None)
-    return None if callspec is None else callspec.params.get("run")
+    return callspec.params.get("run") if callspec and item.name.startswith("test_run[") else None
 
 
 class Selecting:
@@ -210,7 +210,7 @@ class Selecting:
         failed or is new since earlier rows. Under xdist the controller orders units."""
         empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
         items[:] = [item for item in items if not item.name.startswith(empty)]
-        if controls(self.config) or self.config.getoption("since"):
+        if (controls(self.config) or self.config.getoption("since")) and any(map(run_of, items)):
             items.sort(key=self._turn)
 
     def _turn(self, item: pytest.Item) -> int:

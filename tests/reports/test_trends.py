@@ -28,9 +28,23 @@ def history(tmp_path: Path) -> Path:
 def test_runs_are_counted_by_verdict_and_by_what_the_ledger_knows(history: Path) -> None:
     first, second = trend(str(history), Filter())
     assert (first.night.date, first.revision, first.runs) == ("2026-01-01", "a", 4)
-    assert first.verdicts == {"conforms": 2, "deviates": 1, "undefined": 0, "crashes": 0, "unavailable": 1}
+    assert first.verdicts == {
+        "conforms": 2,
+        "deviates": 1,
+        "undefined": 0,
+        "crashes": 0,
+        "unjudged": 0,
+        "unavailable": 1,
+    }
     assert (first.known, first.unexplained) == (1, 0)
-    assert second.verdicts == {"conforms": 1, "deviates": 1, "undefined": 0, "crashes": 1, "unavailable": 0}
+    assert second.verdicts == {
+        "conforms": 1,
+        "deviates": 1,
+        "undefined": 0,
+        "crashes": 1,
+        "unjudged": 0,
+        "unavailable": 0,
+    }
     assert (second.known, second.unexplained) == (0, 2)
 
 
@@ -72,11 +86,11 @@ def test_nights_are_by_backend_platform_and_date(history: Path) -> None:
 def test_text_is_a_table_in_columns(history: Path, capsys: Capture) -> None:
     assert main(["trend", "--history", str(history)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "night       backend  platform     torch   runs  conforms  deviates  undefined  crashes  unavailable"
+        "night       backend  platform     torch   runs  conforms  deviates  undefined  crashes  unjudged  unavailable"
         "  known  unexplained  newly deviating  newly conforming  added  removed",
-        "2026-01-01  fbgemm   x86_64 avx2  2.13.0     4         2         1          0        0            1"
+        "2026-01-01  fbgemm   x86_64 avx2  2.13.0     4         2         1          0        0         0            1"
         "      1            0                –                 –      –        –",
-        "2026-01-02  fbgemm   x86_64 avx2  2.13.0     3         1         1          0        1            0"
+        "2026-01-02  fbgemm   x86_64 avx2  2.13.0     3         1         1          0        1         0            0"
         "      0            2                2                 1      0        1",
     ]
 
@@ -84,10 +98,10 @@ def test_text_is_a_table_in_columns(history: Path, capsys: Capture) -> None:
 def test_markdown_is_a_table(history: Path, capsys: Capture) -> None:
     assert main(["trend", "--history", str(history), "--format", "markdown", "--to", "2026-01-01"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "| night | backend | platform | torch | runs | conforms | deviates | undefined | crashes | unavailable"
+        "| night | backend | platform | torch | runs | conforms | deviates | undefined | crashes | unjudged | unavailable"
         " | known | unexplained | newly deviating | newly conforming | added | removed |",
-        "| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
-        "| 2026-01-01 | fbgemm | x86_64 avx2 | 2&#46;13.0 | 4 | 2 | 1 | 0 | 0 | 1 | 1 | 0 | – | – | – | – |",
+        "| --- | --- | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        "| 2026-01-01 | fbgemm | x86_64 avx2 | 2&#46;13.0 | 4 | 2 | 1 | 0 | 0 | 0 | 1 | 1 | 0 | – | – | – | – |",
     ]
 
 
@@ -97,7 +111,9 @@ def test_json_has_every_figure(history: Path, capsys: Capture) -> None:
     assert first["changes"] is None
     assert second == {
         "date": "2026-01-02", "torch": "2.13.0", "arch": "x86_64", "isa": "avx2", "backend": "fbgemm", "revision": "b",
-        "runs": 3, "verdicts": {"conforms": 1, "deviates": 1, "undefined": 0, "crashes": 1, "unavailable": 0}, "known": 0,
+        "runs": 3,
+            "verdicts": {"conforms": 1, "deviates": 1, "undefined": 0, "crashes": 1, "unjudged": 0, "unavailable": 0},
+            "known": 0,
         "unexplained": 2, "changes": {
             "date": "2026-01-01", "torch": "2.13.0", "newly_deviating": 2, "newly_conforming": 1, "added": 0, "removed": 1,
         },
