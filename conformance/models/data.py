@@ -30,7 +30,8 @@ def integers(key: str, count: int, low: int, high: int) -> Tensor:
     z ^= z >> numpy.uint64(31)
     # 32 bits divide much faster than 64
     values = (z & 0x7FFFFFFF).astype(numpy.uint32) % (high - low + 1)
-    return torch.from_numpy(values.astype(numpy.int64)).add_(low)
+    # a new tensor: numpy's empty arrays have strides of 0
+    return torch.from_numpy(values.astype(numpy.int64)) + low
 
 
 def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:

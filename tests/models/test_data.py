@@ -211,3 +211,7 @@ def test_ends_alone_keeps_only_the_first_and_last_element() -> None:
 def test_the_unit_ranges_match_the_fixed_qparams(data: str, lowest: float, highest: float) -> None:
     low, high, exponent = bounds(data, 255)
     assert (low * 2.0**exponent, (high + 1) * 2.0**exponent) == (lowest, highest)
+
+
+def test_no_integers_have_the_strides_of_other_empty_tensors() -> None:
+    assert integers("a key", 0, 0, 9).stride() == torch.empty(0, dtype=torch.int64).stride()
