@@ -106,7 +106,6 @@ def tree(condition: Condition) -> Iterator[Path]:
         yield ROOT
         return
     with tempfile.TemporaryDirectory() as temporary:
-        Path(temporary).chmod(0o755)
         copy = Path(temporary) / condition.copied
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".tox", ".*_cache", "__pycache__", "out"))
         for path in (copy, *copy.rglob("*")) if condition.read_only else ():

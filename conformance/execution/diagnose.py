@@ -177,8 +177,9 @@ def offsets(got: Output, expected: Expected) -> Offsets:
     )
     if got.values.shape != expected.low.shape:
         return Offsets(described(got), NO_MATCH, total, total, golden=golden)
-    values = got.values.double()
-    if q is not None and q.qscheme() in PER_TENSOR:
+    if q is None or q.qscheme() not in PER_TENSOR:
+        values = got.values.double()
+    else:
         integers, grid = q.int_repr(), (q.q_scale(), q.q_zero_point())
         of_golden = integers.dtype == expected.code.dtype and grid == (expected.scale, expected.zero_point)
         if of_golden and torch.equal(integers, expected.code):

@@ -210,7 +210,9 @@ class Selecting:
         failed or is new since earlier rows. Under xdist the controller orders units."""
         empty = tuple(f"{name}[NOTSET]" for name in PARAMETRIZED)
         items[:] = [item for item in items if not item.name.startswith(empty)]
-        if (controls(self.config) or self.config.getoption("since")) and any(map(run_of, items)):
+        ordered = controls(self.config) or self.config.getoption("since")
+        # one run needs neither an order nor the rows that decide it
+        if ordered and len(items) > 1 and any(map(run_of, items)):
             items.sort(key=self._turn)
 
     def _turn(self, item: pytest.Item) -> int:
