@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shortcut:
-    """What is left out, and the reason why rows stay the same."""
+    """What is left out, the reason why rows stay the same, and whether functions of torch are replaced for it."""
 
     name: str
     reason: str
+    replaces: bool = False
 
 
 TABLE = (
@@ -22,36 +23,43 @@ TABLE = (
         "tables",
         "torch derives a dozen tables from a config whenever it prepares or converts a model, and the config does not change "
         "after it is loaded",
+        replaces=True,
     ),
     Shortcut(
         "patterns",
         "torch sorts the patterns of a config for each model and tries all of them on every node: their order is the same, "
         "and a pattern whose last operator is not called in the model matches nothing",
+        replaces=True,
     ),
     Shortcut(
         "code",
         "torch generates and compiles the code of a graph after each pass over it, and for each copy: only that of the last "
         "graph is called, and copies have the same",
+        replaces=True,
     ),
     Shortcut(
         "copies",
         "torch copies models attribute by attribute, and QConfigs with and for each module: most attributes of a module are "
         "empty containers, and QConfigs are immutable constructors, which behave like their copies, so runs with the same "
         "recipe have the same one",
+        replaces=True,
     ),
     Shortcut(
         "tracing",
         "FX sets two methods of nn.Module for the time of a trace, and Python then updates all subclasses, graph modules "
         "among them: methods that call the last of a list do the same; and it wraps the functions of `math`, always alike",
+        replaces=True,
     ),
     Shortcut(
         "observers",
         "torch creates the observers of a QConfig thirty times in a prepare to read their dtypes and bounds, and drops them",
+        replaces=True,
     ),
     Shortcut(
         "histograms",
         "a HistogramObserver searches for its range by thousands of comparisons of one element of a tensor with a number: "
         "elements in a list compare alike",
+        replaces=True,
     ),
     Shortcut(
         "exported patterns",
@@ -67,10 +75,12 @@ TABLE = (
         "schemes",
         "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
         "which takes a millisecond: torch has it",
+        replaces=True,
     ),
     Shortcut(
         "messages",
         "a graph module whose code raises imports torch's compiler to print where, to nobody, and then raises the same error",
+        replaces=True,
     ),
     Shortcut(
         "conversion",
@@ -155,9 +165,9 @@ def enabled(name: str) -> bool:
 NAMES = frozenset(shortcut.name for shortcut in TABLE)
 
 
-def switch_off() -> None:
-    """Switch off every shortcut in this process and in those that it forks."""
-    _OFF.update(NAMES)
+def switch_off(*names: str) -> None:
+    """Switch off shortcuts in this process and in those that it forks."""
+    _OFF.update(names)
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
     python tests/measure_speed.py floor [--backend NAME] [--every N]
     python tests/measure_speed.py scaling [--claims N]
+    python tests/measure_speed.py shortcuts [NAME …] [--backend NAME] [--times N]
 
 `floor` judges a sample of cases in one process and prints the seconds by phase. The floor is one prepare and one conversion
 to a reference model of each case, and one lowering and execution on each engine, by torch alone without shortcuts. `scaling`
-runs a config with N entries of fbgemm's, and with twice and four times as many, on one core and on two.
+runs a config with N entries of fbgemm's, and with twice and four times as many, on one core and on two. `shortcuts` runs a
+backend with all shortcuts, and without each NAME (by default those that replace functions of torch), and prints CPU seconds.
 """
 
 import argparse
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -17,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -36,7 +38,7 @@ from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
 from conformance.paths import KNOWN
 from conformance.results.ledger_file import load
-from conformance.shortcuts import without
+from conformance.shortcuts import NAMES, TABLE, without
 
 ROOT = Path(__file__).parent.parent
 TOGETHER = 8
@@ -161,6 +163,31 @@ def scaling(claims: int) -> None:
             print(f"| {claims * scale} | {cores} | {count} | {seconds:.0f} |", flush=True)
 
 
+def spent(name: str, *options: str) -> float:
+    """CPU seconds of an invocation of a backend, with its workers and children. Raises CalledProcessError if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", "conformance", "-q", "-p", "no:cacheprovider", "-n", "2"]
+        command += ["--backend", name, "--results", f"{folder}/rows.jsonl", *options]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def saved(name: str, shortcuts: Sequence[str], times: int) -> None:
+    """Print what an invocation takes without each of some shortcuts, beside what it takes with all: the least of `times`."""
+    least: dict[str, float] = {}
+    for _ in range(times):
+        for shortcut in ("", *shortcuts):
+            seconds = spent(name, *(["--no-shortcut", shortcut] if shortcut else []))
+            least[shortcut] = min(seconds, least.get(shortcut, seconds))
+    print(
+        f"{name}: {least['']:.1f} CPU seconds with all shortcuts\n\n| without | CPU seconds | more |\n| --- | --: | --: |"
+    )
+    for shortcut in shortcuts:
+        print(f"| {shortcut} | {least[shortcut]:.1f} | {least[shortcut] / least[''] - 1:+.1%} |")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(required=True, dest="command")
@@ -169,14 +196,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_floor.add_argument("--every", type=int, default=8)
     of_scaling = commands.add_parser("scaling")
     of_scaling.add_argument("--claims", type=int, default=24)
+    of_shortcuts = commands.add_parser("shortcuts")
+    of_shortcuts.add_argument("names", nargs="*", metavar="NAME", choices=[*NAMES, []])
+    of_shortcuts.add_argument("--backend", default="fbgemm")
+    of_shortcuts.add_argument("--times", type=int, default=1)
     options = parser.parse_args(arguments)
-    todo: Callable[[], Any] = (
-        (lambda: floor(options.backend, options.every))
-        if options.command == "floor"
-        else (lambda: scaling(options.claims))
-    )
+    replacing = [shortcut.name for shortcut in TABLE if shortcut.replaces]
+    todo: dict[str, Callable[[], None]] = {
+        "floor": lambda: floor(options.backend, options.every),
+        "scaling": lambda: scaling(options.claims),
+        "shortcuts": lambda: saved(options.backend, options.names or replacing, options.times),
+    }
     torch.set_num_threads(1)
-    todo()
+    todo[options.command]()
 
 
 if __name__ == "__main__":

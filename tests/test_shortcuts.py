@@ -90,9 +90,12 @@ def test_shortcuts_are_switched_off_by_name() -> None:
         pass
 
 
-def test_all_are_switched_off_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shortcuts_are_switched_off_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcuts, "_OFF", set())
-    switch_off()
+    switch_off("code")
+    assert not enabled("code")
+    assert enabled("copies")
+    switch_off(*NAMES)
     assert not any(map(enabled, NAMES))
 
 

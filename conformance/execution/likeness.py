@@ -51,7 +51,7 @@ class Likeness:
             return judge(row, named, host)
         own = own_entries(row, named)
         if not row.failed:
-            return judge(row, own, host)
+            return judge(row, own, host, [one for one in self.covering(run, row.failed) if one.undefined])
         alike = [entry for entry in named if entry not in own and entry.excused(row) & row.failed]
         alike += self.covering(run, row.failed, row)
         explained = self.known(run, row).union(*(entry.excused(row) for entry in alike))

@@ -31,6 +31,7 @@ from .data import (
     fill_trained,
     fill_typical,
     grid,
+    integer,
     integers,
     laid_out,
     normal,
@@ -128,10 +129,10 @@ def range_in_use(run: Run, name: str, spec: Operand) -> tuple[int, int, float]:
     low, high, exponent = run.bounds(spec)
     label = run.key if run.recipe.scheme.shares == ALWAYS else f"{run.key}/{name}"
     if (spec.data or run.variant.data) == "full":
-        below = max(0, int(integers(f"{label}/below", 1, -7, 8))) * (high - low) // 16
-        exponent += int(integers(f"{label}/exponent", 1, -1, 1))
+        below = max(0, integer(f"{label}/below", -7, 8)) * (high - low) // 16
+        exponent += integer(f"{label}/exponent", -1, 1)
         low, high = -below, high - low - below
-    return low, high, 2.0**exponent * (1 + int(integers(f"{label}/step", 1, 1, 255)) / 256)
+    return low, high, 2.0**exponent * (1 + integer(f"{label}/step", 1, 255) / 256)
 
 
 def unequal_channels(run: Run) -> bool:

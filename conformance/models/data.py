@@ -34,6 +34,14 @@ def integers(key: str, count: int, low: int, high: int) -> Tensor:
     return torch.from_numpy(values.astype(numpy.int64)) + low
 
 
+def integer(key: str, low: int, high: int) -> int:
+    """Return the element of `integers(key, 1, low, high)`, without the time that it takes to make an array."""
+    z = ((zlib.crc32(key.encode()) << 24) + 1) * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return ((z ^ z >> 31) & 0x7FFFFFFF) % (high - low + 1) + low
+
+
 def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:
     """Return float32 of `shape`: integers in [`low`, `high`] times 2**`exponent`.
 

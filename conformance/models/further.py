@@ -20,7 +20,7 @@ from conformance.cases.sources import root_of
 from conformance.results.profiles import PROFILES
 
 from .build import FloatModel, Subject, operand
-from .data import integers, laid_out
+from .data import integer, integers, laid_out
 
 ELEMENTS = (12_000, 1_500, 200)
 """The most elements of an operand, for each further input in turn."""
@@ -106,14 +106,14 @@ class Sizes:
         of two, or beside it, where kernels have paths of their own.
         """
         key, shapes = f"{self.run.key}/further{number}", dict(self.shapes)
-        order = [int(n) for n in integers(f"{key}/order", len(self.free), 0, 1 << 20)]
+        order = integers(f"{key}/order", len(self.free), 0, 1 << 20).tolist()
         for _, free in sorted(zip(order, self.free, strict=True), key=lambda pair: pair[0]):
             name, axis = free.axes[0]
             rest = max(math.prod(shapes[n]) for n, _ in free.axes) // shapes[name][axis]
             most = max(free.least, ELEMENTS[number % len(ELEMENTS)] // max(rest, 1))
-            part = int(integers(f"{key}/{name}/{axis}", 1, 0, 1 << 16)) / (1 << 16)
+            part = integer(f"{key}/{name}/{axis}", 0, 1 << 16) / (1 << 16)
             size = round(free.least * (most / free.least) ** part)
-            beside = int(integers(f"{key}/{name}/{axis}/beside", 1, -4, 1))
+            beside = integer(f"{key}/{name}/{axis}/beside", -4, 1)
             if beside >= -1:
                 size = min(most, 2 ** round(math.log2(size)) + beside)
             shapes = self._changed(shapes, free.axes, max(free.least, size // free.step * free.step))

@@ -15,7 +15,7 @@ import pytest
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.host.isa import limit_isa
-from conformance.shortcuts import switch_off
+from conformance.shortcuts import NAMES, switch_off
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -80,6 +80,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="add the operators of this module to those that the suite knows; repeatable",
     )
     group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
+    group.addoption(
+        "--no-shortcut",
+        action="append",
+        default=[],
+        metavar="NAME",
+        choices=sorted(NAMES),
+        help="repeat the work that this shortcut (conformance/shortcuts.py) saves; repeatable",
+    )
     group.addoption("--memory", action="store_true", help="check that no kernel leaves its tensors, in every run")
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
@@ -101,8 +109,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Limit the instruction set before torch loads, and switch off shortcuts."""
-    if config.getoption("no_shortcuts"):
-        switch_off()
+    switch_off(*(NAMES if config.getoption("no_shortcuts") else config.getoption("no_shortcut")))
     if config.getoption("memory"):
         guard.switch_on()
     if config.getoption("isa"):

@@ -11,7 +11,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.annotations import INPUT, OUTPUT, AnnotatedBeside, NotAnnotated
 from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
-from conformance.results.known import Entry, KnownFinding
+from conformance.results.known import Entry, Host, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
@@ -51,6 +51,17 @@ def test_an_entry_covers_findings_of_its_kinds_alone(pairs: dict[str, Run]) -> N
     run, likeness = pairs["channels_33x17"], Likeness([replace(ENTRY, kind=("output-qparams",))])
     assert "numerics" not in likeness.known(run, row_of(run))
     assert "numerics" in likeness.known(run, replace(row_of(run), findings=(QPARAMS,)))
+
+
+def test_a_run_like_one_whose_outcome_is_undefined_has_none_that_conforms(pairs: dict[str, Run]) -> None:
+    run, host = pairs["channels_33x17"], Host("2.13.0", "x86_64", "avx2")
+    entry = replace(ENTRY, check=frozenset({"undefined"}), undefined="out-of-bounds")
+    conforming = replace(row_of(run), verdict=Verdict.CONFORMS, checks={"numerics": "pass"}, findings=())
+    for row in (conforming, row_of(run)):
+        expectation = Likeness([entry]).expectation(run, row, host)
+        assert expectation.expected
+        assert expectation.undefined == "out-of-bounds"
+    assert not Likeness([ENTRY]).expectation(run, conforming, host).undefined
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conformance.cases.ranges import RANGES, bounds
-from conformance.models.data import GREATEST_BIAS, ends_alone, fill, grid, integers
+from conformance.models.data import GREATEST_BIAS, ends_alone, fill, grid, integer, integers
 
 KEYS = st.text("abcdefghij/._-@", min_size=1, max_size=20)
 steadily = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -46,6 +46,11 @@ def test_integers_are_those_of_splitmix64() -> None:
 
 
 @steadily
+@given(KEYS, st.integers(-300, 300), st.integers(0, 2**20))
+def test_an_integer_is_the_first_of_many(key: str, low: int, width: int) -> None:
+    assert integer(key, low, low + width) == integers(key, 1, low, low + width).item()
+
+
 @given(KEYS, st.integers(-300, 300), st.integers(0, 600))
 def test_integers_lie_within_their_bounds_and_reach_them(key: str, low: int, span: int) -> None:
     numbers = integers(key, 40 * (span + 1), low, low + span)
