@@ -28,6 +28,8 @@ from .records import Result
 from .stages import Stage, Unnoticed
 from .witnesses import Witness, drawn, ordinary, row_of
 
+pytestmark = pytest.mark.xdist_group("mutant stages")  # one worker: its fixture takes seconds
+
 EVERYWHERE, MORE = Region("everywhere"), Effect("one step more")
 GLOBS = (
     "fbgemm/nn.Linear/static-quint8/ptq/default/exact@fbgemm",

@@ -12,6 +12,8 @@ from conformance.reports.merge import merge
 from conformance.results.rows import read
 from conformance.results.verdicts import Verdict
 
+pytestmark = pytest.mark.xdist_group("parts")  # one worker: its fixture takes seconds
+
 ONE = "fbgemm/nn.ReLU/static-quint8/ptq/default/exact@x86"
 TWO = "fbgemm/nn.ReLU/static-quint8/ptq/large/laws@x86"
 EARLIER = {

@@ -66,6 +66,8 @@ from fabricated import row_of
 from lies import CONV, DYNAMIC, LINEAR, LINEAR_QAT, LINEAR_RELU, POOLING
 from script_child import Ending, endings
 
+pytestmark = pytest.mark.xdist_group("renderers")  # one worker: its fixture takes seconds
+
 
 @cache
 def golden(run_id: str) -> Golden:

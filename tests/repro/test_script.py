@@ -194,6 +194,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproducti
     return dict(zip(REAL, run_scripts(rows, texts, folder, "script", sys.executable), strict=True))
 
 
+@pytest.mark.xdist_group("scripts")  # one worker: the fixture takes a minute
 @pytest.mark.parametrize("run_id", REAL)
 def test_a_script_shows_what_its_run_showed(run_id: str, reproduced: dict[str, Reproduction]) -> None:
     reproduction = reproduced[run_id]
