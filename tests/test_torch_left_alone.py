@@ -1,5 +1,6 @@
 """The torch of a process that imports or calls this project stays as it is: only the suite's own children change theirs."""
 
+import os
 import subprocess
 import sys
 
@@ -98,14 +99,37 @@ assert judged.row.verdict == "conforms", judged
 assert "checks" in "".join(show(run, []))
 """
 
+FIXTURE = """
+import pathlib, pytest, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    (pathlib.Path(folder) / "conftest.py").write_text('pytest_plugins = ["conformance.plugin.auditing"]')
+    (pathlib.Path(folder) / "test_mine.py").write_text('''
+import copy, torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+def test_mine(audit):
+    network = nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.ReLU()).eval()
+    copy.deepcopy(network)
+    assert not audit(network, [torch.ones(2, 4), torch.zeros(2, 4)], "x86").blamed
+''')
+    assert pytest.main(["-q", "-p", "no:cacheprovider", folder]) == 0
+"""
+
 
 def ended(body: str) -> subprocess.CompletedProcess[str]:
     """Run a program between two snapshots in a fresh process."""
     text = f"{SNAPSHOT}\n{body}\ncompare()\n"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    # a pytest inside of this one takes it away
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("body", [EVERY_MODULE, AUDITED, EXECUTED], ids=["imported", "audited", "judged and shown"])
+@pytest.mark.parametrize(
+    "body",
+    [EVERY_MODULE, AUDITED, EXECUTED, FIXTURE],
+    ids=["imported", "audited", "judged and shown", "audited in a test"],
+)
 def test_torch_stays_as_it_is(body: str) -> None:
     process = ended(body)
     assert process.returncode == 0, process.stderr
