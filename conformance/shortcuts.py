@@ -51,11 +51,6 @@ TABLE = (
         replaces=True,
     ),
     Shortcut(
-        "observers",
-        "torch creates the observers of a QConfig thirty times in a prepare to read their dtypes and bounds, and drops them",
-        replaces=True,
-    ),
-    Shortcut(
         "histograms",
         "a HistogramObserver searches for its range by thousands of comparisons of one element of a tensor with a number: "
         "elements in a list compare alike",

@@ -38,7 +38,6 @@ OF_CASES = (
     "state_dict",
     "memory format",
     "templates",
-    "observers",
     "histograms",
     "schemes",
     "tracing",

@@ -1,5 +1,5 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `observers`, `histograms`,
-`schemes` and `conversion`, and QConfigs on a device for `copies`.
+"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `histograms`, `schemes` and
+`conversion`, and QConfigs on a device for `copies`.
 
 torch is changed in place by `replace_functions`; a shortcut that is switched off leaves torch's own behaviour.
 """
@@ -31,9 +31,6 @@ from conformance.shortcuts import enabled
 convert: Any = import_module("torch.ao.quantization.fx.convert")
 fuse: Any = import_module("torch.ao.quantization.fx.fuse")
 prepare: Any = import_module("torch.ao.quantization.fx.prepare")
-mappings: Any = import_module("torch.ao.quantization.fx.qconfig_mapping_utils")
-fx_utils: Any = import_module("torch.ao.quantization.fx.utils")
-ao_utils: Any = import_module("torch.ao.quantization.utils")
 observer: Any = import_module("torch.ao.quantization.observer")
 qconfig: Any = import_module("torch.ao.quantization.qconfig")
 
@@ -246,51 +243,6 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     return model
 
 
-READERS: tuple[tuple[Any, str], ...] = (
-    (prepare, "_is_pattern_dtype_config_and_qconfig_supported_by_backend"),
-    (prepare, "_get_arg_target_dtype_as_output"),
-    (mappings, "_is_qconfig_supported_by_dtype_configs"),
-    (fx_utils, "_qconfig_satisfies_dtype_config_constraints"),
-    (ao_utils, "get_qconfig_dtypes"),
-    (ao_utils, "weight_dtype"),
-    (qconfig, "_is_reuse_input_qconfig"),
-)
-"""torch's functions that create observers to read their dtypes and bounds, with the modules that define them."""
-
-MOST_OBSERVERS = 256
-"""Observers that are kept to be read."""
-
-_create = observer._PartialWrapper.__call__
-_readers = 0
-_kept_observers: dict[int, tuple[Any, Any]] = {}
-
-
-def _created(self: Any, *inputs: Any, **options: Any) -> Any:
-    """The observer of a constructor: a new one, unless it is only read."""
-    if not _readers or inputs or options:
-        return _create(self, *inputs, **options)
-    if id(self) not in _kept_observers:
-        if len(_kept_observers) >= MOST_OBSERVERS:
-            _kept_observers.clear()
-        _kept_observers[id(self)] = self, _create(self)  # the constructor is kept, so that no other gets its id
-    return _kept_observers[id(self)][1]
-
-
-def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(read)
-    def reader(*arguments: Any, **options: Any) -> Any:
-        global _readers
-        if not enabled("observers"):
-            return read(*arguments, **options)
-        _readers += 1
-        try:
-            return read(*arguments, **options)
-        finally:
-            _readers -= 1
-
-    return reader
-
-
 class _Listing:
     """torch, with cumulative sums that are lists of NumPy's numbers of the same dtype and not tensors."""
 
@@ -329,12 +281,10 @@ def replace_functions() -> None:
     _replace(
         (
             *KEEPING,
-            *((*reader, _reading) for reader in READERS),
             (qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept),
             (pattern_utils, "_sorted_patterns_dict", _sorted_once),
         )
     )
-    observer._PartialWrapper.__call__ = _created
     observer.HistogramObserver._non_linear_param_search = _least_error
     copyreg.pickle(torch.qscheme, _scheme_reduced)
     prepare._find_matches = _graph_first(prepare._find_matches)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.ao.quantization import MinMaxObserver, QConfig
 from torch.ao.quantization.fx import quantize_handler
 
 from conformance.cases.claims import backend
@@ -15,32 +14,6 @@ from conformance.cases.runs import runs
 from conformance.configs.registry import BACKENDS
 from conformance.models import build, data, torchs
 from conformance.shortcuts import without
-
-
-@pytest.fixture
-def created(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The observers that constructors create."""
-    observers: list[object] = []
-    create = torchs._create
-
-    def recorded(self: Any, *inputs: Any, **options: Any) -> Any:
-        observers.append(create(self, *inputs, **options))
-        return observers[-1]
-
-    monkeypatch.setattr(torchs, "_create", recorded)
-    return observers
-
-
-def test_an_observer_that_is_read_is_created_once(created: list[object]) -> None:
-    weight = MinMaxObserver.with_args(dtype=torch.qint8)  # type: ignore[no-untyped-call]
-    qconfig = QConfig(activation=MinMaxObserver.with_args(dtype=torch.quint8), weight=weight)  # type: ignore[no-untyped-call]
-    dtypes = [torchs.ao_utils.get_qconfig_dtypes(qconfig) for _ in range(3)]
-    assert dtypes == [(torch.quint8, torch.qint8, False)] * 3
-    assert len(created) == 2
-    assert qconfig.activation() is not qconfig.activation()  # those that observe are new
-    with without("observers"):
-        torchs.ao_utils.get_qconfig_dtypes(qconfig)
-    assert len(created) == 6
 
 
 def test_constructors_know_the_device_of_a_module() -> None:
