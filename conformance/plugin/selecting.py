@@ -80,14 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="add the operators of this module to those that the suite knows; repeatable",
     )
     group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
-    group.addoption(
-        "--no-shortcut",
-        action="append",
-        default=[],
-        metavar="NAME",
-        choices=sorted(NAMES),
-        help="repeat the work that this shortcut (conformance/shortcuts.py) saves; repeatable",
-    )
+    only = {"action": "append", "default": [], "choices": sorted(NAMES), "metavar": "NAME"}
+    group.addoption("--no-shortcut", **only, help="repeat the work that this shortcut saves; repeatable")
     group.addoption("--memory", action="store_true", help="check that no kernel leaves its tensors, in every run")
     group.addoption("--isa", metavar="NAME", help="limit the instruction set of the process, for example to avx2")
     group.addoption("--ledger", type=Path, metavar="DIR", help="folder of known deviations (default conformance/known)")
