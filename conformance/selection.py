@@ -257,8 +257,9 @@ class Selection:
 
     @cached_property
     def useless(self) -> dict[str, str]:
-        """The problem of each entry that matches no run or adds nothing to the others, by entry id."""
-        return useless(self.entries, self.every_id, self.host, self.nameable)
+        """The problem of each entry of `ledger_to_check` that matches no run or adds nothing to the others, by name."""
+        asked = {entry.name for entry in self.ledger_to_check}
+        return useless(self.entries, self.every_id, self.host, self.nameable, asked)
 
     @cached_property
     def _every_backend(self) -> list[BackendClaims]:

@@ -1,5 +1,6 @@
 """Running cases: batches of runs in children, the rows file, and the lines that close an invocation."""
 
+import copy
 import json
 import os
 import signal
@@ -64,6 +65,8 @@ class Attachment(TypedDict):
 ATTACHMENT = pytest.StashKey[Attachment]()
 ATTRIBUTE = "conformance"
 """The attribute of a test report that holds its attachment."""
+TORN_DOWN = "conformance_torn_down"
+"""The attribute of a call's report with the seconds of a teardown that passed and has no report yet."""
 TORCH_SECONDS = "torch_seconds"
 """The user property with the seconds that a test without a run spent in torch."""
 
@@ -156,14 +159,18 @@ class Running:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Have a worker send no start, no end and no passed setup of a run: for most runs, to send them takes longer than
-        everything else that pytest does. The call's report has the setup's seconds."""
+        """Have a worker send no start, no end, and no setup and teardown of a run if they pass: for most runs, to send them
+        takes longer than everything else that pytest does. The call's report has the setup's seconds, and says that there was
+        a teardown, of which the controller makes a report."""
         if controls(self.config) or not run_id_of(item.nodeid):
             return None
-        setup, *others = runtestprotocol(item, log=False, nextitem=nextitem)
-        if setup.passed:
-            others[0].duration += setup.duration
-        for report in others if setup.passed else (setup, *others):
+        setup, *reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not setup.passed:
+            reports.insert(0, setup)
+        elif reports[0].when == "call" and reports[1].passed:
+            reports[0].duration += setup.duration
+            setattr(reports[0], TORN_DOWN, reports.pop().duration)
+        for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         return True
 
@@ -180,7 +187,15 @@ class Running:
             setattr(report, ATTRIBUTE, attachment)
         return report
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        yield
+        self._record(report)
+        if controls(self.config) and (seconds := getattr(report, TORN_DOWN, None)) is not None:
+            self.config.hook.pytest_runtest_logreport(report=_teardown_of(report, seconds))
+
+    def _record(self, report: pytest.TestReport) -> None:
+        """Write the row of a run, and count what its report says."""
         attachment: Attachment | None = getattr(report, ATTRIBUTE, None)
         if report.when == "call":
             self.torch_seconds += sum(
@@ -245,6 +260,15 @@ class Running:
         text = lines(self.writer, self.unexpected, self.unneeded, not_selected, bool(unknown))
         for line in (*filter(None, [unknown]), *self.selection.notes, *text):
             terminalreporter.line(line)
+
+
+def _teardown_of(call: pytest.TestReport, seconds: float) -> pytest.TestReport:
+    """The report of a teardown that passed, from that of its call."""
+    report = copy.copy(call)
+    for name in (ATTRIBUTE, TORN_DOWN, "wasxfail"):
+        vars(report).pop(name, None)
+    report.when, report.outcome, report.longrepr, report.duration = "teardown", "passed", None, seconds
+    return report
 
 
 def details_line(

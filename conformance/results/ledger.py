@@ -1,7 +1,7 @@
 """Rows compared with the ledger of known findings."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.configs.engines import ENGINES
@@ -123,9 +123,14 @@ def judge_recorded(row: Row, named: Iterable[Entry], ledger: Mapping[str, Sequen
 
 
 def useless(
-    entries: Iterable[Entry], ids: Iterable[str], host: Host, nameable: Callable[[], Iterable[str]] = tuple
+    entries: Iterable[Entry],
+    ids: Iterable[str],
+    host: Host,
+    nameable: Callable[[], Iterable[str]] = tuple,
+    asked: Container[str] | None = None,
 ) -> dict[str, str]:
-    """Useless parts of the entries that apply to this host, described by the entry's name.
+    """Useless parts of the entries that apply to this host, described by the entry's name; of those named in `asked` only,
+    if it is given.
 
     These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
     by others on all hosts where the entry applies. A glob may match `nameable` ids alone, to which drawn runs are compared.
@@ -141,12 +146,13 @@ def useless(
     for entry in applying:
         for run_id in matched[entry.name]:
             entries_of_run[run_id].append(entry)
-    idle = {entry.name: _idle(entry, entry.match, reached) for entry in applying}
+    described = [entry for entry in applying if asked is None or entry.name in asked]
+    idle = {entry.name: _idle(entry, entry.match, reached) for entry in described}
     if any(idle.values()):
-        further = _reached([entry for entry in applying if idle[entry.name]], nameable())
-        idle = {entry.name: _idle(entry, idle[entry.name], further) for entry in applying}
+        further = _reached([entry for entry in described if idle[entry.name]], nameable())
+        idle = {entry.name: _idle(entry, idle[entry.name], further) for entry in described}
     faults = {}
-    for entry in applying:
+    for entry in described:
         if globs := idle[entry.name]:
             faults[entry.name] = f"matches no run: {', '.join(globs)}"
         elif globs := _excepting_none(entry, _reached_by_entry(reached, entry)):
