@@ -246,7 +246,9 @@ def test_nameable_runs_are_asked_for_only_if_a_glob_matches_no_other() -> None:
 
 def test_an_entry_that_is_not_asked_for_makes_others_useless_and_is_not_described() -> None:
     gone, there, equal = entry("fbgemm/nn.Lineer/*", name="gone"), entry(name="there"), entry(name="equal")
-    assert useless([gone, there, equal], [RUN], HOST, asked={"there"}) == {"there": "says nothing that equal does not say"}
+    assert useless([gone, there, equal], [RUN], HOST, asked={"there"}) == {
+        "there": "says nothing that equal does not say"
+    }
 
 
 def test_each_exception_that_excepts_no_run_is_named() -> None:
