@@ -69,7 +69,7 @@ class Selection:
             return third_parties(self.backend_configs)
         if self.quantizers:
             return third_parties(self.quantizers, "--quantizer")
-        return [backend(name) for name in self.backends or BACKENDS]
+        return [backend(name) for name in dict.fromkeys(self.backends or BACKENDS)]
 
     @cached_property
     def possible(self) -> list[Run]:
@@ -79,7 +79,7 @@ class Selection:
     @cached_property
     def engine_names(self) -> list[str]:
         """The names of the engines that the option `--engine` names."""
-        return [engine_name(text) for text in self.engines]
+        return [*dict.fromkeys(map(engine_name, self.engines))]
 
     @cached_property
     def asked_for(self) -> list[Run]:

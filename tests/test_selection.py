@@ -44,6 +44,12 @@ def test_backends_engines_and_globs_narrow_the_selection() -> None:
     ]
 
 
+def test_a_backend_or_an_engine_that_is_named_twice_is_selected_once() -> None:
+    once = Selection(backends=["fbgemm"], engines=["x86"], globs=["*/nn.ReLU/*"])
+    twice = Selection(backends=["fbgemm"] * 2, engines=["x86"] * 2, globs=["*/nn.ReLU/*"] * 2)
+    assert [run.id for run in twice.runs] == [run.id for run in once.runs]
+
+
 @pytest.mark.parametrize(
     ("selection", "message"),
     [

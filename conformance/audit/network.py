@@ -55,6 +55,8 @@ def network(name: str, model: object, batches: object, source: str = "the model"
         raise UsageError(
             f"{source} is in training mode ({len(training)} modules, such as {where}): return model.eval()"
         )
+    if problem := _unusable(model):
+        raise UsageError(f"{source} {problem}")
     checked = Network(name, model, _batches(batches))
     for number, batch in enumerate(checked.batches, 1):
         try:
@@ -65,9 +67,31 @@ def network(name: str, model: object, batches: object, source: str = "the model"
             raise UsageError(
                 f"{source} raises {brief(error)} for batch {number}, inputs of shape {shapes}: give inputs that it accepts"
             ) from error
-        if not outputs:
-            raise UsageError(f"{source} returns no tensor for batch {number}, so there is nothing to compare")
+        if missing := _missing(outputs):
+            raise UsageError(f"{source} returns {missing} for batch {number}, so there is nothing to compare")
     return checked
+
+
+def _unusable(model: nn.Module) -> str:
+    """Why a model has no quantized form, whatever the engine; empty if it may have one."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return "is a ScriptModule, which FX does not trace: return the module that it was made from"
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            return f"has its parameter {name} on the meta device, which keeps no values: load the weights"
+        if not bool(parameter.isfinite().all()):
+            return f"has infinite values or NaN in its parameter {name}, for which integers have no codes"
+    return ""
+
+
+def _missing(outputs: Sequence[Tensor]) -> str:
+    """What outputs are that nothing can be compared with; empty for others."""
+    if not outputs:
+        return "no tensor"
+    values = torch.cat([output.detach().flatten() for output in outputs])
+    if not values.numel():
+        return "empty tensors"
+    return "NaN" if bool(values.isnan().any()) else "" if bool(values.isfinite().any()) else "infinite values alone"
 
 
 def _batches(batches: object) -> tuple[Batch, ...]:

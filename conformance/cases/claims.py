@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
+import torch
+import torch.ao.quantization.quantize_fx
 from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
@@ -119,6 +120,9 @@ def refusal(entry: BackendPatternConfig) -> str:
     for dtypes in entry.dtype_configs:
         if not isinstance(dtypes, DTypeConfig):
             return f"one of its dtype configs is a {type(dtypes).__name__}"
+        for dtype in (dtypes.input_dtype, dtypes.output_dtype, dtypes.weight_dtype, dtypes.bias_dtype):
+            if not isinstance(dtype, torch.dtype | None):
+                return f"one of its dtypes is {dtype!r:.60}, which is no torch.dtype"
     for operator in operators(entry):
         if not isinstance(operator, str) and (isinstance(operator, nn.Module) or not callable(operator)):
             return f"{operator!r:.60} is no module class, function or name of a method"
@@ -150,8 +154,8 @@ def third_parties(paths: Sequence[str], option: str = "--backend-config") -> lis
 def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
     """Return the claims of the BackendConfig that `module:attribute.path` names, or returns if it is a callable.
 
-    Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or an empty one;
-    with `--quantizer` it has to be a QuantizerConfig, which becomes one of the quantizers that globs have to name.
+    Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or promises
+    nothing; with `--quantizer` it has to be a QuantizerConfig, which becomes one of the quantizers that globs have to name.
     """
     declare_installed()
     config, source = object_of(option, path)
@@ -169,6 +173,8 @@ def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
         name = attribute
     source = f"import {module}\nbackend_config = {source}"
     claims = claims_of(name, config)
+    if not claims:
+        raise UsageError(f"{option} {path!r} promises nothing: none of its entries has a dtype config")
     for claim in claims:
         if not claim.id.isprintable():
             raise UsageError(

@@ -247,11 +247,16 @@ class _Conversion:
         with stage("lower"):
             lowered = self.engine.convert(prepared, self.config)
             program = self.engine.compile(lowered, subject.fresh_inputs())
+            if program is None:
+                raise TypeError("compile() of the engine returns None")
         changes = lowered is not None and self._lowered_changes(subject, lowered)
         execution: Execution | None = None
         if program is not None:
             with stage("execute"), fresh_memory_holds(0x55):
-                execution = self.engine.execute(program, subject.fresh_inputs())
+                executed = self.engine.execute(program, subject.fresh_inputs())
+                if not isinstance(executed, Execution):
+                    raise TypeError(f"execute() of the engine returns {type(executed).__name__}, which is no Execution")
+                execution = executed
         repetitions: dict[str, tuple[Tensor, ...]] = {}
         if lowered is not None and program is not None and execution is not None:
             execution, repetitions = self._repeat(subject, lowered, program, execution)

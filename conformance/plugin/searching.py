@@ -1,5 +1,6 @@
 """Searching with drawn cases: the options of a search, and the count of cases that closes an invocation."""
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,8 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     Without any of them hypothesis is loaded where a search is selected: it takes as long as a run. A search of some minutes
     is random, because the bounded profile would draw the same cases over and over.
     """
-    minutes = config.getoption("search_minutes") is not None
-    if minutes or any(value for name, value in vars(config.option).items() if name.startswith("hypothesis")):
+    minutes = config.getoption("search_minutes")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise pytest.UsageError(f"--search-minutes {minutes:g}: give a number above 0, such as 10")
+    if minutes is not None or any(
+        value for name, value in vars(config.option).items() if name.startswith("hypothesis")
+    ):
         from hypothesis import settings
 
         from conformance.properties import search  # noqa: F401

@@ -127,10 +127,12 @@ def test_an_entry_that_torch_cannot_use_is_a_claim_that_is_not_covered() -> None
     bad: list[tuple[BackendPatternConfig, str]] = [
         (BackendPatternConfig(nn.ReLU), "its dtype_configs are a DTypeConfig, not a list"),
         (BackendPatternConfig(nn.Tanh), "one of its dtype configs is a dict"),
+        (BackendPatternConfig(nn.ELU), "one of its dtypes is 'quint8', which is no torch.dtype"),
         (BackendPatternConfig((nn.Linear, nn.ReLU())), "ReLU() is no module class, function or name of a method"),
     ]
     bad[0][0].dtype_configs = dtypes.STATIC_QUINT8_WEIGHTED  # type: ignore[assignment]
     bad[1][0].dtype_configs = [{}]  # type: ignore[list-item]
+    bad[2][0].dtype_configs = [DTypeConfig("quint8", torch.quint8)]  # type: ignore[arg-type]
     for entry, reason in bad:
         (claim,) = claims_of("mine", config(entry))
         assert claim.dtype_config == "refused"
@@ -157,6 +159,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "from conformance.configs.dtypes import STATIC_QUINT8_WEIGHTED\n"
         "NOT_CALLABLE = 7\n"
         "EMPTY = BackendConfig('empty')\n"
+        "IDLE = BackendConfig('idle').set_backend_pattern_config(BackendPatternConfig(nn.ReLU))\n"
         "def theirs():\n"
         "    entry = BackendPatternConfig(nn.Linear).set_dtype_configs([STATIC_QUINT8_WEIGHTED])\n"
         "    return BackendConfig('their').set_backend_pattern_config(entry)\n"
@@ -240,6 +243,7 @@ def test_a_config_without_a_name_of_its_own_is_named_after_its_function(path: st
         ("their_configs:nothing", "is of type NoneType; it has to be a BackendConfig"),
         ("their_configs:broken", "KeyError: 'lost'"),
         ("their_configs:EMPTY", "has no entries: there is nothing to run"),
+        ("their_configs:IDLE", "promises nothing: none of its entries has a dtype config"),
     ],
 )
 def test_an_invalid_config_is_refused_with_one_line_that_gives_the_reason(

@@ -15,6 +15,7 @@ from conformance.engines.availability import probe
 from conformance.engines.registry import engine, engine_expression, engine_name
 from conformance.engines.torch_engine import TorchEngine
 from conformance.errors import UsageError
+from conformance.execution.batch import Judged, judge_runs
 from conformance.models import build, fx
 from tests.runs_by_id import run
 
@@ -46,6 +47,16 @@ class Cold(Npu):
 
 class Absent(Npu):
     device = "privateuseone"
+
+class NoProgram(Npu):
+    name = "no-program"
+    def compile(self, model, inputs):
+        pass
+
+class NoExecution(Npu):
+    name = "no-execution"
+    def execute(self, program, inputs):
+        pass
 
 class Bare:
     name = "bare"
@@ -222,3 +233,18 @@ def test_the_reference_engine_runs_the_reference_model(npu: Path) -> None:
     assert torch.equal(execution.outputs[0].values, expected)
     assert execution.names() == ["reference"]
     assert not [kernel for kernel in execution.kernels if kernel.in_float]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("NoProgram", "lower raises TypeError: compile() of the engine returns None"),
+        ("NoExecution", "execute raises TypeError: execute() of the engine returns NoneType, which is no Execution"),
+    ],
+)
+def test_an_engine_that_returns_nothing_does_not_conform(attribute: str, message: str, npu: Path) -> None:
+    name = engine_name(f"npu:{attribute}")
+    (judged,) = judge_runs([run(f"fbgemm/nn.Linear/static-quint8/ptq/default/exact@{name}")], {}.get)
+    assert isinstance(judged, Judged)
+    assert judged.row.verdict == "deviates"
+    assert judged.row.detail == f"lowered: {message}"

@@ -85,6 +85,7 @@ REFUSED = {
     "ledger": (["--backend", "qnnpack", *cases(GONE)], MALFORMED, "known.toml#1, shows 1: unknown check 'numeric'"),
     "shard": (["--backend", "qnnpack", "--shard", "0/2"], "", "--shard '0/2': not I/N with 1 <= I <= N: write 1/4"),
     "since": (["--since", "nowhere.jsonl", "-n", "2"], "", "--since nowhere.jsonl: no such file: name the rows file"),
+    "minutes": (["--search-minutes", "0"], "", "--search-minutes 0: give a number above 0, such as 10"),
     "isa": (["--isa", "mmx"], "", "--isa 'mmx': choose from avx2"),
     "results": (["--backend", "qnnpack", *cases(GONE)], "", "name a file that can be written"),
 }
