@@ -54,6 +54,7 @@ class Selection:
     only_since: bool = False
     quantizers: Sequence[str] = ()
     search_minutes: float | None = None
+    operators: Sequence[str] = ()
 
     @cached_property
     def claims(self) -> list[BackendClaims]:
@@ -90,6 +91,10 @@ class Selection:
             return selected
         if earlier is None:
             raise UsageError("--only-since: name the rows file of an earlier invocation with --since")
+        if self.since is not None and self.since.resolve() == self.results_path.resolve():
+            raise UsageError(
+                f"--results {self.results_path}: these rows would replace those of --since: name another file"
+            )
         return [run for run in selected if self.turn(run) < LATER]
 
     @cached_property
@@ -275,6 +280,17 @@ class Selection:
         """Ids of the fixed runs of these backends to which other runs are compared."""
         for claims in self._every_backend:
             yield from nameable_ids(claims)
+
+    @property
+    def repro_options(self) -> list[str]:
+        """The options without which `repro` does not find the selected runs, or runs them otherwise."""
+        named = {
+            "--backend-config": self.backend_configs,
+            "--engine": [text for text in self.engines if ":" in text],
+            "--operators": self.operators,
+            "--isa": [self.isa_limit] if self.isa_limit else [],
+        }
+        return [word for option, values in named.items() for value in values for word in (option, value)]
 
     @property
     def results_path(self) -> Path:

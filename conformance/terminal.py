@@ -40,6 +40,7 @@ def lines(
     unneeded: Sequence[Tolerance] = (),
     not_asked_for: Mapping[str, int] = MappingProxyType({}),
     unknown_platform: bool = False,
+    repro_options: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the lines of the summary.
 
@@ -63,7 +64,7 @@ def lines(
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:
         yield f"{'unknown platform' if unknown_platform else 'new'}: {row.id}"
-        yield f"     {repro_command(row.id)}"
+        yield f"     {repro_command(row.id, repro_options)}"
     if len(unexpected) > SHOWN:
         yield f"… and {len(unexpected) - SHOWN} more in the rows file"
     if unexpected and unknown_platform and not writer.lost:

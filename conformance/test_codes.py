@@ -7,6 +7,6 @@ from conformance.test_conformance import assert_expected
 PROFILES = ("codes",)
 
 
-def test_run(verdict: tuple[Row, Expectation]) -> None:
+def test_run(verdict: tuple[Row, Expectation, str]) -> None:
     """A run conforms, or deviates exactly as the ledger says."""
     assert_expected(*verdict)

@@ -9,25 +9,26 @@ from conformance.configs.registry import Backend
 from conformance.results.known import Entry
 from conformance.results.ledger import Expectation
 from conformance.results.profiles import profile_names
-from conformance.results.rows import Row, repro_command
+from conformance.results.rows import Row
 from conformance.selection import Selection
 
 PROFILES = profile_names("case")
 """Profiles of the runs that this module is parametrized with."""
 
 
-def assert_expected(row: Row, expectation: Expectation) -> None:
-    """Pass a run that conforms, xfail one that deviates exactly as the ledger says, skip one without its engine."""
+def assert_expected(row: Row, expectation: Expectation, command: str) -> None:
+    """Pass a run that conforms, xfail one that deviates exactly as the ledger says, skip one without its engine. The command
+    reproduces it."""
     if row.verdict == "unavailable":
         pytest.skip(row.detail)
     if not expectation.expected:
-        pytest.fail(f"{row.id}: {expectation.message or row.detail}. Reproduce: {repro_command(row.id)}", pytrace=False)
+        pytest.fail(f"{row.id}: {expectation.message or row.detail}. Reproduce: {command}", pytrace=False)
     if expectation.entries:
         # pytest.xfail() would have pytest render a traceback, which takes longer than everything else that it does for a run
         raise pytest.xfail.Exception(f"{expectation.known}: {expectation.entries[0].finding.title}", pytrace=False)
 
 
-def test_run(verdict: tuple[Row, Expectation]) -> None:
+def test_run(verdict: tuple[Row, Expectation, str]) -> None:
     """A run conforms, or deviates exactly as the ledger says."""
     assert_expected(*verdict)
 

@@ -14,7 +14,10 @@ from conformance.cases.runs import runs, usual
 from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.errors import UsageError
 from conformance.results.known import Host
+from conformance.results.rows import repro_command
 from conformance.selection import Selection
+
+EARLIER = Path(__file__).parent / "results" / "schema1.jsonl"
 
 
 def test_without_options_every_promised_run_is_selected() -> None:
@@ -63,6 +66,10 @@ def test_a_backend_or_an_engine_that_is_named_twice_is_selected_once() -> None:
             Selection(since=Path("nowhere")),
             "--since nowhere: no such file: name the rows file of an earlier invocation",
         ),
+        (
+            Selection(backends=["qnnpack"], since=EARLIER, only_since=True, results=EARLIER),
+            f"--results {EARLIER}: these rows would replace those of --since: name another file",
+        ),
         (Selection(only_since=True), "--only-since: name the rows file of an earlier invocation with --since"),
     ],
 )
@@ -71,6 +78,13 @@ def test_an_unusable_option_is_an_error_of_one_line(selection: Selection, messag
         _ = selection.runs
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+def test_the_command_that_reproduces_a_run_has_what_is_not_in_its_id() -> None:
+    options = Selection(engines=["mine:Engine", "x86"], backend_configs=["mine:CONFIG"], isa_limit="avx2").repro_options
+    assert options == ["--backend-config", "mine:CONFIG", "--engine", "mine:Engine", "--isa", "avx2"]
+    command = "python -m conformance repro --engine 'mine.a b:E' 'id'"
+    assert repro_command("id", Selection(engines=["mine.a b:E"]).repro_options) == command
 
 
 def test_a_third_party_config_is_selected_alone() -> None:

@@ -3,6 +3,7 @@ recorded."""
 
 import copy
 import linecache
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from .network import Network, copied, outputs_of
 from .refusals import Refusals
 from .values import NodeRaises, Recorded
 
+COPIED = "torch copies a network before it quantizes it: leave out the attributes that cannot be copied"
 LEAVE_IN_FLOAT = "give a --mapping that leaves the operator or module in float: set_object_type(…, None)"
 
 Stage = Callable[[str], None]
@@ -140,6 +142,8 @@ def _calibrate(prepared: GraphModule, network: Network) -> None:
 
 
 def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:
+    if any(frame.f_globals.get("__name__") == "copy" for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return Unconvertible(stage, brief(error), COPIED)
     where = _line(error) if stage == "prepare" else ""
     text = brief(error) + (f" at {where}" if where else "")
     if not (where and isinstance(error, TraceError | TypeError | RuntimeError | KeyError | AttributeError)):

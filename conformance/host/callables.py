@@ -4,7 +4,7 @@ import importlib
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from types import ModuleType
 from typing import Any
 
@@ -17,13 +17,16 @@ from conformance.errors import UsageError, brief
 def users_code(what: str, advice: str) -> Iterator[None]:
     """Execute code of a user in this scope, with imports as if from the current folder.
 
-    torch uses one thread here and afterwards: forked children would lack the threads of a pool, and wait for them. Raises
+    torch uses one thread here and afterwards: forked children would lack the threads of a pool, and wait for them. torch's
+    default dtype is afterwards as before. What the code prints goes to stderr, for stdout has what a command prints. Raises
     UsageError with whatever the code raises, between `what` and `advice`; a call of sys.exit is such an exception.
     """
     torch.set_num_threads(1)
+    dtype = torch.get_default_dtype()
     sys.path.insert(0, "")
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -32,6 +35,7 @@ def users_code(what: str, advice: str) -> Iterator[None]:
         if "" in sys.path:
             sys.path.remove("")
         torch.set_num_threads(1)
+        torch.set_default_dtype(dtype)
 
 
 def module_of(option: str, path: str) -> ModuleType:

@@ -257,7 +257,8 @@ class Running:
         terminalreporter.section("conformance")
         not_selected = Counter(run.engine for run in self.selection.not_asked_for)
         unknown = self.selection.unknown_platform
-        text = lines(self.writer, self.unexpected, self.unneeded, not_selected, bool(unknown))
+        options = self.selection.repro_options
+        text = lines(self.writer, self.unexpected, self.unneeded, not_selected, bool(unknown), options)
         for line in (*filter(None, [unknown]), *self.selection.notes, *text):
             terminalreporter.line(line)
 
@@ -284,11 +285,12 @@ def details_line(
 
 
 @pytest.fixture
-def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation]":
-    """The row of a run and what the ledger expects of it. The row goes into the rows file."""
+def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation, str]":
+    """The row of a run, which goes into the rows file, what the ledger expects of it, and the command that reproduces it."""
     from conformance.cases.forms import form
     from conformance.execution.batch import undefined_row, unjudged_row
     from conformance.host.isolation import Raised
+    from conformance.results.rows import repro_command
 
     running = request.config.stash[Running.KEY]
     judged = running.judge(run)
@@ -312,4 +314,4 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
         "torch_seconds": judged.torch_seconds,
         "details": details_line(run, row, judged.details, expectation.entries, request.config.getoption("isa")),
     }
-    return row, expectation
+    return row, expectation, repro_command(run.id, running.selection.repro_options)

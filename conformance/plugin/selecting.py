@@ -169,6 +169,7 @@ class Selecting:
             option("only_since"),
             option("quantizer"),
             option("search_minutes"),
+            option("operators"),
         )
 
     def nothing_left(self, nodeids: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -315,7 +316,7 @@ def assembled(header: Mapping[str, Any], files: Iterable[RowsFile]) -> RowsFile:
     return RowsFile(header, tuple(rows), footer, text)
 
 
-def repro_command(run_id: str) -> str:
-    """The command that prints the reproduction of a run."""
+def repro_command(run_id: str, options: Iterable[str] = ()) -> str:
+    """The command that prints the reproduction of a run that these options select."""
     quoted = run_id.replace("'", "'\\''")
-    return f"python -m conformance repro '{quoted}'"
+    return " ".join(["python -m conformance repro", *map(shlex.quote, options), f"'{quoted}'"])

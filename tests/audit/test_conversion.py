@@ -1,5 +1,7 @@
 """What cannot be prepared or lowered is left in float; and the correspondence of lowered and reference models."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -46,6 +48,14 @@ def test_a_function_is_left_out_by_its_claims() -> None:
     audited = audit(Functional().eval(), images(), "x86")
     assert [(one.operator, one.stage) for one in audited.refusals] == [("F.conv2d", "convert")]
     assert {layer.name: layer.arithmetic for layer in audited.computing}["module"] is Arithmetic.INTEGER
+
+
+def test_what_cannot_be_copied_is_not_taken_for_control_flow() -> None:
+    model = residual()
+    model.lock = threading.Lock()  # type: ignore[assignment]
+    audited = audit(model, images(), "x86")
+    assert audited.failure == "prepare raises TypeError: cannot pickle '_thread.lock' object"
+    assert audited.advice.startswith("torch copies a network before it quantizes it: leave out the attributes")
 
 
 @pytest.mark.skipif(engine("onednn").unavailable() is not None, reason="needs oneDNN")

@@ -51,6 +51,15 @@ def test_torch_has_one_thread_while_code_of_a_user_is_executed_and_afterwards(fo
     assert torch.get_num_threads() == 1
 
 
+def test_code_of_a_user_neither_prints_on_stdout_nor_changes_the_default_dtype(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "threaded.py").write_text("import torch\nprint('hello')\ntorch.set_default_dtype(torch.float64)\nX = 1\n")
+    assert attribute_of("--backend-config", "threaded:X") == 1
+    assert torch.get_default_dtype() is torch.float32
+    assert capsys.readouterr() == ("", "hello\n")
+
+
 @pytest.mark.parametrize("text", LEAVING)
 def test_a_module_that_ends_the_process_is_named_with_what_it_raises(folder: Path, text: str) -> None:
     (folder / "leaving.py").write_text(text)
