@@ -244,7 +244,7 @@ def test_the_reference_engine_runs_the_reference_model(npu: Path) -> None:
 )
 def test_an_engine_that_returns_nothing_does_not_conform(attribute: str, message: str, npu: Path) -> None:
     name = engine_name(f"npu:{attribute}")
-    (judged,) = judge_runs([run(f"fbgemm/nn.Linear/static-quint8/ptq/default/exact@{name}")], {}.get)
+    (judged,) = judge_runs([run(f"fbgemm/nn.Linear/static-quint8/ptq/default/exact@{name}")], lambda _: None)
     assert isinstance(judged, Judged)
     assert judged.row.verdict == "deviates"
     assert judged.row.detail == f"lowered: {message}"
