@@ -10,7 +10,7 @@ from torch import Tensor
 from conformance.cases.recipes import dtype_name
 from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
-from conformance.oracle.arithmetic import FLOAT_BAND, RANGES, Qparams, quantize
+from conformance.oracle.arithmetic import FLOAT_BAND, RANGES, Codes, Qparams, quantize
 from conformance.oracle.scheme import Grid
 from conformance.results.findings import Finding
 from conformance.results.findings.values import (
@@ -172,16 +172,22 @@ def _of_another_kind(got: Output, expected: Expected, place: Place) -> Finding |
 
 def _on_its_own_grid(got: Output, expected: Expected, exact: Exact, place: Place) -> tuple[Finding, ...]:
     """The finding about codes that are not those of the exact values on the grid of the output itself, whose qparams are not
-    the golden's: its dtype is, or there is none."""
+    the golden's: its dtype is, or there is none. Where the golden has two codes, those of either value are right: a tie in a
+    quantization before, which versions of torch round differently, gives both."""
     positions, q = exact(), got.quantized
     if positions is None or q is None or dtype_name(q.dtype) != expected.dtype:
         return ()
     scale, zero_point = torch.tensor([q.q_scale()]), torch.tensor([q.q_zero_point()])
     grid = Qparams(Grid(expected.dtype, *RANGES[expected.dtype]), scale, zero_point)
-    values = (positions - expected.zero_point) * expected.scale
-    codes = quantize(values, grid, FLOAT_BAND)
-    stored = expected.low.dtype
-    own = Expected(codes.low.to(stored), codes.high.to(stored), q.q_scale(), q.q_zero_point(), expected.dtype)
+
+    def regridded(on_golden: Tensor) -> Codes:
+        return quantize((on_golden.double() - expected.zero_point) * expected.scale, grid, FLOAT_BAND)
+
+    codes, least, greatest = map(regridded, (positions, expected.low, expected.high))
+    tied, stored = expected.low != expected.high, expected.low.dtype
+    low = torch.where(tied, torch.minimum(least.low, codes.low), codes.low).to(stored)
+    high = torch.where(tied, torch.maximum(greatest.high, codes.high), codes.high).to(stored)
+    own = Expected(low, high, q.q_scale(), q.q_zero_point(), expected.dtype)
     return compare_codes(q.int_repr(), own, EQUAL, lambda: codes.position, place).findings
 
 

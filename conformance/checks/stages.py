@@ -15,7 +15,7 @@ from conformance.configs.registry import REGISTERED
 from conformance.engines import decomposed
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution, execute
+from conformance.engines.trace import Execution, Kernel, execute
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden, compute, golden_of, qparams_by_name
 from conformance.goldens.store import GoldenError, Store
@@ -256,6 +256,8 @@ class _Conversion:
                 executed = self.engine.execute(program, subject.fresh_inputs())
                 if not isinstance(executed, Execution):
                     raise TypeError(f"execute() of the engine returns {type(executed).__name__}, which is no Execution")
+                if others := {type(kernel).__name__ for kernel in executed.kernels if not isinstance(kernel, Kernel)}:
+                    raise TypeError(f"execute() of the engine lists {', '.join(sorted(others))} as kernels")
                 execution = executed
         repetitions: dict[str, tuple[Tensor, ...]] = {}
         if lowered is not None and program is not None and execution is not None:

@@ -281,6 +281,14 @@ def test_wrong_codes_on_another_grid_are_a_finding_of_their_own() -> None:
     assert (codes.mismatched, codes.worst) == (1, 1)
 
 
+def test_both_values_of_a_tie_before_are_right_on_another_grid() -> None:
+    golden = Expected(*(torch.tensor([code], dtype=torch.uint8) for code in (10, 14)), 0.25, 10, "quint8")
+    exact = torch.tensor([14.0], dtype=torch.float64)
+    for code in (19, 20, 21, 22, 23):
+        findings = compare_outputs(output([code], 0.5, 20), golden, EQUAL, lambda: exact).findings
+        assert (CodesDiffer in map(type, findings)) is not (20 <= code <= 22)
+
+
 def test_codes_of_another_dtype_are_not_compared() -> None:
     got = output([0, 2, 10], 0.5, 0, torch.qint8)
     exact = torch.zeros(3, dtype=torch.float64)

@@ -58,6 +58,11 @@ class NoExecution(Npu):
     def execute(self, program, inputs):
         pass
 
+class Named(Npu):
+    name = "named"
+    def kernels(self, program):
+        return "npu"
+
 class Bare:
     name = "bare"
 """
@@ -240,9 +245,10 @@ def test_the_reference_engine_runs_the_reference_model(npu: Path) -> None:
     [
         ("NoProgram", "lower raises TypeError: compile() of the engine returns None"),
         ("NoExecution", "execute raises TypeError: execute() of the engine returns NoneType, which is no Execution"),
+        ("Named", "execute raises TypeError: execute() of the engine lists str as kernels"),
     ],
 )
-def test_an_engine_that_returns_nothing_does_not_conform(attribute: str, message: str, npu: Path) -> None:
+def test_an_engine_that_returns_something_else_does_not_conform(attribute: str, message: str, npu: Path) -> None:
     name = engine_name(f"npu:{attribute}")
     (judged,) = judge_runs([run(f"fbgemm/nn.Linear/static-quint8/ptq/default/exact@{name}")], lambda _: None)
     assert isinstance(judged, Judged)
