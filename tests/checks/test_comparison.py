@@ -282,7 +282,8 @@ def test_wrong_codes_on_another_grid_are_a_finding_of_their_own() -> None:
 
 
 def test_both_values_of_a_tie_before_are_right_on_another_grid() -> None:
-    golden = Expected(*(torch.tensor([code], dtype=torch.uint8) for code in (10, 14)), 0.25, 10, "quint8")
+    low, high = (torch.tensor([code], dtype=torch.uint8) for code in (10, 14))
+    golden = Expected(low, high, 0.25, 10, "quint8")
     exact = torch.tensor([14.0], dtype=torch.float64)
     for code in (19, 20, 21, 22, 23):
         findings = compare_outputs(output([code], 0.5, 20), golden, EQUAL, lambda: exact).findings
