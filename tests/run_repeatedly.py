@@ -4,7 +4,7 @@
 
 The conditions are CONDITIONS: workers, threads, what allocators and hashing do, load, the user, the folder, and limits of the
 instruction set; one takes no shortcut (conformance/shortcuts.py). Everything in a row except its seconds has to be the same
-every time with the same instruction set. A table of the invocations is printed, then the differences; the exit status is 1 if
+every time with the same instruction set. A table of conditions is printed, then the differences; the exit status is 1 if
 there are any, or if an invocation fails. Rows files that an interrupted call has left in FOLDER are used again: run the same
 revision.
 """
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parent.parent
 SHOWN = 20
 """Most differences printed."""
 HEAD = """\
-| backend | condition | order | rows | different | failed | seconds |
-| --- | --- | --: | --: | --: | --: | --: |"""
+| backend | condition | invocations | failed | rows of each | different |
+| --- | --- | --: | --: | --: | --: |"""
 
 
 @dataclass(frozen=True)
@@ -158,33 +159,36 @@ def invoke(backend: str, number: int, results: Path, globs: Sequence[str]) -> st
 
 @dataclass
 class Repetition:
-    """The invocations of one backend: problems and differences, and a line of a table for each that has rows."""
+    """Invocations of one backend under one condition: how many have rows, how many of these failed, and their rows."""
 
-    problems: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+    invocations: int = 0
+    failed: int = 0
+    rows: int = 0
+    different: int = 0
 
 
-def repeated(backend: str, times: int, folder: Path, globs: Sequence[str]) -> Repetition:
-    """Run one backend `times` times, except where `folder` has the rows."""
-    found = Repetition()
+def repeated(backend: str, times: int, folder: Path, globs: Sequence[str]) -> tuple[dict[str, Repetition], list[str]]:
+    """Run one backend `times` times, except where `folder` has the rows. Return what is known by condition, and problems."""
+    found: defaultdict[str, Repetition] = defaultdict(Repetition)
+    problems: list[str] = []
     first: dict[str, Sequence[Row]] = {}
     for number in range(times):
         condition = condition_of(number)
         results = folder / f"{backend}-{number}.jsonl"
         if not results.exists() and (problem := invoke(backend, number, results, globs)):
-            found.problems.append(problem)
+            problems.append(problem)
             if results.exists():
                 results = results.rename(results.with_suffix(".failed"))  # the next call runs it again
         if results.exists():
-            file = read(results)
-            differing = [*differences(first.setdefault(condition.isa, file.rows), file.rows)]
-            found.problems += differing
-            failed = "no" if results.suffix == ".jsonl" else "yes"
-            seconds = round(file.footer["seconds"] / max(condition.workers, 1)) if "seconds" in file.footer else ""
-            found.lines.append(
-                f"| {backend} | {condition.name} | {number} | {len(file.rows)} | {len(differing)} | {failed} | {seconds} |"
-            )
-    return found
+            rows = read(results).rows
+            differing = [*differences(first.setdefault(condition.isa, rows), rows)]
+            problems += differing
+            of = found[condition.name]
+            of.invocations += 1
+            of.failed += results.suffix == ".failed"
+            of.rows = len(rows)
+            of.different += len(differing)
+    return found, problems
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,11 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         backends = options.backend or ["qnnpack", "fbgemm", "onednn"]
-        repetitions = [repeated(backend, options.times, folder, options.case) for backend in backends]
-    problems = [problem for repetition in repetitions for problem in repetition.problems]
+        done = {backend: repeated(backend, options.times, folder, options.case) for backend in backends}
+    problems = [problem for _, of_backend in done.values() for problem in of_backend]
     print(HEAD)
-    for line in (line for repetition in repetitions for line in repetition.lines):
-        print(line)
+    for backend, (found, _) in done.items():
+        for condition, of in found.items():
+            print(f"| {backend} | {condition} | {of.invocations} | {of.failed} | {of.rows:,} | {of.different} |")
     print("\n".join(problems[:SHOWN]) or f"{options.times} times the same rows")
     if len(problems) > SHOWN:
         print(f"… and {len(problems) - SHOWN} more")

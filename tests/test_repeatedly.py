@@ -96,8 +96,8 @@ def test_rows_are_compared_with_those_of_the_same_instruction_set(
         assert run_repeatedly.main([*arguments, str(times)]) == (times == 4)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"{ROW.id}: ties: 1, then 2"
-    assert "| fbgemm | native | 2 | 1 | 1 | no |  |" in lines
-    assert "| fbgemm | --isa avx2 | 3 | 1 | 0 | no |  |" in lines
+    assert "| fbgemm | native | 2 | 0 | 1 | 1 |" in lines
+    assert "| fbgemm | --isa avx2 | 2 | 0 | 1 | 0 |" in lines
 
 
 def test_an_invocation_without_rows_is_reported(
@@ -138,9 +138,12 @@ def test_an_interrupted_call_is_continued_with_its_rows(
     assert "ties: None, then 3" in capsys.readouterr().out
 
 
-def test_an_invocation_that_failed_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invocation_that_failed_is_counted_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--backend", "fbgemm", "--keep", str(tmp_path), "--times", "1"]
     monkeypatch.setattr(run_repeatedly, "command", invocation(1, ROW))
     assert run_repeatedly.main(arguments) == 1
+    assert "| fbgemm | 2 workers | 1 | 1 | 1 | 0 |" in capsys.readouterr().out
     monkeypatch.setattr(run_repeatedly, "command", invocation(0, ROW))
     assert run_repeatedly.main(arguments) == 0
