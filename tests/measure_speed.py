@@ -2,13 +2,13 @@
 
     python tests/measure_speed.py floor [--backend NAME] [--every N]
     python tests/measure_speed.py scaling [--claims N]
-    python tests/measure_speed.py shortcuts [NAME …] [--backend NAME] [--every N]
+    python tests/measure_speed.py shortcuts [NAME …] [--backend NAME]
 
 `floor` judges a sample of cases in one process and prints the seconds by phase. The floor is one prepare and one conversion
 to a reference model of each case, and one lowering and execution on each engine, by torch alone without shortcuts. `scaling`
 runs a config with N entries of fbgemm's, and with twice and four times as many, on one core and on two. `shortcuts` runs
-every N-th shard of a backend with all shortcuts, and without each NAME (by default those that replace functions of torch),
-in turns because machines change their speed, and prints CPU seconds.
+a backend with all shortcuts, and without each NAME (by default those that replace functions of torch), shard by shard in
+turns because machines change their speed, and prints CPU seconds.
 """
 
 import argparse
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parent.parent
 TOGETHER = 8
 """Successive runs of a claim in the sample, as an invocation judges them."""
 SCALES = (1, 2, 4)
-SHARDS = 16
+SHARDS = 4
 
 SYNTHETIC = """
 from torch.ao.quantization.backend_config import BackendConfig
@@ -176,10 +176,10 @@ def spent(name: str, *options: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def saved(name: str, shortcuts: Sequence[str], every: int) -> None:
-    """Print what shards of an invocation take with all shortcuts and without each of some."""
+def saved(name: str, shortcuts: Sequence[str]) -> None:
+    """Print what an invocation takes with all shortcuts and without each of some."""
     seconds: defaultdict[str, float] = defaultdict(float)
-    for part in range(1, SHARDS + 1, every):
+    for part in range(1, SHARDS + 1):
         for shortcut in ("", *shortcuts):
             without_it = ["--no-shortcut", shortcut] if shortcut else []
             seconds[shortcut] += spent(name, "--shard", f"{part}/{SHARDS}", *without_it)
@@ -200,13 +200,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_shortcuts = commands.add_parser("shortcuts")
     of_shortcuts.add_argument("names", nargs="*", metavar="NAME", choices=[*NAMES, []])
     of_shortcuts.add_argument("--backend", default="fbgemm")
-    of_shortcuts.add_argument("--every", type=int, default=2)
     options = parser.parse_args(arguments)
     replacing = [shortcut.name for shortcut in TABLE if shortcut.replaces]
     todo: dict[str, Callable[[], None]] = {
         "floor": lambda: floor(options.backend, options.every),
         "scaling": lambda: scaling(options.claims),
-        "shortcuts": lambda: saved(options.backend, options.names or replacing, options.every),
+        "shortcuts": lambda: saved(options.backend, options.names or replacing),
     }
     torch.set_num_threads(1)
     todo[options.command]()
