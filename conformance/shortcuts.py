@@ -26,12 +26,6 @@ TABLE = (
         replaces=True,
     ),
     Shortcut(
-        "patterns",
-        "torch sorts the patterns of a config for each model and tries all of them on every node: their order is the same, "
-        "and a pattern whose last operator is not called in the model matches nothing",
-        replaces=True,
-    ),
-    Shortcut(
         "code",
         "torch generates and compiles the code of a graph after each pass over it, and for each copy: only that of the last "
         "graph is called, and copies have the same",
@@ -51,12 +45,6 @@ TABLE = (
         replaces=True,
     ),
     Shortcut(
-        "histograms",
-        "a HistogramObserver searches for its range by thousands of comparisons of one element of a tensor with a number: "
-        "elements in a list compare alike",
-        replaces=True,
-    ),
-    Shortcut(
         "exported patterns",
         "torchao and quantizers of PT2E export the patterns that they search for in each prepare, which takes two seconds: "
         "the graph of a pattern depends on its code and on what it closes over",
@@ -65,12 +53,6 @@ TABLE = (
         "decompositions",
         "lowering for x86 traces the Python code of a graph, and collects and overrides 1,700 decompositions twice: what is "
         "composite in torch does not depend on the model, and the code of a graph is its nodes",
-    ),
-    Shortcut(
-        "schemes",
-        "pickle looks through all modules of the process for one that has the quantization scheme of a tensor by its name, "
-        "which takes a millisecond: torch has it",
-        replaces=True,
     ),
     Shortcut(
         "messages",

@@ -29,7 +29,6 @@ RUNS = 6
 
 OF_CASES = (
     "tables",
-    "patterns",
     "code",
     "copies",
     "conversion",
@@ -38,14 +37,12 @@ OF_CASES = (
     "state_dict",
     "memory format",
     "templates",
-    "histograms",
-    "schemes",
     "tracing",
     "messages",
 )
 """Shortcuts of runs that compare with a golden. tests/properties has the others."""
 
-UNCOUNTED = ("histograms", "schemes", "tracing", "messages")
+UNCOUNTED = ("tracing", "messages")
 """Those that save no calls here: of Python's own work, of exact runs, or only where a model raises. tests/models tests what
 they do."""
 

@@ -1,29 +1,23 @@
-"""torch.ao's own functions with less repeated work: the shortcuts `tables`, `patterns`, `histograms`, `schemes` and
-`conversion`, and QConfigs on a device for `copies`.
+"""torch.ao's own functions with less repeated work: the shortcuts `tables` and `conversion`, and QConfigs on a device for
+`copies`.
 
 torch is changed in place by `replace_functions`; a shortcut that is switched off leaves torch's own behaviour.
 """
 
 import copy
-import copyreg
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, lru_cache, partial, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
-from types import FunctionType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-import numpy
-import torch.ao.quantization.quantize_fx  # its import completes torch.ao.quantization
-from torch import Tensor, nn
+import torch.ao.quantization.quantize_fx  # noqa: F401  (its import completes torch.ao.quantization)
+from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, utils
-from torch.ao.quantization.fx import fuse_handler, pattern_utils, quantize_handler
-from torch.ao.quantization.utils import MatchAllNode
-from torch.fx import Graph, GraphModule
-from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.ao.quantization.fx import fuse_handler, quantize_handler
+from torch.fx import GraphModule
 
 from conformance.shortcuts import enabled
 
@@ -31,7 +25,6 @@ from conformance.shortcuts import enabled
 convert: Any = import_module("torch.ao.quantization.fx.convert")
 fuse: Any = import_module("torch.ao.quantization.fx.fuse")
 prepare: Any = import_module("torch.ao.quantization.fx.prepare")
-observer: Any = import_module("torch.ao.quantization.observer")
 qconfig: Any = import_module("torch.ao.quantization.qconfig")
 
 TABLES: tuple[tuple[Any, str], ...] = (
@@ -178,59 +171,6 @@ def _on_device_kept(on_device: Callable[..., Any]) -> Callable[..., Any]:
     return kept
 
 
-def _may_match(pattern: Any, called: frozenset[Any]) -> bool:
-    """Whether a pattern may match a node of a graph in which these operators and classes of modules are called."""
-    operator = pattern[0] if isinstance(pattern, tuple) else pattern
-    return operator in called or (isinstance(operator, type) and issubclass(operator, MatchAllNode))
-
-
-def _sorted_once(sort: Callable[[dict[Any, Any]], dict[Any, Any]]) -> Callable[[dict[Any, Any]], dict[Any, Any]]:
-    """`_sorted_patterns_dict`, which counts the operators of every pattern of a config."""
-
-    @lru_cache(16)
-    def in_order(patterns: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(sort(dict.fromkeys(patterns)))
-
-    @wraps(sort)
-    def sorted_patterns(patterns: dict[Any, Any]) -> dict[Any, Any]:
-        if not enabled("patterns"):
-            return sort(patterns)
-        return OrderedDict((pattern, patterns[pattern]) for pattern in in_order(tuple(patterns)))
-
-    return sorted_patterns
-
-
-def _fewer(patterns: dict[Any, Any], graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Any, Any]:
-    """The patterns whose last operator is called in a graph, in the same order."""
-    if not enabled("patterns"):
-        return patterns
-    called = frozenset(
-        type_before_parametrizations(modules[str(node.target)]) if node.op == "call_module" else node.target
-        for node in graph.nodes
-    )
-    return {pattern: value for pattern, value in patterns.items() if _may_match(pattern, called)}
-
-
-def _graph_first(find: Callable[..., Any]) -> Callable[..., Any]:
-    """`_find_matches` of prepare."""
-
-    @wraps(find)
-    def find_matches(graph: Graph, modules: dict[str, nn.Module], patterns: dict[Any, Any], *others: Any) -> Any:
-        return find(graph, modules, _fewer(patterns, graph, modules), *others)
-
-    return find_matches
-
-
-def _root_first(find: Callable[..., Any]) -> Callable[..., Any]:
-    """`_find_matches` of fusion."""
-
-    @wraps(find)
-    def find_matches(root: GraphModule, graph: Graph, patterns: dict[Any, Any]) -> Any:
-        return find(root, graph, _fewer(patterns, graph, dict(root.named_modules())))
-
-    return find_matches
-
-
 def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     """Lower the reference model of a calibrated one for the selected engine, as `convert_fx` does with the one it makes.
 
@@ -243,49 +183,6 @@ def lowered(prepared: GraphModule, reference: GraphModule) -> GraphModule:
     return model
 
 
-class _Listing:
-    """torch, with cumulative sums that are lists of NumPy's numbers of the same dtype and not tensors."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    @staticmethod
-    def cumsum(values: Tensor, dim: int) -> list[Any]:
-        return list(torch.cumsum(values, dim).numpy())
-
-
-_search_histogram: Any = observer.HistogramObserver._non_linear_param_search
-_search_list = FunctionType(_search_histogram.__code__, {**_search_histogram.__globals__, "torch": _Listing()})
-COMPARES_IN_FLOAT32 = bool(numpy.float32(0.1) == 0.1)
-"""Whether NumPy compares a float32 with a Python number in float32, as torch does: from NumPy 2 on."""
-
-
-def _least_error(self: Any) -> tuple[Tensor, Tensor]:
-    """The range of a HistogramObserver with the least quantization error, searched for by torch's own code."""
-    search = _search_list if COMPARES_IN_FLOAT32 and enabled("histograms") else _search_histogram
-    return search(self)  # type: ignore[no-any-return]
-
-
-def _scheme(name: str) -> Any:
-    return getattr(torch, name)
-
-
-def _scheme_reduced(scheme: Any) -> Any:
-    """What pickle saves of a quantization scheme, by default the name alone."""
-    name = scheme.__reduce_ex__(2)
-    return (_scheme, (name,)) if enabled("schemes") else name
-
-
 def replace_functions() -> None:
     """Replace torch's functions in this process, for good."""
-    _replace(
-        (
-            *KEEPING,
-            (qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept),
-            (pattern_utils, "_sorted_patterns_dict", _sorted_once),
-        )
-    )
-    observer.HistogramObserver._non_linear_param_search = _least_error
-    copyreg.pickle(torch.qscheme, _scheme_reduced)
-    prepare._find_matches = _graph_first(prepare._find_matches)
-    fuse._find_matches = _root_first(fuse._find_matches)
+    _replace((*KEEPING, (qconfig, "_add_module_to_qconfig_obs_ctr", _on_device_kept)))

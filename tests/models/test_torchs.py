@@ -1,18 +1,16 @@
 """torch.ao's functions return what they return without shortcuts, and repeat less."""
 
 import copy
-import pickle
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.ao.quantization.fx import quantize_handler
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
 from conformance.configs.registry import BACKENDS
-from conformance.models import build, data, torchs
+from conformance.models import build, torchs
 from conformance.shortcuts import without
 
 
@@ -45,58 +43,6 @@ def test_runs_with_one_recipe_have_one_qconfig() -> None:
     assert first.mapping is not second.mapping
     with without("copies"):
         assert build.subject(run).qconfig is not first.qconfig
-
-
-def observed(*observations: Tensor, **options: Any) -> Any:
-    observer = torch.ao.quantization.HistogramObserver(**options)
-    for observation in observations:
-        observer(observation)
-    return observer
-
-
-def test_a_histogram_is_searched_with_the_same_result_and_fewer_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[object] = []
-    less = Tensor.__lt__
-
-    def recorded(tensor: Tensor, other: object) -> Any:
-        compared.append(tensor)
-        return less(tensor, other)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Tensor, "__lt__", recorded)
-    values = data.normal("histogram", (4000,))
-    observers = [
-        *(observed(values[:count] * scale) for count in (1, 2, 50, 4000) for scale in (1e-30, 0.01, 1.0, 3e8)),
-        observed(values**3, dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
-        observed(values[:100], values**2, values[1000:] * 0.1),
-        observed(torch.zeros(3)),
-    ]
-    for observer in observers:
-        fast = observer.calculate_qparams()
-        fast_compared, compared[:] = len(compared), []
-        with without("histograms"):
-            assert observer.calculate_qparams() == fast
-        assert len(compared) > 10 * fast_compared or not observer.histogram.any()
-        compared.clear()
-
-
-def test_a_quantization_scheme_is_pickled_with_its_module() -> None:
-    for scheme in (torch.per_tensor_affine, torch.per_channel_symmetric):
-        saved = pickle.dumps(scheme)
-        assert pickle.loads(saved) is scheme
-        assert copy.deepcopy(scheme) is scheme
-        with without("schemes"):
-            assert pickle.loads(pickle.dumps(scheme)) is scheme
-            assert pickle.dumps(scheme) != saved
-
-
-def test_patterns_are_sorted_as_torch_sorts_them() -> None:
-    sort = torchs.prepare._sorted_patterns_dict
-    patterns = {(torch.relu, torch.add): 1, torch.add: 2, (torch.relu, (torch.add, torch.mul)): 3, torch.relu: 4}
-    with without("patterns"):
-        expected = sort(patterns)
-    assert [*sort(patterns).items()] == [*expected.items()] != [*patterns.items()]
-    other = dict.fromkeys(patterns, 0)
-    assert [*sort(other).items()] == [(pattern, 0) for pattern in expected]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "executorch"])
