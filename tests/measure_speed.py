@@ -37,6 +37,7 @@ from conformance.engines.trace import execute
 from conformance.execution.batch import warm_up
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
+from conformance.models.taken import take_shortcuts
 from conformance.paths import KNOWN
 from conformance.results.ledger_file import load
 from conformance.shortcuts import NAMES, TABLE, without
@@ -80,7 +81,7 @@ class Phases:
 def sample(name: str, every: int) -> list[Run]:
     """The runs of TOGETHER successive exact cases of each `every`-th claim, on all engines of a backend."""
     chosen = backend(name)
-    crashing = [entry for entry in load(KNOWN) if "crashes" in entry.check]
+    crashing = [entry for entry in load(KNOWN) if "crashes" in entry.check or entry.undefined]
     kept: dict[str, list[Run]] = {}
     for run in runs(chosen):
         crashes = any(entry.matches(run.id) for entry in crashing)
@@ -128,9 +129,15 @@ def measured(cases: Sequence[Run]) -> dict[str, float]:
     return {**phases.seconds, "runs": float(len(kept))}
 
 
+def in_child(cases: Sequence[Run]) -> dict[str, float]:
+    """What `measured` says of a sample in a process that replaces functions of torch, as children that judge do."""
+    take_shortcuts()
+    return measured(cases)
+
+
 def floor(name: str, every: int) -> None:
     warm_up()
-    (outcome,) = run_isolated([sample(name, every)], measured, 600.0)
+    (outcome,) = run_isolated([sample(name, every)], in_child, 600.0)
     assert isinstance(outcome, Done), outcome
     seconds: dict[str, float] = outcome.value
     count = seconds.pop("runs")
