@@ -43,7 +43,7 @@ LEGEND = {
     "in": "int: in integers; name: in integers in name only, by a quantized kernel that computes in float; float; "
     "with the number of the reason",
     "tied, wrong": "share of the elements that are one code off at a tie, or off otherwise",
-    "local, total": "SQNR in dB against the reference given the same inputs, and against its own value here; "
+    "local, total": "SQNR in dB against the float network given the same inputs, and against its own value here; "
     "= is equal, – not compared",
     "output": "scale/zero point",
     "time": "share of the network's time",
@@ -64,6 +64,8 @@ def summary_line(audit: Audit) -> str:
     counts = {"blamed": len(audit.blamed), "new": len(audit.new), "refused": len(audit.refusals)}
     counts["unstable"] = len(audit.unstable)
     figures = [", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing to blame"]
+    if not audit.usable:
+        figures.insert(0, "not usable")
     if audit.failure:
         figures = [f"not audited: {audit.failure}"]
     elif audit.computing:
@@ -82,6 +84,7 @@ def _symbol(audit: Audit) -> str:
     new = (
         (audit.failure and audit.cause is None)
         or audit.new
+        or not (audit.usable or audit.blamed or audit.failure or audit.refusals)
         or (audit.unstable and not audit.blamed)
         or any(refusal.cause is None for refusal in audit.refusals)
     )
@@ -116,7 +119,7 @@ class _Text:
         audit = self.audit
         took = f", audited in {audit.seconds:.0f} s" if audit.seconds else ""
         yield from _indented(f"{audit.network} on {audit.engine}, config {audit.backend}{took}", 0)
-        yield f"{_symbol(audit)} {headline(audit)}"
+        yield from _indented(headline(audit), 2, _symbol(audit))
         if audit.failure:
             yield from self.failure()
             if not (audit.layers or audit.refusals):
@@ -262,7 +265,7 @@ def _cells(layer: Layer, refused: Iterable[str], reasons: Mapping[str, int], dty
     tied = wrong = local = total = "–"
     if agreement is not None and agreement.total:
         tied, wrong = (percent(part / agreement.total, 1) if part else "" for part in (agreement.tied, agreement.wrong))
-        local, total = (f"{db:.1f}" if db is not None else "=" for db in (layer.local_db, layer.cumulative_db))
+        local, total = (f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))
     return (
         _mark(layer, refused),
         plain(layer.name),

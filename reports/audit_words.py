@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from conformance.results.audits import FEW_CODES, LOST_DB, Agreement, Arithmetic, Audit, Layer, Reduction
+from conformance.results.audits import CLIPPED, FEW_CODES, LOST_DB, Agreement, Arithmetic, Audit, Layer, Reduction
 
 from .findings import count
-
-CLIPPED = 0.01
-"""The share of clipped elements from which it is pointed out. Observers of histograms clip a few of them on purpose."""
 
 Facts = list[tuple[str, str]]
 """Terms, each with its description."""
@@ -45,8 +42,27 @@ def kernel(name: str) -> str:
     return name.removeprefix("quantized.").removeprefix("aten.")
 
 
+def usability(audit: Audit) -> str:
+    """Whether a network is usable, measured against float, and the layer that destroys it, if one does."""
+    if audit.failure:
+        return ""
+    if audit.usable:
+        return f"usable: {decibels(audit.engine_db, 'float')}"
+    said = f"not usable: {decibels(audit.engine_db, 'float')}, under {audit.floor_db:g}"
+    layer = audit.destroyer
+    if layer is None:
+        return said
+    clips = f" and clips {percent(layer.clipped)} of its values" if layer.clipped >= CLIPPED else ""
+    return f"{said}; {layer.name} leaves {decibels(layer.float_db)}{clips}"
+
+
 def headline(audit: Audit) -> str:
-    """What the engine is to blame for, in one sentence."""
+    """Whether the network is usable, then what is to blame, in one sentence."""
+    return "; ".join(filter(None, (usability(audit), blame(audit))))
+
+
+def blame(audit: Audit) -> str:
+    """What is to blame."""
     parts = []
     if audit.failure:
         parts.append(f"not audited{' to the end' if audit.layers else ''}")
@@ -75,7 +91,7 @@ def _outputs(audit: Audit) -> Iterator[tuple[str, str]]:
     """What quantization itself loses, which the reference shows, and what the engine loses beyond that."""
     if audit.failure and audit.engine_db is audit.reference_db is audit.agreement_db is None:
         return
-    yield "reference's output", f"{decibels(audit.reference_db, 'float')}: what quantization itself leaves"
+    yield "reference's output", decibels(audit.reference_db, "float")
     yield "engine's output", "; ".join([
         decibels(audit.engine_db, "float") + lost(audit), decibels(audit.agreement_db, "the reference"),
     ])  # fmt: skip
@@ -148,8 +164,9 @@ def compared(layer: Layer) -> Facts:
     """The figures of a layer that is compared with its reference."""
     if layer.agreement is None:
         return []
-    local, cumulative = decibels(layer.local_db), decibels(layer.cumulative_db)
-    return [("elements", elements(layer.agreement)), ("SQNR", f"{local} on the same inputs, {cumulative} so far")]
+    own, local = decibels(layer.float_db, "float"), decibels(layer.local_db, "the reference")
+    figures = f"{own} and {local} given the same inputs, {decibels(layer.cumulative_db)} so far"
+    return [("elements", elements(layer.agreement)), ("SQNR", figures)]
 
 
 def qparams(layer: Layer) -> str:

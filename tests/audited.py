@@ -45,7 +45,7 @@ def conv(name: str, number: int, pattern: str = "nn.Conv2d+nn.BatchNorm2d+nn.ReL
         reference=Qparams("quint8", 0.0123 + number / 1000, 0 if relu else 117),
         weight=Qparams("qint8", 0.00231, 0, 64),
         agreement=Agreement(total, number % 5 * 3),
-        local_db=None if number % 5 == 0 else 62.0 - number % 7, cumulative_db=58.0 - number / 4,
+        local_db=None if number % 5 == 0 else 62.0 - number % 7, cumulative_db=58.0 - number / 4, float_db=45.0 - number % 7,
         clipped=0.0003, codes_used=231, codes=256, latency=0.008,
         features={"groups": "1", "kernel_size": "(3, 3)", "memory_format": "channels_last"},
     )  # fmt: skip
@@ -105,6 +105,7 @@ FAULTY = {
         "faults": (fault_of("numerics", "6,200 of 200,704 codes differ (3.1%), by up to 14 steps"),),
         "agreement": Agreement(200_704, 1_204, 5_000, 1_200, 14),
         "local_db": 21.3,
+        "float_db": 20.9,
     },
     "features.9.block.0.0": {
         "faults": (fault_of("numerics", "an accumulation saturates", "onednn-saturation"),),
@@ -118,6 +119,7 @@ FAULTY = {
         ),
         "agreement": None,
         "local_db": None,
+        "float_db": None,
         "cumulative_db": None,
     },
     "features.7.block.0.0": {"codes_used": 11, "clipped": 0.042, "reference": Qparams("quint8", 0.05, 3)},

@@ -25,7 +25,7 @@ from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
-from conformance.results.audits import Audit, Layer
+from conformance.results.audits import USABLE_DB, Audit, Layer
 from conformance.results.known import Host
 from conformance.results.ledger_file import load
 
@@ -63,12 +63,14 @@ NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if E
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is audited: the mapping and the config, or None for the engine's default ones."""
+    """How a network is audited: the mapping and the config, or None for the engine's default ones; whether it is repeated and
+    blamed layers are reduced; and the least SQNR in dB of an output that is usable."""
 
     mapping: QConfigMapping | None = None
     claims: BackendClaims | None = None
     stable: bool = True
     reduce: bool = True
+    floor_db: float = USABLE_DB
 
 
 def audit(
@@ -81,8 +83,9 @@ def audit(
     name: str = "",
     ledger: Path = KNOWN,
     reduce: bool = True,
+    floor_db: float = USABLE_DB,
 ) -> Audit:
-    """Quantize a float model for an engine, and hold every layer to its reference.
+    """Quantize a float model for an engine, and hold every layer to the float model and to its reference.
 
     Args:
         model: a float model in eval mode that FX can trace. It is not changed.
@@ -93,6 +96,7 @@ def audit(
         name: the name of the network in the result; the class of the model if empty.
         ledger: the folder of known deviations that explain faults.
         reduce: whether blamed layers are reduced to reproduction scripts.
+        floor_db: the least SQNR in dB against the float model of an output that is usable.
 
     The audit runs in a forked child with one thread, so a crash of a kernel does not end this process.
 
@@ -105,7 +109,7 @@ def audit(
         claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
     with thread_count(1):  # a child has no threads of a pool
         checked = network(name or type(model).__name__, model, inputs)
-        (audited,) = audit_engines(checked, [engine], Settings(mapping, claims, reduce=reduce))
+        (audited,) = audit_engines(checked, [engine], Settings(mapping, claims, reduce=reduce, floor_db=floor_db))
     return explained(audited, load(ledger), host())
 
 
@@ -215,6 +219,7 @@ class _Work:
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
             engine_db=_decibels(_joined(got), exact), reference_db=_decibels(_joined(converted.expected), exact),
             agreement_db=_decibels(_joined(got), _joined(converted.expected)), failure=failure, advice=advice,
+            floor_db=self.settings.floor_db,
         )  # fmt: skip
         return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Interpreter, Node
 
 from conformance.engines.trace import Kernel, Recorder
 from conformance.errors import Failure
@@ -14,6 +14,7 @@ from conformance.errors import Failure
 from .agreement import decibels
 from .conversion import Converted
 from .network import Batch, copied
+from .origins import Origin, Origins, Part
 from .values import ListsAsLists, NodeRaises, frozen, memory, memory_format, unchanged
 
 
@@ -22,10 +23,10 @@ class Step:
     """The execution of one node: its value as the engine wrote it, and the reference's for the same inputs.
 
     `position` is the reference's value on the grid of its codes before it was rounded (float64, in steps), None unless the
-    reference quantizes here. `full` is the reference's value in a run of its own. `body` are the reference nodes that compute
-    the value from the inputs of the layer. `overwritten` are the operands that the kernel changed, each with the SQNR in dB
-    of what is left, although they are used again, `error` is what the kernel raised, `crash` how it ended an earlier process,
-    `inputs` what it got, and `formats` their memory formats.
+    reference quantizes here. `full` is the float network's own value, `origin` what the layer has in float. `body` are the
+    reference nodes that compute the value from the inputs of the layer. `overwritten` are the operands that the kernel
+    changed, each with the SQNR in dB of what is left, although they are used again, `error` is what the kernel raised,
+    `crash` how it ended an earlier process, `inputs` what it got, and `formats` their memory formats.
     """
 
     node: Node
@@ -33,6 +34,7 @@ class Step:
     local: Any = None
     position: Tensor | None = None
     full: Any = None
+    origin: Origin | None = None
     body: tuple[Node, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     overwritten: tuple[tuple[Node, float | None], ...] = ()
@@ -45,33 +47,6 @@ class Step:
     def replaced(self) -> bool:
         """Whether the value is the reference's, because the kernel raises or ends the process."""
         return self.error is not None or bool(self.crash)
-
-
-class _Part(ListsAsLists, Interpreter):
-    """Evaluates single nodes of a graph from known values."""
-
-    def __init__(self, model: GraphModule) -> None:
-        super().__init__(model)
-        self.order = {node: number for number, node in enumerate(self.graph.nodes)}
-
-    def evaluate(self, target: Node, known: Mapping[Node, Any]) -> tuple[dict[Node, Any], tuple[Node, ...]]:
-        """The value of a node and of those between it and known ones, and these nodes in order."""
-        needed, seen, stack = [], set[Node](), [target]
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if node in known and node is not target:
-                continue
-            needed.append(node)
-            stack += node.all_input_nodes
-        needed.sort(key=self.order.__getitem__)
-        # copies, because the nodes may compute in place
-        self.env = {node: frozen(known[node]) for node in seen if node in known and node is not target}
-        for node in needed:
-            self.env[node] = super().run_node(node)
-        return self.env, tuple(needed)
 
 
 class Execution(ListsAsLists, Interpreter):
@@ -87,7 +62,8 @@ class Execution(ListsAsLists, Interpreter):
         self.steps: list[Step] = []
         self._copies: dict[Node, Any] = {}
         self._known: dict[Node, Any] = {}
-        self._part = _Part(converted.reference)
+        self._part = Part(converted.reference)
+        self._origins = Origins(converted)
         self.last = {used: node for node in converted.lowered.graph.nodes for used in node.all_input_nodes}
 
     def audit(self, batch: Batch) -> Any:
@@ -103,7 +79,7 @@ class Execution(ListsAsLists, Interpreter):
             return result
         inputs = tuple(self._copies.get(node) for node in n.all_input_nodes)
         formats = tuple(memory_format(self.env[node]) for node in n.all_input_nodes)
-        local, position, body = self._reference(same)
+        local, position, body, origin = self._reference(same)
         self.entered(n)
         recorder, error, crash = Recorder(), None, self.replaced.get(n.name, "")
         try:
@@ -120,7 +96,7 @@ class Execution(ListsAsLists, Interpreter):
         overwritten = self._overwritten(n)
         self.steps.append(
             Step(
-                n, value, local, position, self.converted.reference_values.get(same) if same else None, body,
+                n, value, local, position, self._origins.own(same) if same else None, origin, body,
                 tuple(recorder.kernels), overwritten, error, crash, inputs, formats,
             )
         )  # fmt: skip
@@ -136,6 +112,7 @@ class Execution(ListsAsLists, Interpreter):
             same is not None and node.op != "get_attr"
         ):  # lowering replaces modules, and with them what an attribute holds
             self._known[same] = self._of_its_kind(same, value)
+            self._origins.take(same, value)
         return value
 
     def _of_its_kind(self, same: Node, value: Any) -> Any:
@@ -146,15 +123,15 @@ class Execution(ListsAsLists, Interpreter):
             return value
         return value.dequantize() if value.is_quantized and not full.is_quantized else value
 
-    def _reference(self, same: Node | None) -> tuple[Any, Tensor | None, tuple[Node, ...]]:
-        """The reference's value of a node from the engine's inputs, its position on the grid, and the nodes that compute
-        it."""
+    def _reference(self, same: Node | None) -> tuple[Any, Tensor | None, tuple[Node, ...], Origin | None]:
+        """The reference's value of a node from the engine's inputs, its position on the grid, the nodes that compute it, and
+        what the layer has in float."""
         if same is None:
-            return None, None, ()
+            return None, None, (), None
         try:
             values, body = self._part.evaluate(same, self._known)
         except Exception:  # for example because the engine gives codes where the reference expects floats
-            return None, None, (same,)
+            return None, None, (same,), None
         position = None
         if same.target is torch.quantize_per_tensor:
             x, scale, zero_point = (
@@ -162,7 +139,11 @@ class Execution(ListsAsLists, Interpreter):
             )
             if isinstance(x, Tensor):
                 position = x.double() / float(scale) + float(zero_point)  # type: ignore[arg-type]
-        return values[same], position, body
+        try:
+            origin = self._origins.origin(same, values, body)
+        except Exception:  # for example because the network asks for a property of what a layer has replaced
+            origin = None
+        return values[same], position, body, origin
 
     def _overwritten(self, node: Node) -> tuple[tuple[Node, float | None], ...]:
         """The operands that have other values now and are used again, themselves or as another view of their memory."""

@@ -2,34 +2,46 @@
 features."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.ao.quantization import FixedQParamsObserver, ObserverBase
 from torch.ao.quantization.utils import get_qconfig_dtypes
 from torch.fx import Node
 
 from conformance.cases.claims import Claim
+from conformance.cases.recipes import RANGES
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.engines.trace import CONVERSIONS, VIEWS, qparams_of
-from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Layer
+from conformance.results.audits import CLIPPED, FEW_CODES, LOST_DB, Arithmetic, Fault, Form, Layer
 from conformance.results.findings import Finding
-from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRaises, LayerShape, OperandOverwritten
+from conformance.results.findings.layers import (
+    FixedRangeClips,
+    LayerCoarser,
+    LayerDiffers,
+    LayerKind,
+    LayerRaises,
+    LayerShape,
+    OperandOverwritten,
+    PrepareDiffers,
+    ReferenceDiffers,
+)
 from conformance.results.findings.stages import Crashes
 
 from .agreement import agreement, clipped, codes_used, decibels, qparams
 from .conversion import Converted
 from .execution import Step
 from .features import features
+from .forms import form
 from .naming import call_name
+from .origins import QUANTIZING, Origin, source
 
 METADATA = frozenset({"aten.size", "aten.sym_size", "aten.stride", "aten.is_same_size", "aten.item", "aten.empty"})
-
-QUANTIZING = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class Layers:
             name, pattern, claim.id if claim else None, arithmetic, reason, kernels, shape,
             tuple(self.names[node] for node in step.node.all_input_nodes if node in self.names),
             weight=qparams(weight), latency=self.observed.latency.get(step.node.name, 0.0),
-            features=self._features(step, core), **measured,
+            features=self._features(step, core), form=self._form(step, core) if measured["faults"] else None, **measured,
         )  # fmt: skip
 
     def name(self, node: Node, core: Node, body: list[Node]) -> str:
@@ -177,8 +189,8 @@ class Layers:
         return {**fields, "overwrites_db": min(left, default=None), "faults": faults, "notes": tuple(notes)}
 
     def _compared(self, step: Step, weight: Tensor | None) -> tuple[list[Finding], dict[str, Any]]:
-        """What is wrong with the value of a node beside the reference's for the same inputs, and how far they agree."""
-        value, local = step.value, step.local
+        """What is wrong with the value of a node given its inputs, and how far it agrees with float and reference."""
+        value, local, origin = step.value, step.local, step.origin
         if step.crash:
             return [Crashes("crashes", step.crash)], {}
         if step.error is not None:
@@ -189,11 +201,38 @@ class Layers:
             return [LayerShape("numerics", tuple(value.shape), tuple(local.shape))], {}
         if value.is_quantized != local.is_quantized:
             return [LayerKind("numerics", value.is_quantized)], {}
-        found = agreement(value, local, step.position, _band(step, weight))
+        band = _band(step, weight)
+        found = agreement(value, local, step.position, band)
         wrong: list[Finding] = []
-        if found.wrong:
+        if origin is not None and origin.prepare_db is not None:
+            wrong.append(PrepareDiffers("reference", origin.prepare_db))
+        elif origin is not None and origin.reference_db is not None:
+            wrong.append(ReferenceDiffers("reference", origin.reference_db))
+        if found.wrong and (origin is None or origin.holds or not _right(value, origin, band)):
             wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
-        return wrong, {"agreement": found, "local_db": decibels(value, local)}
+        fields: dict[str, Any] = {"agreement": found, "local_db": decibels(value, local)}
+        if origin is not None:
+            fields["float_db"] = decibels(value, origin.truth)
+            wrong += [*_coarser(value, local, origin.truth), *self._fixed_range(step, origin.truth)]
+        return wrong, fields
+
+    def _fixed_range(self, step: Step, truth: Tensor) -> Iterator[Finding]:
+        """The finding that a range that nobody observed clips values."""
+        same, value = self.converted.equivalents.get(step.node), step.value
+        observer, grid = None if same is None else self._observer(source(same)), qparams(value)
+        sqnr_db = decibels(step.local, truth)
+        if not isinstance(observer, FixedQParamsObserver) or grid is None or sqnr_db is None:
+            return
+        share = clipped(step.position, value.dtype)
+        if share >= CLIPPED:
+            low, high = ((end - grid.zero_point) * grid.scale for end in RANGES[value.dtype])
+            yield FixedRangeClips("reference", round(share, 4), low, high, sqnr_db)
+
+    def _observer(self, core: Node) -> nn.Module | None:
+        """The observer of a node of the prepared network."""
+        node = self.prepared.get(core.name)
+        used_by = () if node is None else (self.modules.get(str(user.target)) for user in node.users)
+        return next((module for module in used_by if isinstance(module, ObserverBase)), None)
 
     def _packed(self, node: Node) -> Tensor | None:
         """The quantized weight of a lowered module, if it has one that can be unpacked."""
@@ -203,6 +242,12 @@ class Layers:
         except Exception:  # some engines cannot unpack some weights
             return None
         return weight if isinstance(weight, Tensor) and weight.is_quantized else None
+
+    def _form(self, step: Step, core: Node) -> Form | None:
+        """How the float network calls the operator of a layer."""
+        traced = self.converted.matches.traced[-1]
+        node = next((one for one in traced.graph.nodes if one.name == core.name), None)
+        return None if node is None else form(step, node, dict(traced.named_modules(remove_duplicate=False)))
 
     def _features(self, step: Step, core: Node) -> dict[str, str]:
         node = self.prepared.get(core.name, core)
@@ -228,6 +273,28 @@ def _band(step: Step, weight: Tensor | None) -> float:
         return TYPICAL_BAND
     greatest = float(qparams_of(weight)[0].max())
     return max(TYPICAL_BAND, 0.5 * source.scale * greatest / output.scale + TYPICAL_BAND / 4)
+
+
+def _right(value: Tensor, origin: Origin, band: float) -> bool:
+    """Whether a value is what the float operators with the declared weights give, although the reference model's is not."""
+    declared, grid = origin.declared, qparams(value)
+    if declared is None or declared.shape != value.shape:
+        return False
+    if grid is None:
+        return not agreement(value, declared, None, band).wrong
+    position = declared.double() / grid.scale + grid.zero_point
+    expected = torch.quantize_per_tensor(declared, grid.scale, int(grid.zero_point), value.dtype)
+    return not agreement(value, expected, position, band).wrong
+
+
+def _coarser(value: Tensor, local: Tensor, truth: Tensor) -> Iterator[Finding]:
+    """The finding that a value has lost precision by a grid that is not the reference's."""
+    own, reference = qparams(value), qparams(local)
+    if own is None or reference is None or own == reference:
+        return
+    sqnr_db, reference_db = decibels(value, truth), decibels(local, truth)
+    if sqnr_db is not None and reference_db is not None and reference_db - sqnr_db > LOST_DB:
+        yield LayerCoarser("numerics", own.text, reference.text, sqnr_db, reference_db)
 
 
 _CODED = (torch.quint8, torch.qint8, torch.quint4x2)

@@ -26,7 +26,7 @@ from .operators.declared import DECLARED
 from .operators.expressions import Call
 from .operators.signatures import NAME, tried
 from .operators.variant import Shape, Wildcard
-from .operators.weighted import WITHOUT_RELU, init_without_relu, plain_of, wrapped
+from .operators.weighted import LINEAR_RANKS, WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .recipes import QUANTIZED, dtype_config_name
 
 
@@ -235,7 +235,8 @@ def _variants(tree: Any) -> list[Variant]:
         return own
     continued = continuing(tree, [variant for variant in own if variant.core])
     if _in_tables(tree):
-        return continued
+        normed = root_of(tree) == "nn.Linear" and "nn.BatchNorm1d" in operators_of(tree)
+        return [*continued, *(LINEAR_RANKS if normed else ())]
     name = NAME if _from_signature(tree) else ""
     return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
 

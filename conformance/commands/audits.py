@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.results.audits import USABLE_DB
 
 from .arguments import add_backend_config, add_command, add_ledger, entries_of
 
@@ -24,9 +26,10 @@ CLEAR_LINE = "\r\x1b[K"
 
 def add(commands: "Commands") -> None:
     text = (
-        "quantize a network, run it on engines, and compare every layer with its reference; the exit status is 1 if an "
+        "quantize a network, run it on engines, and compare every layer with float and with its reference; the exit status "
+        "is 1 if anything is to blame but quantization itself, or if the output is not usable"
     )
-    audit = add_command(commands, "audit", audit_command, text + "engine is to blame for anything")
+    audit = add_command(commands, "audit", audit_command, text)
     audit.add_argument("network", metavar="MODULE:CALLABLE", help="returns the float model, in eval mode")
     audit.add_argument(
         "--engine", action="append", default=[], metavar="NAME", help="engine to run it on (default x86); repeatable"
@@ -49,11 +52,25 @@ def add(commands: "Commands") -> None:
     add_backend_config(
         audit, "use this BackendConfig, or the one that this callable returns (default: that of the engine's backend)"
     )
+    audit.add_argument(
+        "--floor",
+        type=_decibels,
+        default=USABLE_DB,
+        metavar="DB",
+        help="least SQNR against float of an output that is usable (default %(default)g dB)",
+    )
     audit.add_argument("--json", metavar="FILE", help="write the audits as JSON")
     audit.add_argument("-o", dest="out", metavar="HTML", help="write the audits as a page")
     audit.add_argument("--no-reduce", action="store_true", help="do not reduce blamed layers to reproduction scripts")
     audit.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
     add_ledger(audit)
+
+
+def _decibels(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of dB: give one such as 10")
+    return value
 
 
 def reporter() -> Callable[[str], None]:
@@ -88,7 +105,7 @@ def audit_command(arguments: argparse.Namespace) -> int:
     claims = third_party(arguments.backend_config) if arguments.backend_config else None
     entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
-    settings = Settings(mapping, claims, reduce=not arguments.no_reduce)
+    settings = Settings(mapping, claims, reduce=not arguments.no_reduce, floor_db=arguments.floor)
     audits = [
         explained(one, entries, host(arguments.isa)) for one in audit_engines(subject, engines, settings, reporter())
     ]

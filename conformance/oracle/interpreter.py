@@ -23,7 +23,7 @@ from .arithmetic import (
     quantized_weight,
 )
 from .graph import Graph, Group
-from .layers import FUNCTIONS, apply, decompose, folded
+from .layers import FUNCTIONS, apply, decompose, foldable, folded, normalized
 from .operators import DYADIC_FUNCTIONS, DYADIC_METHODS, DYADIC_MODULES
 from .recurrent import cell, layers
 from .scheme import Grid
@@ -210,8 +210,10 @@ class Interpreter:
         return module
 
     def _call_layer(self, layer: Any, norm: Any, args: Any, kwargs: Any) -> Any:
-        """Call a layer with its weights quantized after `norm`, if any, is folded into them."""
+        """Call a layer with its weights quantized, after `norm`, if any, is folded into them where that is possible."""
         x, *rest = args
+        if norm is not None and not foldable(layer, x.dim()):
+            return normalized(self._call_layer(layer, None, args, kwargs), norm)
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             weights = {
                 name: self._weight(value.detach()) for name, value in layer.named_parameters() if "weight" in name

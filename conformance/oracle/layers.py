@@ -61,6 +61,21 @@ def decompose(module: nn.Module) -> Parts:
     return Parts(None, None, (module,))
 
 
+def foldable(layer: nn.Module, rank: int) -> bool:
+    """Whether a batch norm behind a layer scales each of the layer's outputs by one number: it normalizes dimension 1, and
+    the outputs of a linear layer are in the last one."""
+    return not isinstance(layer, nn.Linear) or rank <= 2
+
+
+def normalized(x: Tensor, norm: Any) -> Tensor:
+    """Return a batch norm's result in float64: dimension 1 scaled by gamma / sqrt(var + eps), computed in float32 as `folded`
+    does, and shifted."""
+    factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    shape = (-1, *[1] * (x.dim() - 2))
+    scaled = (x - norm.running_mean.double().reshape(shape)) * factor.double().reshape(shape)
+    return scaled + norm.bias.double().reshape(shape)
+
+
 def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
     """Return the weight and bias (float32) of a convolution or linear layer with the batch norm `norm` folded in.
 

@@ -21,6 +21,12 @@ SCHEMA = 1
 FEW_CODES = 32
 """An output that uses fewer of its codes, although it has as many elements, wastes at least three of eight bits."""
 
+USABLE_DB = 10.0
+"""The least SQNR against the float model of an output that is usable: below, noise has more than a tenth of its power."""
+
+CLIPPED = 0.01
+"""The share of clipped elements from which it is pointed out. Observers of histograms clip a few of them on purpose."""
+
 LOST_DB = 3.0
 """How much worse than its reference an engine's output may be, measured against the float model, before that is a finding."""
 
@@ -102,16 +108,28 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Form:
+    """How a network calls an operator: the constructor of its module, empty for a function, the call, and for each operand
+    its shape, such as `2x3x8x8`, and its memory format."""
+
+    init: str
+    call: str
+    operands: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Layer:
     """One layer of a lowered network: a node of its graph.
 
     `name` is the path of its module or, of a function, the path of the module that calls it and the name of its node.
     `pattern` is what it was matched as, with the modules fused into it; `claim` the id of the claim that covers it, None if
-    there is none. `reason` says why a layer that computes stays in float. `local_db` is its SQNR against the reference given
-    the same inputs, `cumulative_db` against the reference's own value here (both None where equal or not comparable),
-    `overwrites_db` that of an operand that its kernel overwrote, which is used again.
+    there is none. `reason` says why a layer that computes stays in float. SQNRs are None where equal or not comparable:
+    `float_db` against the float network given the same inputs, what the layer costs, quantization included; `local_db`
+    against the reference given the same inputs; `cumulative_db` against the float network's own value here; `overwrites_db`
+    that of an operand that its kernel overwrote, which is used again.
     `clipped` is the share of elements beyond the range of the output's dtype, `codes_used` how many codes occur of
-    `codes`, `latency` its share of the network's time. `features` are what causes in the ledger refer to.
+    `codes`, `latency` its share of the network's time. `features` are what causes in the ledger refer to, `form` is how the
+    network calls a layer that has faults.
     """
 
     name: str
@@ -128,6 +146,7 @@ class Layer:
     agreement: Agreement | None = None
     local_db: Finite | None = None
     cumulative_db: Finite | None = None
+    float_db: Finite | None = None
     overwrites_db: Finite | None = None
     clipped: Finite = 0.0
     codes_used: Count = 0
@@ -136,6 +155,7 @@ class Layer:
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
     features: Mapping[str, str] = field(default_factory=dict)
+    form: Form | None = None
 
     @property
     def blamed(self) -> bool:
@@ -205,8 +225,8 @@ class Audit:
     """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the float
     model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values moved by
     a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so sensitive that
-    two right roundings differ as much. `failure` is why there is no more, or no more after the last layer, `stage` what it
-    failed in, and `cause` the ledger entry that explains it."""
+    two right roundings differ as much. Below `floor_db` the engine's output is not usable. `failure` is why there is no more,
+    or no more after the last layer, `stage` what it failed in, and `cause` the ledger entry that explains it."""
 
     network: str
     engine: str
@@ -219,6 +239,7 @@ class Audit:
     reference_db: Finite | None = None
     agreement_db: Finite | None = None
     tied_db: Finite | None = None
+    floor_db: Finite = USABLE_DB
     failure: str = ""
     stage: str = ""
     advice: str = ""
@@ -274,13 +295,24 @@ class Audit:
         return self.tied_db is None or self.tied_db - self.engine_db > LOST_DB
 
     @property
+    def usable(self) -> bool:
+        """Whether the engine's output is near enough to the float model's."""
+        return self.engine_db is None or self.engine_db >= self.floor_db
+
+    @property
+    def destroyer(self) -> Layer | None:
+        """The layer whose value is under the floor, given the same inputs in float: the worst one. None if there is none."""
+        under = [layer for layer in self.layers if layer.float_db is not None and layer.float_db < self.floor_db]
+        return min(under, key=lambda layer: layer.float_db or 0.0, default=None)
+
+    @property
     def unstable(self) -> tuple[Stability, ...]:
         return tuple(check for check in self.stability if check.outcome == "fail")
 
     @property
     def holds(self) -> bool:
-        """Whether the engine is to blame for nothing: no layer, no refusal, no crash, no loss."""
-        return not (self.failure or self.blamed or self.refusals or self.unstable or self.loses)
+        """Whether nothing is wrong beside what quantization itself costs, and that leaves the network usable."""
+        return self.usable and not (self.failure or self.blamed or self.refusals or self.unstable or self.loses)
 
 
 def to_json(audit: Audit) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -210,10 +211,34 @@ def scaled(convolution: nn.Conv2d, factor: float) -> nn.Conv2d:
     return convolution
 
 
+def added_twice_over() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return torch.add(self.conv(x), self.other(x), alpha=2)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1), other=nn.Conv2d(4, 4, 1))
+
+
+def added_number() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.conv(x) + 1.5
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1))
+
+
+def normalized_by_row(rows: int) -> nn.Module:
+    """A batch norm over dimension 1 behind a linear layer with eight outputs."""
+    norm = nn.BatchNorm1d(rows)
+    with torch.no_grad():
+        norm.running_mean.normal_()  # type: ignore[union-attr]
+        norm.running_var.uniform_(0.2, 4)  # type: ignore[union-attr]
+    return nn.Sequential(nn.Linear(8, 8), norm)
+
+
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
 CAUSES = (
+    Cause("add-alpha", "onednn", added_twice_over, IMAGE),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
     Cause("boolean-observed", "x86", kept_where_greatest, IMAGE),
     Cause("called-twice", "x86", called_twice, IMAGE),
@@ -222,6 +247,7 @@ CAUSES = (
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
     Cause("conv-add-in-place", "onednn", added_to_itself_by_another_name, IMAGE, isa="*[!x]"),
+    Cause("conv-add-scalar", "onednn", added_number, IMAGE),
     Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
     Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
     Cause("depthwise-beyond-reduced-range", "x86", positive_depthwise, beyond_calibration, arch="x86_64"),
@@ -233,6 +259,11 @@ CAUSES = (
         arch="x86_64",
     ),
     Cause("functional-conv-options", "x86", without_bias, IMAGE),
+    *(
+        Cause("fixed-range-on-input", engine, kind, normal(2, 4, 8, 8))
+        for engine in ("x86", "qnnpack")
+        for kind in (nn.Sigmoid, nn.Hardsigmoid, nn.Tanh, lambda: nn.Softmax(1))
+    ),
     Cause(
         "instance-norm-cancellation",
         "onednn",
@@ -243,6 +274,11 @@ CAUSES = (
     Cause("keyword-dropped", "x86", given_by_keyword, IMAGE),
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
+    *(
+        Cause("linear-batchnorm-rank3", engine, partial(normalized_by_row, rows), normal(4, rows, 8))
+        for engine in ("x86", "onednn", "qnnpack")
+        for rows in (8, 5)
+    ),
     Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
     Cause("onednn-default-mapping-conv-transpose", "onednn", upsampled, IMAGE),
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),

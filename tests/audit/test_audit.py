@@ -153,7 +153,7 @@ def one_element_off(codes: Tensor) -> Tensor:
     [
         ("keyword_dscnn", first_channel_off),
         ("m5", one_element_off),
-        ("dcgan_discriminator", lambda codes: codes.flip(-1)),
+        ("lenet5", lambda codes: codes.flip(-1)),
         ("textcnn", lambda codes: codes + 1),
         ("quartznet", lambda codes: codes.roll(1, 1)),
         ("espcn", lambda codes: codes.clamp(max=60)),
@@ -183,7 +183,7 @@ def test_the_layer_with_a_planted_fault_is_blamed_first(
 
 
 CLEAN = (
-    *("lenet5", "dcgan_discriminator", "espcn", "m5", "quartznet", "textcnn", "keyword_dscnn", "wav2letter", "tcn"),
+    *("lenet5", "espcn", "m5", "quartznet", "textcnn", "keyword_dscnn", "wav2letter", "tcn"),
     "fasttext",
 )
 

@@ -50,8 +50,8 @@ def test_the_figures_of_the_network_are_first() -> None:
     figures = " ".join(shown[: shown.index("To blame")].split())
     for sentence in (
         "torchvision.models:mobilenet_v3_large on x86, config fbgemm, audited in 21 s",
-        "✗ 7 layers to blame (2 new), 1 operator refused, 1 of 3 repetitions differ",
-        "31.4 dB against float: what quantization itself leaves",
+        "✗ usable: 22.9 dB against float; 7 layers to blame (2 new), 1 operator refused, 1 of 3 repetitions differ",
+        "reference's output 31.4 dB against float",
         "22.9 dB against float: the engine loses another 8.5 dB, over the limit of 3 dB; 24.0 dB against the reference",
         "99: 74 in integers (75%), 18 in name only (18%), 7 in float (7.1%)",
         "14 layers to quantize or dequantize",
@@ -111,14 +111,14 @@ def test_a_row_has_the_figures_of_its_layer() -> None:
             "int",
             "0.6%",
             "3.1%",
-            "21.3",
+            "20.9",
             "51.5",
             "0.0383/0",
             "0.8%",
         ]
     )
     assert "output quint8 0.0473/0, reference quint8 0.05/3; uses 11 of 256 codes; 4.2% of the elements" in shown
-    assert row(shown, "features.0.0").split()[-4:] == ["=", "58.0", "0.0123/0", "0.8%"]
+    assert row(shown, "features.0.0").split()[-4:] == ["45.0", "58.0", "0.0123/0", "0.8%"]
 
 
 def test_every_layer_that_computes_has_a_row_and_conversions_thin_lines() -> None:
@@ -164,11 +164,25 @@ def test_what_is_known_of_a_crash_is_shown_after_it() -> None:
 
 
 def test_an_engine_without_faults_and_a_network_without_layers() -> None:
-    assert text(clean()).splitlines()[1] == "✓ nothing to blame"
+    assert text(clean()).splitlines()[1] == "✓ usable: 31.2 dB against float; nothing to blame"
     assert "To blame" not in text(clean())
     empty = text(Audit("m:f", "x86", "fbgemm"))
     assert "The lowered network has no layers." in empty
     assert "equal to float" in empty
+
+
+def test_a_network_under_the_floor_is_never_said_to_be_right() -> None:
+    wide = replace(clean().layers[1], name="sub_1", float_db=-2.0, clipped=1.0)
+    destroyed = replace(clean(), engine_db=1.1, reference_db=1.1, layers=(*clean().layers, wide))
+    assert not destroyed.holds
+    first = " ".join(text(destroyed).splitlines()[1:3])
+    assert first.startswith(
+        "✗ not usable: 1.1 dB against float, under 10; sub_1 leaves -2.0 dB and clips 100% of its values"
+    )
+    assert "on onednn: ✗ not usable; nothing to blame; 84% integer; 1.1 of 1.1 dB" in summary_line(destroyed)
+    assert replace(destroyed, floor_db=1.0).holds
+    spread = replace(clean(), engine_db=1.1, reference_db=1.1)
+    assert text(spread).splitlines()[1] == "✗ not usable: 1.1 dB against float, under 10; nothing to blame"
 
 
 def test_hostile_text_is_inert() -> None:

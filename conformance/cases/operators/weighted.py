@@ -253,8 +253,10 @@ def wrapped(variant: Variant, operator: str) -> Variant:
 
 
 def _holding(operator: str, variants: Iterator[Variant]) -> list[Variant]:
-    """The core variants of a layer as variants of a fused or QAT module."""
-    return [wrapped(variant, operator) for variant in variants if variant.core]
+    """The core variants of a layer as variants of a fused or QAT module, and those in other ranks that its norm takes."""
+    core = [variant for variant in variants if variant.core]
+    ranks = {"nni.LinearBn1d": LINEAR_RANKS, "nniqat.LinearBn1d": LINEAR_RANKS[1:]}.get(operator, ())
+    return [wrapped(variant, operator) for variant in (*core, *ranks)]
 
 
 def _convolution_table() -> Iterator[tuple[str, list[Variant]]]:
@@ -277,6 +279,11 @@ def linear(features: tuple[int, int], *leading: int, **options: object) -> Varia
         f"nn.Linear({features[0]}, {features[1]}{arguments(**options)})",
         output=(*leading, features[1]),
     )
+
+
+LINEAR_RANKS = (linear((16, 8), 2, 5).named("rank3"), linear((16, 8), 2, 8).named("rank3_square"))
+"""Linear layers whose result a batch norm of one dimension takes with another dimension as its channels. Of the second, both
+have the same size, so that what confuses them raises nothing."""
 
 
 def _linear_module_variants() -> Iterator[Variant]:

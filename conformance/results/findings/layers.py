@@ -21,6 +21,67 @@ class LayerDiffers(Finding, kind="layer-differs"):
 
 
 @dataclass(frozen=True)
+class PrepareDiffers(Finding, kind="prepare-differs"):
+    """The fused layer of a prepared network computes something else than the float network: the SQNR in dB given the same
+    inputs, in float."""
+
+    sqnr_db: float
+
+    @property
+    def text(self) -> str:
+        return f"what prepare fuses computes something else: {self.sqnr_db:.1f} dB against the float network, in float"
+
+
+@dataclass(frozen=True)
+class ReferenceDiffers(Finding, kind="reference-differs"):
+    """The reference model's layer computes something else than the float operators with the declared weights: the SQNR in dB
+    given the same inputs, before anything is rounded."""
+
+    sqnr_db: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"the reference model computes something else: {self.sqnr_db:.1f} dB against the float operators, in float"
+        )
+
+
+@dataclass(frozen=True)
+class LayerCoarser(Finding, kind="layer-coarser"):
+    """A layer's output has another grid than the reference's, with less precision: the SQNR in dB of both against the float
+    network given the same inputs."""
+
+    grid: str
+    reference_grid: str
+    sqnr_db: float
+    reference_db: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"the output is on the grid {self.grid}, the reference's on {self.reference_grid}: "
+            f"{self.sqnr_db:.1f} dB against float given the same inputs, the reference has {self.reference_db:.1f} dB"
+        )
+
+
+@dataclass(frozen=True)
+class FixedRangeClips(Finding, kind="fixed-range-clips"):
+    """A range that the config fixes clips a share of a layer's values and leaves this SQNR in dB."""
+
+    clipped: float
+    low: float
+    high: float
+    sqnr_db: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"the fixed range {self.low:g} to {self.high:g} of an operator is put on it and clips "
+            f"{100 * self.clipped:.0f}% of its values: {self.sqnr_db:.1f} dB are left"
+        )
+
+
+@dataclass(frozen=True)
 class LayerShape(Finding, kind="layer-shape"):
     """The shape of a layer's output differs from the reference's."""
 

@@ -1,0 +1,187 @@
+"""Where a deviation arises: in what prepare fuses, in the reference model, in the engine, or in a range that is fixed."""
+
+from typing import Any
+
+import pytest
+import torch
+from audited_networks import images, residual
+from torch import Tensor, nn
+from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
+
+from conformance.audit import audit
+from conformance.models import fx
+from conformance.results.audits import Audit, Layer
+from conformance.results.findings.layers import (
+    FixedRangeClips,
+    LayerCoarser,
+    LayerDiffers,
+    PrepareDiffers,
+    ReferenceDiffers,
+)
+
+
+def kinds(layer: Layer) -> list[type]:
+    return [type(fault.finding) for fault in layer.faults]
+
+
+def blamed(audited: Audit) -> dict[str, list[type]]:
+    return {layer.name: kinds(layer) for layer in audited.blamed}
+
+
+def rows(*shape: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for _ in range(3)]
+
+
+def padded(mode: str) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, padding_mode=mode), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+
+
+@pytest.mark.parametrize("engine", ["x86", "onednn", "qnnpack"])
+def test_a_reference_that_is_worse_than_the_engine_is_blamed_and_the_engine_is_not(engine: str) -> None:
+    audited = audit(padded("reflect"), images(), engine, reduce=False)
+    assert blamed(audited) == {"0": [ReferenceDiffers]}
+    (layer,) = audited.blamed
+    assert layer.agreement is not None
+    assert layer.agreement.wrong > 0, "the engine differs from the reference, because it is right"
+    assert layer.faults[0].cause == "conv-padding-reference"
+    assert not blamed(audit(padded("zeros"), images(), engine, reduce=False))
+
+
+def normed() -> nn.Module:
+    torch.manual_seed(2)
+    norm = nn.BatchNorm1d(8)
+    with torch.no_grad():
+        norm.running_mean.normal_()  # type: ignore[union-attr]
+        norm.weight.normal_()
+    return nn.Sequential(nn.Linear(8, 8), norm).eval()
+
+
+@pytest.mark.parametrize("engine", ["x86", "onednn", "qnnpack"])
+def test_a_fusion_that_computes_something_else_is_blamed_on_prepare(engine: str) -> None:
+    audited = audit(normed(), rows(4, 8, 8), engine, reduce=False)
+    assert blamed(audited) == {"0": [PrepareDiffers]}
+    assert audited.blamed[0].faults[0].cause == "linear-batchnorm-rank3"
+    assert not audited.usable
+    assert audited.destroyer == audited.blamed[0]
+    assert not blamed(audit(normed(), rows(16, 8), engine, reduce=False))
+
+
+def test_a_fixed_range_is_blamed_where_it_clips() -> None:
+    audited = audit(nn.Sequential(nn.Sigmoid()).eval(), [4 * x for x in rows(2, 8)], "x86", reduce=False)
+    (layer,) = audited.blamed
+    assert kinds(layer) == [FixedRangeClips]
+    assert layer.faults[0].cause == "fixed-range-on-input"
+    assert not audited.usable
+    within = [x.abs().clamp(max=0.99) for x in rows(2, 8)]
+    assert audit(nn.Sequential(nn.Sigmoid()).eval(), within, "x86", reduce=False).holds
+
+
+def test_values_beyond_those_of_the_calibration_are_nobodys_fault_but_the_network_is_not_usable() -> None:
+    first, second, last = rows(4, 16)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 8)).eval()
+    audited = audit(model, [first, second, 40 * last], "x86", reduce=False)
+    assert not audited.blamed
+    assert not audited.usable
+    assert not audited.holds
+    assert audit(model, [first, second, 40 * last], "x86", reduce=False, floor_db=-100.0).holds
+
+
+def test_a_grid_that_is_coarser_than_the_references_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = fx.lower_network
+
+    def lowered(*arguments: Any) -> Any:
+        reference, model, same = lower(*arguments)
+        head = model.get_submodule("head")
+        head.scale = float(head.scale) * 8
+        return reference, model, same
+
+    monkeypatch.setattr(fx, "lower_network", lowered)
+    audited = audit(residual(), images(), "x86", reduce=False)
+    assert blamed(audited) == {"head": [LayerCoarser]}
+    assert "the output is on the grid" in audited.blamed[0].faults[0].text
+
+
+def test_an_engine_is_blamed_for_what_it_does_beside_a_reference_that_is_wrong_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lower = fx.lower_network
+
+    def lying(_: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        codes = (output.int_repr().int() + 9).clamp(0, 255).to(torch.uint8)
+        return torch._make_per_tensor_quantized_tensor(codes, output.q_scale(), output.q_zero_point())
+
+    def lowered(*arguments: Any) -> Any:
+        reference, model, same = lower(*arguments)
+        model.get_submodule("0").register_forward_hook(lying)
+        return reference, model, same
+
+    monkeypatch.setattr(fx, "lower_network", lowered)
+    audited = audit(padded("reflect"), images(), "x86", reduce=False)
+    assert blamed(audited) == {"0": [ReferenceDiffers, LayerDiffers]}
+
+
+class Recurrent(nn.Module):
+    """Layers that the reference model quantizes in ways of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.rest = nn.Linear(8, 8), nn.LSTM(8, 8, batch_first=True)
+        self.attention, self.last = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        y, _ = self.rest(self.first(x))
+        return self.last(self.attention(y, y, y, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("mapping", [None, QConfigMapping().set_global(default_dynamic_qconfig)])
+def test_declared_quantization_is_no_fault(mapping: QConfigMapping | None) -> None:
+    torch.manual_seed(0)
+    audited = audit(Recurrent().eval(), rows(2, 5, 8), "x86", mapping=mapping, reduce=False)
+    assert not audited.failure
+    assert not audited.blamed
+
+
+def test_functions_with_weights_have_their_declared_weights() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(4, 3, 3, 3)), nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.conv2d(x, self.weight, self.bias, (1, 1), (1, 1), (1, 1), 1)
+
+    torch.manual_seed(0)
+    audited = audit(Functional().eval(), images(), "x86", reduce=False)
+    assert audited.holds
+    (layer,) = audited.computing
+    assert layer.float_db is not None
+    assert 20 < layer.float_db < 60
+
+
+def test_a_value_that_is_there_in_float_and_quantized_is_taken_as_the_layer_takes_it() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.conv(x), nn.functional.pad(x, (1, 1))
+
+    torch.manual_seed(0)
+    audited = audit(Both().eval(), images(), "x86", reduce=False)
+    (pad,) = [layer for layer in audited.layers if layer.pattern == "F.pad"]
+    assert pad.float_db is None
+    assert audited.holds
+
+
+def test_what_cannot_be_evaluated_in_float_costs_no_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*_: Any) -> Any:
+        raise ValueError("no such value")
+
+    monkeypatch.setattr("conformance.audit.origins.Origins.origin", raising)
+    audited = audit(residual(), images(), "x86", reduce=False)
+    assert audited.holds
+    assert all(layer.float_db is None for layer in audited.layers)
