@@ -231,29 +231,27 @@ def _embedding_table() -> Iterator[tuple[str, list[Variant]]]:
         ) -> str:
             return f"{name}({rows}, {width}, {options}{extra})"
 
-        bag = Variant("default", "self.op(x, offsets)", bag_operands, init(), core=True)
+        bag = Variant("sum", "self.op(x, offsets)", bag_operands, init())
         yield (
             name,
             [
+                bag.named("default", init=f"{name}({rows}, {width}{extra})", core=True),
                 bag,
-                bag.named("mean", init=init("mode='mean'"), core=False),
-                bag.named("max", init=init("mode='max'"), core=False),
-                bag.named("last_offset", init=init("mode='sum', include_last_offset=True"), core=False),
+                bag.named("max", init=init("mode='max'")),
+                bag.named("last_offset", init=init("mode='sum', include_last_offset=True")),
                 bag.named(
                     "padding_index",
                     init=init("mode='sum', padding_idx=0", rows=2),
                     operands=bag_operands | {"x": Operand((8,), "indices", 2)},
-                    core=False,
                 ),
-                bag.named("matrix", call="self.op(x)", operands={"x": Operand((3, 4), "indices", rows)}, core=False),
-                bag.named("odd_width", init=init(width=7), core=False),
+                bag.named("matrix", call="self.op(x)", operands={"x": Operand((3, 4), "indices", rows)}),
+                bag.named("odd_width", init=init(width=7)),
                 bag.named(
                     "sample_weights",
                     call="self.op(x, offsets, w)",
-                    core=False,
                     operands={**bag_operands, "w": Operand((8,), "weights")},
                 ),
-                bag.named("keyword_offsets", call="self.op(x, offsets=offsets)", core=False),
+                bag.named("keyword_offsets", call="self.op(x, offsets=offsets)"),
             ],
         )
     functional = Variant(
