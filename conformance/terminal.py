@@ -9,6 +9,9 @@ from conformance.results.rows import Row, Writer, repro_command
 from conformance.results.status import sentences, statuses, tally
 from conformance.results.verdicts import IN_ORDER, Verdict
 
+PARTIAL = frozenset({"shard", "only_since"})
+"""Fields of the header of an invocation of a part of the runs."""
+
 SHOWN = 20
 """Maximum number of new deviations shown; the rows file has all of them."""
 
@@ -52,7 +55,8 @@ def lines(
     for engine in sorted({row.engine for row in rows}):
         of_engine = [row for row in rows if row.engine == engine]
         known = sum(row.known is not None for row in of_engine)
-        yield from sentences(engine, tally(statuses(of_engine).values()))
+        whole = not (engine in not_asked_for or PARTIAL & writer.header.keys() or writer.header.get("selection"))
+        yield from sentences(engine, tally(statuses(of_engine).values()), whole=whole)
         yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"
     for engine, count in not_asked_for.items():
         yield f"{engine}: {count} more runs if they are asked for: --case '*@{engine}'"

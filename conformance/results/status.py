@@ -161,11 +161,12 @@ def tally(found: Iterable[ClaimStatus]) -> Tally:
     )
 
 
-def sentences(name: str, counts: Tally) -> Iterator[str]:
+def sentences(name: str, counts: Tally, *, whole: bool = True) -> Iterator[str]:
     """Yield the counts in words: how many claims work, what the others do in default use, and the worst that an option does
-    to those that do nothing wrong there."""
+    to those that do nothing wrong there. `whole` is whether all forms of the claims were executed."""
     if counts.executed:
-        yield f"{name}: {counts.works} of {counts.claims} claims work in default use, {counts.in_every_form} in every form"
+        forms = "form" if whole else "form that ran"
+        yield f"{name}: {counts.works} of {counts.claims} claims work in default use, {counts.in_every_form} in every {forms}"
     else:
         yield f"{name}: {counts.claims} claims, none of them executed in default use"
     unavailable = [Support.UNAVAILABLE] if counts.executed else []

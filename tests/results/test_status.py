@@ -91,6 +91,11 @@ def test_a_backend_that_works_has_one_sentence() -> None:
     ]
 
 
+def test_of_a_selection_only_the_forms_that_ran_are_spoken_of() -> None:
+    (sentence,) = sentences("fbgemm", tally(statuses([row()]).values()), whole=False)
+    assert sentence == "fbgemm: 1 of 1 claims work in default use, 1 in every form that ran"
+
+
 def test_a_selection_without_default_use_does_not_say_that_claims_work() -> None:
     counts = tally(statuses([raises("large"), replace(row(variant="large"), pattern="nn.ELU")]).values())
     assert [*sentences("fbgemm", counts)] == [
