@@ -53,6 +53,7 @@ class _Search:
     def __init__(self, converted: Converted, engine: str, cutter: Cutter, blamed: Blamed) -> None:
         self.converted, self.engine, self.cutter, self.blamed = converted, engine, cutter, blamed
         self.tried = 0
+        self.checks = {fault.check for fault in blamed.layer.faults}
         self.title = f"{blamed.layer.name} of {converted.network.name} on {engine}: {blamed.layer.faults[0].text}"
 
     def reduction(self) -> Reduction:
@@ -75,7 +76,10 @@ class _Search:
 
     def _parts(self) -> Iterator[tuple[tuple[str, ...], Part | NotSource]]:
         """Parts of the network around the layer, the smallest first, each with the neighbours in it."""
-        names = [node.name for node in self.blamed.step.body if node.name in self.cutter.nodes]
+        step, known = self.blamed.step, self.cutter.nodes
+        names = [node.name for node in step.body if node.name in known and node.op != "placeholder"]
+        # of a conversion, the layers that it is made for
+        names = names or [user.name for user in step.node.users if user.name in known]
         alone = self.cutter.group(names)
         before = self.cutter.producers(alone)
         after = self.cutter.consumers(alone)
@@ -95,7 +99,7 @@ class _Search:
                 yield (*company, *(["channels-last inputs"] if last else [])), part
 
     def _script(self, part: Part) -> str:
-        return script(part, self.engine, self.title)
+        return script(part, self.engine, self.title, of_reference=self.checks == {"reference"})
 
     def _shows(self, part: Part) -> bool:
         """Whether the script of a part deviates in a check that the layer fails, in a process of its own."""
@@ -106,14 +110,13 @@ class _Search:
         self.tried += 1
         if self.tried > MOST_CANDIDATES:
             return False
-        checks = {fault.check for fault in self.blamed.layer.faults}
         (outcome,) = run_isolated([source], _deviation, CANDIDATE_SECONDS)
         if isinstance(outcome, Death):
-            return "crashes" in checks
+            return "crashes" in self.checks
         if not isinstance(outcome, Done) or not outcome.value:
             return False
-        found = "numerics" if checks & {"numerics", "stable"} else "lowered"
-        return outcome.value.startswith(found)
+        found = "numerics" if self.checks & {"numerics", "stable"} else "lowered"
+        return outcome.value.startswith("reference" if self.checks == {"reference"} else found)
 
     def _least(self, part: Part) -> Part:
         """The part, made smaller as long as it shows the same."""

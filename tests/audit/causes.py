@@ -16,7 +16,8 @@ Batch = tuple[Tensor, ...]
 class Cause:
     """A model that shows one cause on an engine, with its batches, of which the last is held out.
 
-    `id` is that of the entry that explains it. `arch` and `isa` are globs over hosts on which it occurs, as in the ledger.
+    `id` is that of the entry that explains it, `beside` has those of others that the model shows too. `arch` and `isa` are
+    globs over hosts on which it occurs, as in the ledger.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Cause:
     batches: Callable[[], list[Batch]]
     arch: str = "*"
     isa: str = "*"
+    beside: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -237,6 +239,8 @@ def normalized_by_row(rows: int) -> nn.Module:
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
+FIXED = frozenset({"fixed-range-on-input"})
+
 CAUSES = (
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
@@ -279,14 +283,14 @@ CAUSES = (
         for engine in ("x86", "onednn", "qnnpack")
         for rows in (8, 5)
     ),
-    Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4)),
+    Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4), beside=FIXED),
     Cause("onednn-default-mapping-conv-transpose", "onednn", upsampled, IMAGE),
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
     Cause("max-pool-indices-observed", "x86", pooled_with_indices, IMAGE),
     Cause("prelu-slope-rounded", "x86", lambda: nn.PReLU(4, 1.3), normal(2, 4, 32, 32)),
-    Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0)),
+    Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0), beside=FIXED),
     Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),
     Cause("qnnpack-conv-transpose3d-garbage", "qnnpack", lambda: nn.ConvTranspose3d(4, 4, 2, 2), VOLUME),
     Cause("qnnpack-max-pool-dilation", "qnnpack", lambda: nn.MaxPool2d(2, 1, 1, 2), IMAGE),

@@ -31,7 +31,7 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     found = explained(audited, load(), HOST)
     causes = {fault.cause for layer in found.blamed for fault in layer.faults}
     causes |= {refusal.cause for refusal in found.refusals}
-    assert causes | ({found.cause} if found.failure else set()) == {cause.id}, found.failure
+    assert causes | ({found.cause} if found.failure else set()) == {cause.id, *cause.beside}, found.failure
 
 
 def test_every_cause_in_the_ledger_has_a_model() -> None:

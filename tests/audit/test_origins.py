@@ -1,5 +1,8 @@
 """Where a deviation arises: in what prepare fuses, in the reference model, in the engine, or in a range that is fixed."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,6 +137,26 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Any:
         y, _ = self.rest(self.first(x))
         return self.last(self.attention(y, y, y, need_weights=False)[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "engine"),
+    [
+        (padded("reflect"), images(), "x86"),
+        (normed(), rows(4, 8, 8), "onednn"),
+        (nn.Sequential(nn.Sigmoid()).eval(), [4 * x for x in rows(2, 8)], "qnnpack"),
+    ],
+    ids=["reference", "prepare", "fixed range"],
+)
+def test_what_is_not_the_engines_fault_has_a_script_that_deviates_from_float(
+    model: nn.Module, inputs: list[Tensor], engine: str, tmp_path: Path
+) -> None:
+    (reduction,) = audit(model, inputs, engine).reductions
+    script = tmp_path / "reproduction.py"
+    script.write_text(reduction.script)
+    done = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True)
+    assert done.stdout.startswith("DEVIATES reference: "), done.stderr
+    assert done.returncode == 1
 
 
 @pytest.mark.parametrize("mapping", [None, QConfigMapping().set_global(default_dynamic_qconfig)])
