@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from conformance.markdown import plain
-from conformance.results.audits import Arithmetic, Audit, Layer
+from conformance.results.audits import Arithmetic, Audit, Layer, State
 
 from .audit_words import (
     Group,
@@ -64,8 +64,8 @@ def summary_line(audit: Audit) -> str:
     counts = {"blamed": len(audit.blamed), "new": len(audit.new), "refused": len(audit.refusals)}
     counts["unstable"] = len(audit.unstable)
     figures = [", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing to blame"]
-    if not audit.usable:
-        figures.insert(0, "not usable")
+    if audit.state in (State.UNUSABLE, State.BROKEN):
+        figures.insert(0, audit.state)
     if audit.failure:
         figures = [f"not audited: {audit.failure}"]
     elif audit.computing:
@@ -84,7 +84,7 @@ def _symbol(audit: Audit) -> str:
     new = (
         (audit.failure and audit.cause is None)
         or audit.new
-        or not (audit.usable or audit.blamed or audit.failure or audit.refusals)
+        or (audit.state is State.UNUSABLE and not audit.blamed)
         or (audit.unstable and not audit.blamed)
         or any(refusal.cause is None for refusal in audit.refusals)
     )
@@ -120,6 +120,8 @@ class _Text:
         took = f", audited in {audit.seconds:.0f} s" if audit.seconds else ""
         yield from _indented(f"{audit.network} on {audit.engine}, config {audit.backend}{took}", 0)
         yield from _indented(headline(audit), 2, _symbol(audit))
+        for remark in audit.remarks:
+            yield from _indented(remark, 2)
         if audit.failure:
             yield from self.failure()
             if not (audit.layers or audit.refusals):

@@ -43,14 +43,19 @@ def kernel(name: str) -> str:
 
 
 def usability(audit: Audit) -> str:
-    """Whether a network is usable, measured against float, and the layer that destroys it, if one does."""
+    """What becomes of a network, measured against float: which operator or layer stops it, or which one destroys it."""
+    measured = decibels(audit.engine_db, "float")
     if audit.failure:
         return ""
+    if audit.refusals:
+        first = audit.refusals[0]
+        return f"{audit.state} as it is: {first.operator} raises in {first.stage}; the rest has {measured}"
+    if layer := audit.broken:
+        return f"{audit.state}: {layer.name} {layer.faults[0].text.splitlines()[0]}; the rest has {measured}"
     if audit.usable:
-        return f"usable: {decibels(audit.engine_db, 'float')}"
-    said = f"not usable: {decibels(audit.engine_db, 'float')}, under {audit.floor_db:g}"
-    layer = audit.destroyer
-    if layer is None:
+        return f"{audit.state}: {measured}"
+    said = f"{audit.state}: {measured}, under {audit.floor_db:g}"
+    if (layer := audit.destroyer) is None:
         return said
     clips = f" and clips {percent(layer.clipped)} of its values" if layer.clipped >= CLIPPED else ""
     return f"{said}; {layer.name} leaves {decibels(layer.float_db)}{clips}"

@@ -34,7 +34,7 @@ from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
 from .execution import Execution
 from .layers import Layers, Observed
-from .network import Network, copied, network, outputs_of
+from .network import Network, copied, extremes, network, outputs_of
 from .reduction import Blamed, reductions
 from .stability import skipped, stability
 from .timing import inner_conversions, shares
@@ -219,7 +219,7 @@ class _Work:
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
             engine_db=_decibels(_joined(got), exact), reference_db=_decibels(_joined(converted.expected), exact),
             agreement_db=_decibels(_joined(got), _joined(converted.expected)), failure=failure, advice=advice,
-            floor_db=self.settings.floor_db,
+            floor_db=self.settings.floor_db, remarks=tuple(extremes(subject)),
         )  # fmt: skip
         return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
 

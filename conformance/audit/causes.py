@@ -8,6 +8,7 @@ from conformance.cases.claims import BackendClaims, backend
 from conformance.configs.registry import REGISTERED
 from conformance.execution.likeness import Likeness
 from conformance.results.audits import Audit, Fault, Layer, Refusal
+from conformance.results.findings.layers import LayerRaises
 from conformance.results.known import Entry, Host
 from conformance.results.ledger import explaining
 
@@ -25,6 +26,8 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
 
     def fault(layer: Layer, one: Fault) -> Fault:
         seen = {"pattern": layer.pattern, "kernels": " ".join(layer.kernels), "finding": one.finding.kind}
+        if isinstance(one.finding, LayerRaises):
+            seen["error"] = f"{one.finding.exception}: {one.finding.message}"
         features = {**seen, **layer.features}
         found = cause(one.check, features)
         return replace(one, cause=found or _of_runs(layer, one.check, claims, audited.engine, likeness))

@@ -28,6 +28,8 @@ def features(
         found["operator"] = pattern_name(type(module))
     if module is not None:
         found |= options_of(module)
+        if module._forward_hooks or module._forward_pre_hooks:
+            found["hooks"] = "True"
     else:
         found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
         found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
@@ -51,6 +53,8 @@ def features(
             found["kind"] = "codes for float" if step.value.is_quantized else "float for codes"
         elif qparams(step.value) != qparams(step.local):
             found["grid"] = "other"
+    if output := qparams(step.value):
+        found["scale"] = f"{output.scale:.6g}"
     codes = [int(x.int_repr().max()) for x in quantized if x.numel()]
     if codes:
         found["greatest_code"] = str(max(codes))

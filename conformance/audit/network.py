@@ -1,6 +1,6 @@
 """The network that is audited: a float model in eval mode, batches to calibrate it with, and one held out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,22 @@ def copied(batch: Sequence[Tensor]) -> Batch:
 def outputs_of(result: Any) -> list[Tensor]:
     """The tensors in what a model returns, in any nesting of containers, in order."""
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+EXTREME = 1e30
+"""Magnitude from which an input is a stand-in for infinity, as in masks of attention."""
+
+
+def extremes(subject: Network) -> Iterator[str]:
+    """Yield a sentence for each input whose values take all of the range that an observer gives its codes."""
+    for number, inputs in enumerate(zip(*subject.batches, strict=False), 1):
+        values = torch.cat([x.detach().flatten() for x in inputs])
+        if values.is_floating_point() and values.numel() and float(values.abs().max()) >= EXTREME:
+            reached = float(values[values.abs().argmax()])
+            yield (
+                f"input {number} reaches {reached:.3g}, so that all other values have one code: give a mask a moderate "
+                "number, such as -100, or leave its addition in float"
+            )
 
 
 def network(name: str, model: object, batches: object, source: str = "the model") -> Network:

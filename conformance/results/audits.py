@@ -12,6 +12,8 @@ from typing import Annotated, Any
 from .codec import By, Count, Finite, Seconds, decode, encode
 from .findings import Finding
 from .findings import from_json as finding_from_json
+from .findings.layers import LayerRaises
+from .findings.stages import Crashes
 
 AnyFinding = Annotated[Finding, By("a finding", finding_from_json)]
 
@@ -47,6 +49,15 @@ class Arithmetic(StrEnum):
     @property
     def computes(self) -> bool:
         return self in (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
+
+
+class State(StrEnum):
+    """What becomes of a network: usable if its output is near enough to the float model's."""
+
+    USABLE = "usable"
+    UNUSABLE = "not usable"
+    BROKEN = "cannot run"
+    UNCONVERTED = "cannot be converted"
 
 
 @dataclass(frozen=True)
@@ -226,7 +237,8 @@ class Audit:
     model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values moved by
     a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so sensitive that
     two right roundings differ as much. Below `floor_db` the engine's output is not usable. `failure` is why there is no more,
-    or no more after the last layer, `stage` what it failed in, and `cause` the ledger entry that explains it."""
+    or no more after the last layer, `stage` what it failed in, and `cause` the ledger entry that explains it. `remarks` say
+    what is wrong with the inputs."""
 
     network: str
     engine: str
@@ -244,6 +256,7 @@ class Audit:
     stage: str = ""
     advice: str = ""
     cause: str | None = None
+    remarks: tuple[str, ...] = ()
     seconds: Seconds = 0.0
 
     @cached_property
@@ -295,9 +308,23 @@ class Audit:
         return self.tied_db is None or self.tied_db - self.engine_db > LOST_DB
 
     @property
+    def broken(self) -> Layer | None:
+        """The first layer that raises or ends the process: the network cannot run."""
+        ends = (Crashes, LayerRaises)
+        return next((one for one in self.layers if any(isinstance(fault.finding, ends) for fault in one.faults)), None)
+
+    @property
+    def state(self) -> State:
+        """What becomes of the network if nothing is done about it."""
+        if self.failure or self.refusals:
+            return State.UNCONVERTED
+        if self.broken is not None:
+            return State.BROKEN
+        return State.USABLE if self.engine_db is None or self.engine_db >= self.floor_db else State.UNUSABLE
+
+    @property
     def usable(self) -> bool:
-        """Whether the engine's output is near enough to the float model's."""
-        return self.engine_db is None or self.engine_db >= self.floor_db
+        return self.state is State.USABLE
 
     @property
     def destroyer(self) -> Layer | None:

@@ -33,6 +33,37 @@ class Cause:
         return f"{self.id}@{self.engine}"
 
 
+def masked() -> nn.Module:
+    """The sum of values and a mask, which are stacked."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return x[0] + x[1]
+
+    return Call(forward)
+
+
+def masked_by_the_least() -> list[Batch]:
+    """Inputs with a mask of the most negative float in every third place."""
+    mask = torch.zeros(4, 6, 6)
+    mask[:, :, ::3] = torch.finfo(torch.float32).min
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.stack([torch.randn(4, 6, 6, generator=generator), mask]),) for _ in range(3)]
+
+
+def doubled(module: nn.Module) -> nn.Module:
+    """A layer and a hook that doubles its result."""
+    layer = nn.Linear(8, 8)
+    layer.register_forward_hook(lambda _, __, result: 2 * result)
+    return nn.Sequential(layer, module)
+
+
+def added_bias() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.relu(self.linear(x)) + self.linear.bias
+
+    return Call(forward, linear=nn.Linear(4, 4))
+
+
 class Call(nn.Module):
     """A function of a model's inputs, and of the modules and parameters that it is given."""
 
@@ -55,6 +86,12 @@ def normal(*shape: int, mean: float = 0.0, last: bool = False) -> Callable[[], l
         return [(x.contiguous(memory_format=torch.channels_last) if last else x,) for x in data]
 
     return batches
+
+
+def twice_the_calibration() -> list[Batch]:
+    """Values from 0 to 1 to calibrate with, then some from 0 to 2."""
+    generator = torch.Generator().manual_seed(3)
+    return [(torch.rand(2, 8, 12, 12, generator=generator) * scale,) for scale in (1.0, 1.0, 2.0)]
 
 
 def beyond_calibration() -> list[Batch]:
@@ -243,6 +280,7 @@ FIXED = frozenset({"fixed-range-on-input"})
 
 CAUSES = (
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
+    *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "onednn")),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
     Cause("boolean-observed", "x86", kept_where_greatest, IMAGE),
     Cause("called-twice", "x86", called_twice, IMAGE),
@@ -255,6 +293,17 @@ CAUSES = (
     Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
     Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
     Cause("depthwise-beyond-reduced-range", "x86", positive_depthwise, beyond_calibration, arch="x86_64"),
+    *(
+        Cause(
+            "fbgemm-saturation",
+            engine,
+            lambda: nn.Conv2d(8, 16, 3),
+            twice_the_calibration,
+            arch="x86_64",
+            isa="avx*[2f]",
+        )
+        for engine in ("fbgemm", "x86")
+    ),
     Cause(
         "fbgemm-direct-convolution-garbage",
         "fbgemm",
@@ -279,6 +328,11 @@ CAUSES = (
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
     *(
+        Cause("forward-hooks-dropped", engine, partial(doubled, after), normal(4, 8))
+        for engine in ("x86", "qnnpack")
+        for after in (nn.ReLU(), nn.Linear(8, 4))
+    ),
+    *(
         Cause("linear-batchnorm-rank3", engine, partial(normalized_by_row, rows), normal(4, rows, 8))
         for engine in ("x86", "onednn", "qnnpack")
         for rows in (8, 5)
@@ -299,4 +353,5 @@ CAUSES = (
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
     Cause("view-channels-last", "x86", viewed_as_rows, IMAGE),
     Cause("weight-read-after-lowering", "x86", dtype_of_weight, IMAGE),
+    Cause("weight-read-after-lowering", "x86", added_bias, normal(4, 4)),
 )

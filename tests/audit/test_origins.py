@@ -13,7 +13,8 @@ from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
 
 from conformance.audit import audit
 from conformance.models import fx
-from conformance.results.audits import Audit, Layer
+from conformance.reports.audit_text import text
+from conformance.results.audits import Audit, Layer, State
 from conformance.results.findings.layers import (
     FixedRangeClips,
     LayerCoarser,
@@ -208,3 +209,33 @@ def test_what_cannot_be_evaluated_in_float_costs_no_audit(monkeypatch: pytest.Mo
     audited = audit(residual(), images(), "x86", reduce=False)
     assert audited.holds
     assert all(layer.float_db is None for layer in audited.layers)
+
+
+def test_inputs_that_take_the_whole_range_are_named() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x + mask
+
+    mask = torch.zeros(4, 8)
+    mask[:, 2] = torch.finfo(torch.float32).min
+    audited = audit(Masked().eval(), [(x, mask) for x in rows(4, 8)], "x86", reduce=False)
+    (remark,) = audited.remarks
+    assert remark.startswith("input 2 reaches -3.4e+38, so that all other values have one code")
+    assert remark in " ".join(text(audited).split())
+    assert not audit(Masked().eval(), [(x, x) for x in rows(4, 8)], "x86", reduce=False).remarks
+
+
+def test_a_network_that_raises_where_it_runs_is_said_to_be_unable_to() -> None:
+    class Attributed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.linear(x)) + self.linear.bias
+
+    torch.manual_seed(0)
+    audited = audit(Attributed().eval(), rows(4, 4), "x86", reduce=False)
+    assert audited.state is State.BROKEN
+    assert not audited.holds
+    assert text(audited).splitlines()[1].startswith("~ cannot run: quantize_per_tensor")

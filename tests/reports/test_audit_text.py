@@ -50,7 +50,8 @@ def test_the_figures_of_the_network_are_first() -> None:
     figures = " ".join(shown[: shown.index("To blame")].split())
     for sentence in (
         "torchvision.models:mobilenet_v3_large on x86, config fbgemm, audited in 21 s",
-        "✗ usable: 22.9 dB against float; 7 layers to blame (2 new), 1 operator refused, 1 of 3 repetitions differ",
+        "✗ cannot be converted as it is: nn.GELU raises in convert; the rest has 22.9 dB against float; "
+        "7 layers to blame (2 new), 1 operator refused, 1 of 3 repetitions differ",
         "reference's output 31.4 dB against float",
         "22.9 dB against float: the engine loses another 8.5 dB, over the limit of 3 dB; 24.0 dB against the reference",
         "99: 74 in integers (75%), 18 in name only (18%), 7 in float (7.1%)",
@@ -201,7 +202,9 @@ def test_a_summary_fits_one_line() -> None:
     )
     assert "on qnnpack: ✗ not audited: torch.fx cannot trace it" in summary_line(failed())
     known = [layer for layer in audit().layers if layer not in audit().new]
-    assert "on x86: ~ 5 blamed; " in summary_line(replace(audit(), layers=tuple(known), refusals=(), stability=()))
+    without = replace(audit(), layers=tuple(known), refusals=(), stability=())
+    assert "on x86: ~ cannot run; 5 blamed; " in summary_line(without)
+    assert text(without).splitlines()[1].startswith("~ cannot run: features.4.block.1.2 execute raises RuntimeError: ")
 
 
 @pytest.mark.parametrize(
