@@ -8,7 +8,7 @@ the engine's.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -143,8 +143,8 @@ class Origins:
         # of a value that is there in float and quantized, the one that the layer takes
         known = {**self._taken, **{source(one).name: _in_float(values[one]) for one in outside}}
         if core not in body or core.name not in self.prepared.nodes or core.op == "placeholder":
-            truth = known.get(core.name)  # the layer quantizes or dequantizes it
-            return Origin(truth) if _floating(truth) else None
+            value = known.get(core.name)  # the layer quantizes or dequantizes it
+            return Origin(value) if _floating(value) else None
         float_known = {of: value for name, value in known.items() if (of := self._float_nodes.get(name))}
         truth, reference = self.float.evaluate(node, float_known)[0][node], values.get(core)
         if not _floating(truth) or not _floating(reference) or truth.shape != reference.shape:
@@ -190,7 +190,7 @@ def source(node: Node) -> Node:
     return node
 
 
-def _floating(value: Any) -> bool:
+def _floating(value: Any) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.is_floating_point() and bool(value.numel())
 
 

@@ -73,7 +73,8 @@ def normalized(x: Tensor, norm: Any) -> Tensor:
     factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     shape = (-1, *[1] * (x.dim() - 2))
     scaled = (x - norm.running_mean.double().reshape(shape)) * factor.double().reshape(shape)
-    return scaled + norm.bias.double().reshape(shape)
+    shifted: Tensor = scaled + norm.bias.double().reshape(shape)
+    return shifted
 
 
 def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:

@@ -280,7 +280,7 @@ FIXED = frozenset({"fixed-range-on-input"})
 
 CAUSES = (
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
-    *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "onednn")),
+    *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "fbgemm")),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
     Cause("boolean-observed", "x86", kept_where_greatest, IMAGE),
     Cause("called-twice", "x86", called_twice, IMAGE),

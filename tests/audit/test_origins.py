@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def rows(*shape: int) -> list[Tensor]:
     return [torch.randn(shape, generator=generator) for _ in range(3)]
 
 
-def padded(mode: str) -> nn.Module:
+def padded(mode: Literal["zeros", "reflect"]) -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, padding_mode=mode), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
 
@@ -99,7 +99,7 @@ def test_a_grid_that_is_coarser_than_the_references_is_blamed(monkeypatch: pytes
     def lowered(*arguments: Any) -> Any:
         reference, model, same = lower(*arguments)
         head = model.get_submodule("head")
-        head.scale = float(head.scale) * 8
+        head.scale = float(head.scale) * 8  # type: ignore[assignment, arg-type]
         return reference, model, same
 
     monkeypatch.setattr(fx, "lower_network", lowered)
