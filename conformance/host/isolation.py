@@ -221,13 +221,21 @@ class _Watch:
         return bool(self.reason)
 
     def _cpu(self) -> tuple[str, ...] | None:
-        """The ticks of CPU time that the child has used; None if a thread of it is running or the system does not say."""
+        """The ticks of CPU time that the child and its own children have used; None if a thread of them is running or the
+        system does not say."""
         try:
-            with os.scandir(f"/proc/{self.child}/task") as threads:
-                stats = [Path(thread.path, "stat").read_text().rpartition(")")[2].split() for thread in threads]
+            stats = [(thread / "stat").read_text().rpartition(")")[2].split() for thread in _threads(str(self.child))]
         except OSError:
             return None
         return None if any(fields[0] != "S" for fields in stats) else tuple(" ".join(fields[11:13]) for fields in stats)
+
+
+def _threads(process: str) -> Iterator[Path]:
+    """The folders in /proc of the threads of a process and of its children."""
+    for thread in Path("/proc", process, "task").iterdir():
+        yield thread
+        for child in (thread / "children").read_text().split():
+            yield from _threads(child)
 
 
 def _read(descriptor: int, count: int, watch: _Watch) -> bytes | None:

@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -153,6 +154,21 @@ def busy_now_and_then() -> None:
 def test_a_job_that_goes_on_after_a_pause_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "DEADLOCK_SECONDS", 3)
     assert run_isolated([busy_now_and_then], work) == [Done(None)]
+
+
+def test_a_job_that_waits_for_a_child_of_its_own_is_no_deadlock() -> None:
+    busy = f"{sys.executable!r}, '-c', 'while True: pass'"
+    waiting = subprocess.Popen([sys.executable, "-c", f"import subprocess; subprocess.run([{busy}])"])
+    processes = {str(waiting.pid)}
+    try:
+        while len(processes) < 2:
+            processes = {thread.parent.parent.name for thread in isolation._threads(str(waiting.pid))}
+        watch = isolation._Watch(waiting.pid, 60.0)
+        assert any(watch._cpu() is None for _ in range(1000)), "the child of the child is running"
+    finally:
+        for process in processes:
+            os.kill(int(process), signal.SIGKILL)
+        waiting.wait()
 
 
 def test_an_exception_of_a_job_is_returned_with_its_traceback() -> None:
