@@ -38,7 +38,8 @@ class Part(ListsAsLists, Interpreter):
         self.nodes = {node.name: node for node in self.order}
 
     def evaluate(self, target: Node, known: Mapping[Node, Any]) -> tuple[dict[Node, Any], tuple[Node, ...]]:
-        """The value of a node and of those between it and known ones, and these nodes in order."""
+        """The value of a node and of those between it and known ones, and these nodes in order. Inputs and what is dequantized
+        have the values that they had before a node computed in place."""
         needed, seen, stack = [], set[Node](), [target]
         while stack:
             node = stack.pop()
@@ -50,11 +51,14 @@ class Part(ListsAsLists, Interpreter):
             needed.append(node)
             stack += node.all_input_nodes
         needed.sort(key=self.order.__getitem__)
+        kept = {node: known[node] for node in seen if node in known and node is not target}
         # copies, because the nodes may compute in place
-        self.env = {node: frozen(known[node]) for node in seen if node in known and node is not target}
+        self.env = {node: frozen(value) for node, value in kept.items()}
         for node in needed:
             self.env[node] = self.run_node(node)
-        return self.env, tuple(needed)
+            if node.target == "dequantize":
+                kept[node] = frozen(self.env[node])
+        return {**self.env, **kept}, tuple(needed)
 
 
 class _Prepared(Part):

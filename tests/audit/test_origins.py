@@ -201,6 +201,13 @@ def test_a_value_that_is_there_in_float_and_quantized_is_taken_as_the_layer_take
     assert audited.holds
 
 
+@pytest.mark.parametrize("activation", [nn.SiLU, nn.Hardswish, nn.ReLU6])
+def test_operators_that_compute_in_place_are_compared_with_what_they_were_given(activation: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), activation(inplace=True), nn.Conv2d(8, 4, 1)).eval()
+    assert not audit(model, images(), "x86", reduce=False).blamed
+
+
 def test_what_cannot_be_evaluated_in_float_costs_no_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*_: Any) -> Any:
         raise ValueError("no such value")
