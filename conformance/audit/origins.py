@@ -38,8 +38,8 @@ class Part(ListsAsLists, Interpreter):
         self.nodes = {node.name: node for node in self.order}
 
     def evaluate(self, target: Node, known: Mapping[Node, Any]) -> tuple[dict[Node, Any], tuple[Node, ...]]:
-        """The value of a node and of those between it and known ones, and these nodes in order. Inputs and what is dequantized
-        have the values that they had before a node computed in place."""
+        """The value of a node and of those between it and known ones, and these nodes in order. Inputs, and what is
+        dequantized, have the values that they had before a node computed in place."""
         needed, seen, stack = [], set[Node](), [target]
         while stack:
             node = stack.pop()
