@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
 from conformance.errors import UsageError, brief
@@ -90,9 +91,13 @@ def network(name: str, model: object, batches: object, source: str = "the model"
 
 def _unusable(model: nn.Module) -> str:
     """Why a model has no quantized form, whatever the engine; empty if it may have one."""
+    if "_orig_mod" in model._modules:  # without importing torch's compiler
+        return "is compiled, and FX does not trace what torch.compile returns: return the module that it was made from"
     if isinstance(model, torch.jit.ScriptModule):
         return "is a ScriptModule, which FX does not trace: return the module that it was made from"
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            return f"has no values in its parameter {name} yet: call the lazy module with a batch first"
         if parameter.is_meta:
             return f"has its parameter {name} on the meta device, which keeps no values: load the weights"
         if not bool(parameter.isfinite().all()):
@@ -133,7 +138,7 @@ def _kind(value: object) -> str:
 
 
 def loaded(path: str, inputs: str | None, shapes: Sequence[str]) -> Network:
-    """Return the network that `module:callable` returns, with batches from another callable or of the given shapes.
+    """Return the network that `module:callable` returns, or is, with batches from another callable or of the given shapes.
 
     A shape is written `1,3,224,224`, one for each input of the model; its batches are three of normally distributed data.
     Raises UsageError for what cannot be audited.
@@ -141,7 +146,8 @@ def loaded(path: str, inputs: str | None, shapes: Sequence[str]) -> Network:
     if bool(inputs) == bool(shapes):
         given = "both --inputs and --shape" if inputs else "no inputs"
         raise UsageError(f"{given}: give either --inputs module:callable or --shape, such as --shape 1,3,224,224")
-    model = result_of("audit", path)
+    named = attribute_of("audit", path)
+    model = named if isinstance(named, nn.Module) else result_of("audit", path)
     batches = result_of("--inputs", inputs) if inputs else _random([_shape(text) for text in shapes])
     return network(path, model, batches, f"audit {path!r}")
 

@@ -74,6 +74,9 @@ class _Prepared(Part):
         """Whether a module of the prepared network computes in float but for its weight, as its reference does."""
         if any(_is_activation_post_process(inner) for inner in self.modules[path].modules()):  # type: ignore[no-untyped-call]
             return False
+        weighted = [name for name, one in self.references[path].named_modules() if hasattr(one, "get_weight")]
+        if len(self._weights(path)) < len(weighted):  # a weight that is computed by a hook
+            return False
         pairs = zip(self.modules[path].modules(), self.references[path].modules(), strict=False)
         return all(type(own) is type(other) or hasattr(other, "get_weight") for own, other in pairs)
 

@@ -234,6 +234,15 @@ def linear_and_function() -> nn.Module:
     return Call(forward, linear=nn.Linear(4, 4))
 
 
+def averages_joined() -> nn.Module:
+    """Averages have a much smaller range than what they are averages of."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return torch.cat([self.conv(x).mean((2, 3)), self.other(x).mean((2, 3))], 1)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1), other=scaled(nn.Conv2d(4, 4, 1), 4.0))
+
+
 def joined_twice() -> nn.Module:
     """The second concatenation gives its observer to an operand of the first, whose grid is then that of another range."""
 
@@ -351,6 +360,7 @@ CAUSES = (
     Cause("qnnpack-max-pool3d", "qnnpack", lambda: nn.MaxPool3d(2), VOLUME),
     Cause("qnnpack-pool-of-one", "qnnpack", lambda: nn.MaxPool2d(1, 2), IMAGE),
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
+    *(Cause("shared-observer-chain", engine, averages_joined, IMAGE) for engine in ("x86", "onednn", "qnnpack")),
     Cause("view-channels-last", "x86", viewed_as_rows, IMAGE),
     Cause("weight-read-after-lowering", "x86", dtype_of_weight, IMAGE),
     Cause("weight-read-after-lowering", "x86", added_bias, normal(4, 4)),

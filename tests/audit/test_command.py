@@ -48,6 +48,12 @@ def test_the_reproduction_deviates_with_torch_alone(tmp_path: Path, capfd: pytes
     assert done.returncode == 1
 
 
+def test_a_network_may_be_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\nNETWORK = nn.Sequential(nn.Linear(8, 4)).eval()\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", "mine:NETWORK", "--shape", "4,8"]) == 0
+
+
 def test_inputs_come_from_a_callable(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "audited_networks:residual", "--inputs", "audited_networks:images"]) == 0
     assert "nothing to blame" in capfd.readouterr().out

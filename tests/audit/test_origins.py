@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -166,6 +167,14 @@ def test_declared_quantization_is_no_fault(mapping: QConfigMapping | None) -> No
     audited = audit(Recurrent().eval(), rows(2, 5, 8), "x86", mapping=mapping, reduce=False)
     assert not audited.failure
     assert not audited.blamed
+
+
+def test_a_weight_that_a_hook_computes_is_not_compared() -> None:
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(8, 8)), nn.ReLU()).eval()
+    assert not audit(model, rows(4, 8), "x86", reduce=False).blamed
 
 
 def test_functions_with_weights_have_their_declared_weights() -> None:

@@ -25,6 +25,8 @@ def linear(value: float = 0.5, **options: object) -> nn.Module:
         (lambda: linear(float("nan")), X, WORTHLESS),
         (lambda: linear(float("inf")), X, WORTHLESS),
         (lambda: linear(device="meta"), X, "has its parameter weight on the meta device, which keeps no values"),
+        (lambda: nn.LazyLinear(3).eval(), X, "has no values in its parameter weight yet: call the lazy module"),
+        (lambda: torch.compile(linear()), X, "is compiled, and FX does not trace what torch.compile returns"),
         (lambda: torch.jit.script(linear()), X, "is a ScriptModule, which FX does not trace"),
         (linear, X * float("nan"), "returns NaN for batch 1, so there is nothing to compare"),
         (linear, torch.tensor([[1.0, torch.inf, 1.0, 1.0]]), "returns infinite values alone for batch 1"),
