@@ -80,7 +80,7 @@ def cells(layer: Layer) -> list[str]:
     tied = wrong = local = cumulative = "–"
     if (agreement := layer.agreement) and agreement.total:
         tied, wrong = percent(agreement.tied / agreement.total), percent(agreement.wrong / agreement.total)
-        local, cumulative = (f"{db:.1f}" if db is not None else "=" for db in (layer.local_db, layer.cumulative_db))
+        local, cumulative = (f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))
     output = layer.output.text if layer.output else "float"
     codes_used = f"{layer.codes_used}/{layer.codes}" if layer.codes else ""
     return [tied, wrong, local, cumulative, output, codes_used, percent(layer.latency)]
@@ -147,10 +147,10 @@ def chart(audit: Audit) -> Chart | None:
     compared = [(number, layer) for number, layer in layers if layer.agreement is not None and layer.agreement.total]
     if not compared:
         return None
-    every = [db for _, layer in compared for db in (layer.local_db, layer.cumulative_db) if db is not None]
+    every = [db for _, layer in compared for db in (layer.float_db, layer.cumulative_db) if db is not None]
     low, high, step = _scale(every)
     place = _Place(len(layers), low, high + step)
-    local = tuple(place.point(number, layer, layer.local_db) for number, layer in compared)
+    local = tuple(place.point(number, layer, layer.float_db) for number, layer in compared)
     cumulative = tuple(place.point(number, layer, layer.cumulative_db) for number, layer in compared)
     lines = [(f"{decibel} dB", place.y(decibel)) for decibel in range(low, high + 1, step)]
     every_tick = max(1, round(len(layers) / 10 / 5) * 5)
@@ -191,7 +191,7 @@ def _summary(compared: Sequence[tuple[int, Layer]]) -> str:
     return "; ".join(
         f"{name} SQNR {text}"
         for name, text in (
-            ("local", _lowest([(layer.local_db, number, layer.name) for number, layer in compared])),
+            ("local", _lowest([(layer.float_db, number, layer.name) for number, layer in compared])),
             ("cumulative", _lowest([(layer.cumulative_db, number, layer.name) for number, layer in compared])),
         )
     )

@@ -41,6 +41,7 @@ HEAD = (
     "blamed",
     "new",
     "loses > 3 dB",
+    "usable",
 )
 
 
@@ -54,8 +55,8 @@ def _arithmetic(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str
         kinds = (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
         shares = " | ".join(percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
         blamed, new = (sum(len(getattr(audit, name)) for audit in own) for name in ("blamed", "new"))
-        loses = sum(audit.loses for audit in own)
-        yield f"| {engine} | {len(own)} | {len(layers):,} | {shares} | {blamed:,} | {new} | {loses} |"
+        loses, usable = sum(audit.loses for audit in own), sum(audit.usable for audit in own)
+        yield f"| {engine} | {len(own)} | {len(layers):,} | {shares} | {blamed:,} | {new} | {loses} | {usable} |"
 
 
 def _cell(audit: Audit | None) -> str:

@@ -1,10 +1,12 @@
 """Faults of audited layers explained by the ledger, by what causes them: engine, check and features of the layer, or the runs
 that it is like."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from conformance.cases.claims import BackendClaims, backend
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run
+from conformance.cases.sources import root_of
 from conformance.configs.registry import REGISTERED
 from conformance.execution.likeness import Likeness
 from conformance.results.audits import Audit, Fault, Layer, Refusal
@@ -12,7 +14,7 @@ from conformance.results.findings.layers import LayerRaises
 from conformance.results.known import Entry, Host
 from conformance.results.ledger import explaining
 
-from .forms import run_of
+from .forms import runs_of
 
 
 def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
@@ -30,10 +32,20 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
             seen["error"] = f"{one.finding.exception}: {one.finding.message}"
         features = {**seen, **layer.features}
         found = cause(one.check, features)
-        return replace(one, cause=found or _of_runs(layer, one.check, claims, audited.engine, likeness))
+        if found is None and claims is not None and layer.form is not None:
+            own = [claim for claim in claims.claims if claim.id == layer.claim]
+            own = own or [claim for claim in claims.claims if claim.pattern == layer.pattern][:1]
+            calls = int(layer.features.get("calls", "1"))
+            like = runs_of(layer.form, own, claims, audited.engine, layer.shape, calls)
+            found = _of_runs(like, one.check, likeness)
+        return replace(one, cause=found)
 
     def refusal(one: Refusal) -> Refusal:
-        return replace(one, cause=cause(one.check, {"operator": one.operator, "stage": one.stage, "error": one.error}))
+        found = cause(one.check, {"operator": one.operator, "stage": one.stage, "error": one.error})
+        if found is None and claims is not None and one.form is not None:
+            beginning = [claim for claim in claims.claims if root_of(claim.tree) == one.operator]
+            found = _of_runs(runs_of(one.form, beginning, claims, audited.engine), one.check, likeness)
+        return replace(one, cause=found)
 
     layers = tuple(
         replace(layer, faults=tuple(fault(layer, one) for one in layer.faults)) if layer.faults else layer
@@ -46,13 +58,13 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
     return found
 
 
-def _of_runs(layer: Layer, check: str, claims: BackendClaims | None, engine: str, likeness: Likeness) -> str | None:
-    """The first entry that lists a check for runs that a layer is like."""
-    run = run_of(layer, claims, engine) if claims else None
-    if run is None:
-        return None
-    try:
-        covering = likeness.covering(run, frozenset([check]))
-    except (ValueError, KeyError, LookupError):  # no features are known of such an operator
-        return None
-    return next((entry.id for entry in covering if check in entry.check or entry.undefined), None)
+def _of_runs(runs: Iterable[Run], check: str, likeness: Likeness) -> str | None:
+    """The first entry that lists a check for runs like one of these."""
+    for run in runs:
+        try:
+            covering = likeness.covering(run, frozenset([check]))
+        except (ValueError, LookupError, TypeError):  # no features are known of such a call
+            continue
+        if found := next((entry.id for entry in covering if check in entry.check or entry.undefined), None):
+            return found
+    return None

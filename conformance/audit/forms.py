@@ -3,6 +3,8 @@
 import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,14 +12,14 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from conformance.cases.claims import BackendClaims, Claim
-from conformance.cases.operators import Operand
+from conformance.cases.operators import OPERATORS, Operand
 from conformance.cases.operators.variant import Variant
 from conformance.cases.runs import Run
-from conformance.results.audits import Form, Layer
+from conformance.cases.sources import root_of
+from conformance.results.audits import Form
 
-from .execution import Step
 from .naming import call_name
-from .parts import NotSource, arguments_of
+from .options import NotSource, arguments_of
 
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.matmul: "@"}
 """Operators of Python that runs write infix."""
@@ -26,22 +28,46 @@ NAMES = ("x", "y", "z")
 """Names of operands in runs, in order."""
 
 
-def form(step: Step, node: Node, modules: Mapping[str, nn.Module]) -> Form | None:
-    """How a network calls an operator, None if it cannot be written down. `node` is that of the float network."""
+def form_of_layer(inputs: Sequence[Any], formats: Sequence[str], node: Node, root: nn.Module) -> Form | None:
+    """How a network calls the operator of an executed layer, with the inputs that it was given and their memory formats;
+    `node` is that of the float network, whose modules `root` has."""
+    called = form_of_node(node, root)
     number = sum(one.op != "get_attr" for one in node.all_input_nodes)
     # the scale and the zero point of the output come last
     operands = [
-        ("x".join(map(str, value.shape)), layout)
-        for value, layout in zip(step.inputs, step.formats, strict=True)
+        (_shape(value.shape), layout)
+        for value, layout in zip(inputs, formats, strict=True)
         if isinstance(value, Tensor)
     ][:number]
-    if not operands or len(operands) > len(NAMES):
+    if called is None or not operands or len(operands) > len(NAMES):
         return None
+    return replace(called, operands=tuple(operands))
+
+
+def form_of_node(node: Node, root: nn.Module) -> Form | None:
+    """How a node of a float network calls its operator, None if it cannot be written down."""
     try:
-        init = _init(modules[str(node.target)]) if node.op == "call_module" else ""
-        return Form(init, _call(node, modules), tuple(operands))
+        init = _init(root.get_submodule(str(node.target))) if node.op == "call_module" else ""
+        call, parameters = _call(node, root)
+    except (NotSource, AttributeError):
+        return None
+    return Form(init, call, parameters=parameters)
+
+
+def form_of_module(module: nn.Module) -> Form | None:
+    """How a network calls a module of torch with one input."""
+    try:
+        return Form(_init(module), "self.op(x)")
     except NotSource:
         return None
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x"))) if text else ()
 
 
 def _init(module: nn.Module) -> str:
@@ -59,25 +85,34 @@ def _arguments(kind: type[nn.Module], arguments: Mapping[str, Any]) -> Iterator[
     yield from (f"{name}={value!r}" for name, value in arguments.items() if name not in required)
 
 
-def _call(node: Node, modules: Mapping[str, nn.Module]) -> str:
-    """The call of a node, with its operands named as those of runs are."""
+PARAMETERS = ("weight", "bias")
+"""Names of the parameters of functions in runs, in order."""
+
+
+def _call(node: Node, root: nn.Module) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The call of a node, with its operands and parameters named as those of runs are, and the shapes of the parameters."""
     names: dict[Node, str] = {}
+    parameters: dict[str, str] = {}
 
     def named(argument: Node) -> Any:
-        if argument.op == "get_attr":
-            return _Text(f"self.{str(argument.target).rpartition('.')[2]}")
+        if argument.op == "get_attr" and len(parameters) < len(PARAMETERS):
+            name = PARAMETERS[len(parameters)]
+            parameters[name] = _shape(attrgetter(str(argument.target))(root).shape)
+            return _Text(f"self.{name}")
         return _Text(names.setdefault(argument, NAMES[min(len(names), len(NAMES) - 1)]))
 
     args: Sequence[Any] = map_arg(node.args, named)  # type: ignore[arg-type]
     kwargs: Mapping[str, Any] = map_arg(node.kwargs, named)  # type: ignore[arg-type]
     texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     if node.op == "call_module":
-        return f"self.op({', '.join(texts)})"
-    if node.target in SYMBOLS and len(texts) == 2:
-        return f"{texts[0]} {SYMBOLS[node.target]} {texts[1]}"
-    if node.op == "call_method":
-        return f"{texts[0]}.{node.target}({', '.join(texts[1:])})"
-    return f"{call_name(node, modules)}({', '.join(texts)})"
+        text = f"self.op({', '.join(texts)})"
+    elif node.target in SYMBOLS and len(texts) == 2:
+        text = f"{texts[0]} {SYMBOLS[node.target]} {texts[1]}"
+    elif node.op == "call_method":
+        text = f"{texts[0]}.{node.target}({', '.join(texts[1:])})"
+    else:
+        text = f"{call_name(node, {})}({', '.join(texts)})"
+    return text, tuple(parameters.items())
 
 
 class _Text(str):
@@ -87,27 +122,31 @@ class _Text(str):
         return str(self)
 
 
-def run_of(layer: Layer, claims: BackendClaims, engine: str) -> Run | None:
-    """The run of a claim that a layer is like, None if there is none."""
-    claim = _claim(layer, claims)
-    if claim is None or layer.form is None:
-        return None
-    operands = {
-        name: Operand(tuple(map(int, shape.split("x"))) if shape else (), layout=layout)
-        for name, (shape, layout) in zip(NAMES, layer.form.operands, strict=False)
-    }
-    calls = int(layer.features.get("calls", "1"))
-    variant = Variant(
-        "in_network",
-        layer.form.call,
-        operands,
-        layer.form.init,
-        output=layer.shape,
-        applications=min(calls, 2),
-    )
-    return Run(claims, claim, "ptq", variant, "exact", engine)
-
-
-def _claim(layer: Layer, claims: BackendClaims) -> Claim | None:
-    named = (claim for claim in claims.claims if claim.id == layer.claim)
-    return next(named, next((claim for claim in claims.claims if claim.pattern == layer.pattern), None))
+def runs_of(
+    called: Form,
+    among: Sequence[Claim],
+    claims: BackendClaims,
+    engine: str,
+    shape: Sequence[int] = (),
+    applications: int = 1,
+) -> Iterator[Run]:
+    """Yield the runs of some claims that a call of the operator which their patterns begin with is like."""
+    for one in among:
+        root = root_of(one.tree)
+        if root not in OPERATORS:
+            continue
+        default = OPERATORS[root][0]
+        operands = {
+            name: Operand(_sizes(sizes), layout=layout)
+            for name, (sizes, layout) in zip(NAMES, called.operands, strict=False)
+        }
+        variant = Variant(
+            "in_network",
+            called.call,
+            operands or default.operands,
+            called.init,
+            {name: _sizes(sizes) for name, sizes in called.parameters},
+            tuple(shape) or default.output,
+            applications=min(applications, 2),
+        )
+        yield Run(claims, one, "ptq", variant, "exact", engine)

@@ -37,7 +37,7 @@ from .agreement import agreement, clipped, codes_used, decibels, qparams
 from .conversion import Converted
 from .execution import Step
 from .features import features
-from .forms import form
+from .forms import form_of_layer
 from .naming import call_name
 from .origins import QUANTIZING, Origin, source
 
@@ -247,7 +247,7 @@ class Layers:
         """How the float network calls the operator of a layer."""
         traced = self.converted.matches.traced[-1]
         node = next((one for one in traced.graph.nodes if one.name == core.name), None)
-        return None if node is None else form(step, node, dict(traced.named_modules(remove_duplicate=False)))
+        return None if node is None else form_of_layer(step.inputs, step.formats, node, traced)
 
     def _features(self, step: Step, core: Node) -> dict[str, str]:
         node = self.prepared.get(core.name, core)

@@ -1,5 +1,6 @@
 """Options of modules and functions as text."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -16,6 +17,34 @@ OPTIONS = (
 
 CHANNELS = frozenset({"in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels"})
 """Options that count channels."""
+
+
+VARIABLE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+class NotSource(Exception):
+    """A module or function cannot be written as source."""
+
+
+def arguments_of(module: nn.Module) -> dict[str, Any]:
+    """The arguments that a module of torch was made with, without those that have their default. Raises NotSource for
+    others."""
+    kind = type(module)
+    if getattr(nn, kind.__name__, None) is not kind:
+        raise NotSource(f"{kind.__name__} is no module of torch.nn")
+    arguments = {}
+    for name, parameter in inspect.signature(kind.__init__).parameters.items():
+        if name in ("self", "device", "dtype") or parameter.kind in VARIABLE:
+            continue
+        if not hasattr(module, name):
+            if parameter.default is inspect.Parameter.empty:
+                raise NotSource(f"{kind.__name__} does not keep its argument {name}")
+            continue
+        value = getattr(module, name)
+        value = isinstance(value, Tensor) if name == "bias" else value
+        if value != parameter.default:
+            arguments[name] = value
+    return arguments
 
 
 def options_of(module: nn.Module, *, channels: bool = True) -> dict[str, str]:

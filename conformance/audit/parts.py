@@ -1,6 +1,5 @@
 """Parts of a network as models of their own: cut out of its graph, with modules as source and data by shape."""
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +11,12 @@ from torch.fx import Graph, Node
 
 from .conversion import Converted
 from .network import copied
-from .options import CHANNELS
+from .options import CHANNELS, NotSource, arguments_of
 from .values import Recorded
 
 IMPORTED = frozenset({"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"})
 """Names that generated code of a graph may refer to: those that a script imports, and those that FX defines for every
 graph."""
-
-VARIABLE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-class NotSource(Exception):
-    """A module or function cannot be written as source."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +52,6 @@ def _forward(graph: Graph) -> Iterator[str]:
 
 def _call(kind: type[nn.Module], arguments: Mapping[str, Any]) -> str:
     return f"nn.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-
-
-def arguments_of(module: nn.Module) -> dict[str, Any]:
-    """The arguments that a module of torch was made with, without those that have their default. Raises NotSource for
-    others."""
-    kind = type(module)
-    if getattr(nn, kind.__name__, None) is not kind:
-        raise NotSource(f"{kind.__name__} is no module of torch.nn")
-    arguments = {}
-    for name, parameter in inspect.signature(kind.__init__).parameters.items():
-        if name in ("self", "device", "dtype") or parameter.kind in VARIABLE:
-            continue
-        if not hasattr(module, name):
-            if parameter.default is inspect.Parameter.empty:
-                raise NotSource(f"{kind.__name__} does not keep its argument {name}")
-            continue
-        value = getattr(module, name)
-        value = isinstance(value, Tensor) if name == "bias" else value
-        if value != parameter.default:
-            arguments[name] = value
-    return arguments
 
 
 class Cutter:

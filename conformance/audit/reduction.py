@@ -12,7 +12,8 @@ from conformance.results.audits import Layer, Reduction
 
 from .conversion import Converted
 from .execution import Step
-from .parts import Cutter, NotSource, Part, smaller, smallest_first
+from .options import NotSource
+from .parts import Cutter, Part, smaller, smallest_first
 from .script import script
 
 CANDIDATE_SECONDS = 20.0

@@ -16,8 +16,9 @@ from conformance.cases.claims import nested
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.errors import Failure
 from conformance.models.correspondence import Matches
-from conformance.results.audits import Refusal
+from conformance.results.audits import Form, Refusal
 
+from .forms import form_of_module, form_of_node
 from .options import options_of
 
 MOST_REFUSALS = 32
@@ -56,8 +57,7 @@ class Refusals:
         if culprit.path and culprit.path not in self._paths:
             alike = self._alike(culprit.path)
             self._leave_in_float([path for one in alike for path in _fused_with(one, matches)])
-            name = pattern_name(type(self.model.get_submodule(culprit.path)))
-            self.refused.append(_refusal(name, stage, error, alike))
+            self.refused.append(_of_module(self.model.get_submodule(culprit.path), stage, error, alike))
             return True
         kind = type(self.model.get_submodule(culprit.path)) if culprit.path else culprit.operator
         if kind in self._kinds:
@@ -70,7 +70,9 @@ class Refusals:
         if not culprit.path:
             modules = self.model.named_modules(remove_duplicate=False)
             layers = [path for path, module in modules if isinstance(kind, type) and type(module) is kind]
-            self.refused.append(_refusal(pattern_name(kind), stage, error, layers))
+            node = _own(culprit.node, matches) if culprit.node is not None else None
+            called = form_of_node(node, self.model) if node is not None else None
+            self.refused.append(_refusal(pattern_name(kind), stage, error, layers, called))
         return True
 
     def leaves_out_near(self, node: Node, stage: str, error: Exception, prepared: GraphModule) -> bool:
@@ -80,7 +82,7 @@ class Refusals:
         if path is None or len(self.refused) >= MOST_REFUSALS:
             return False
         self._leave_in_float([path])
-        self.refused.append(_refusal(pattern_name(type(self.model.get_submodule(path))), stage, error, [path]))
+        self.refused.append(_of_module(self.model.get_submodule(path), stage, error, [path]))
         return True
 
     def _leave_in_float(self, paths: Iterable[str]) -> None:
@@ -110,9 +112,15 @@ class Refusals:
         return tuple(together.values())
 
 
-def _refusal(operator: str, stage: str, error: Exception, layers: Iterable[str] = ()) -> Refusal:
+def _refusal(
+    operator: str, stage: str, error: Exception, layers: Iterable[str] = (), called: Form | None = None
+) -> Refusal:
     failure = Failure.of(error)
-    return Refusal(operator, stage, failure.exception, failure.message, tuple(layers))
+    return Refusal(operator, stage, failure.exception, failure.message, tuple(layers), form=called)
+
+
+def _of_module(module: nn.Module, stage: str, error: Exception, layers: Iterable[str]) -> Refusal:
+    return _refusal(pattern_name(type(module)), stage, error, layers, form_of_module(module))
 
 
 def _fused_with(path: str, matches: Matches) -> set[str]:
@@ -139,12 +147,17 @@ def _culprit(error: Exception, matches: Matches) -> Culprit | None:
     return None
 
 
-def _called(value: Node, matches: Matches) -> Culprit | None:
-    """What a node of any form of a network calls. Conversion inserts nodes around those of the traced network: of such a
-    node, a user or an input is meant."""
+def _own(value: Node, matches: Matches) -> Node | None:
+    """The node of the traced network that a node of any form of it is about. Conversion inserts nodes around those of the
+    traced network: of such a node, a user or an input is meant."""
     own = {node.name: node for node in matches.traced[-1].graph.nodes} if matches.traced else {value.name: value}
     near = (value, *value.users, *value.all_input_nodes)
-    node = next((own[one.name] for one in near if one.name in own and one.op.startswith("call_")), None)
+    return next((own[one.name] for one in near if one.name in own and one.op.startswith("call_")), None)
+
+
+def _called(value: Node, matches: Matches) -> Culprit | None:
+    """What a node of any form of a network calls."""
+    node = _own(value, matches)
     if node is None:
         return None
     if node.op == "call_module":

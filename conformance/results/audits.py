@@ -17,7 +17,7 @@ from .findings.stages import Crashes
 
 AnyFinding = Annotated[Finding, By("a finding", finding_from_json)]
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of an audit's JSON."""
 
 FEW_CODES = 32
@@ -102,6 +102,18 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class Form:
+    """How a network calls an operator: the constructor of its module, empty for a function, and the call; for each operand
+    its shape, such as `2x3x8x8`, and its memory format, nothing if they are unknown; and the names and shapes of the
+    parameters of a function."""
+
+    init: str
+    call: str
+    operands: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Fault:
     """A finding about a layer on an engine, with the id of the ledger entry that explains it, None if it is new."""
 
@@ -116,16 +128,6 @@ class Fault:
     @property
     def text(self) -> str:
         return self.finding.text
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a network calls an operator: the constructor of its module, empty for a function, the call, and for each operand
-    its shape, such as `2x3x8x8`, and its memory format."""
-
-    init: str
-    call: str
-    operands: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Refusal:
     audited.
 
     `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`, or `run
-    the reference`. `cause` is the ledger entry that explains it.
+    the reference`. `cause` is the ledger entry that explains it, `form` how the network calls the first of the layers.
     """
 
     operator: str
@@ -197,6 +199,7 @@ class Refusal:
     message: str
     layers: tuple[str, ...] = ()
     cause: str | None = None
+    form: Form | None = None
 
     @property
     def error(self) -> str:

@@ -320,6 +320,12 @@ CAUSES = (
         normal(2, 8, 4, 4),
         arch="x86_64",
     ),
+    Cause(
+        "conv-transpose-bn-groups",
+        "x86",
+        lambda: nn.Sequential(nn.ConvTranspose2d(8, 8, 3, groups=8), nn.BatchNorm2d(8)),
+        normal(2, 8, 4, 4),
+    ),
     Cause("functional-conv-options", "x86", without_bias, IMAGE),
     *(
         Cause("fixed-range-on-input", engine, kind, normal(2, 4, 8, 8))

@@ -31,7 +31,7 @@ def test_every_engine_has_a_card(page: Any, report: str) -> None:
     assert len(cards) == 4
     for sentence in ("7 layers to blame (2 new)", "75%", "the engine loses another 8.5 dB"):
         assert sentence in cards[0]
-    assert "✓ nothing to blame" in cards[1]
+    assert "✓ usable: 31.2 dB against float; nothing to blame" in cards[1]
     assert "✗ not audited" in cards[2]
 
 
@@ -69,7 +69,7 @@ def test_the_chart_has_a_text_and_a_point_for_each_layer_compared(page: Any, rep
     assert drawn.locator("circle, path").count() == len(compared)
     assert drawn.locator("path").count() == sum(layer.blamed for layer in compared)
     assert (
-        "local SQNR is lowest, 8.7 dB, in layer 49, features.9.block.0.0" in drawn.locator("title").first.text_content()
+        "local SQNR is lowest, 8.6 dB, in layer 49, features.9.block.0.0" in drawn.locator("title").first.text_content()
     )
 
 
@@ -140,7 +140,7 @@ def test_layers_that_are_equal_are_above_the_scale() -> None:
 
 def test_audits_without_comparisons_have_no_chart() -> None:
     assert chart(failed()) is None
-    equal = [replace(layer, local_db=None, cumulative_db=None) for layer in clean().layers]
+    equal = [replace(layer, float_db=None, cumulative_db=None) for layer in clean().layers]
     drawn = chart(replace(clean(), layers=tuple(equal)))
     assert drawn
     assert drawn.summary == "local SQNR of every layer equal; cumulative SQNR of every layer equal"

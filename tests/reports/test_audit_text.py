@@ -119,7 +119,7 @@ def test_a_row_has_the_figures_of_its_layer() -> None:
         ]
     )
     assert "output quint8 0.0473/0, reference quint8 0.05/3; uses 11 of 256 codes; 4.2% of the elements" in shown
-    assert row(shown, "features.0.0").split()[-4:] == ["45.0", "58.0", "0.0123/0", "0.8%"]
+    assert row(shown, "features.0.0").split()[-4:] == ["=", "58.0", "0.0123/0", "0.8%"]
 
 
 def test_every_layer_that_computes_has_a_row_and_conversions_thin_lines() -> None:

@@ -80,7 +80,7 @@ def test_an_unstable_network_deviates() -> None:
 def test_audits_survive_json() -> None:
     for audit in (fabricated_audit(), clean(), failed()):
         assert from_json(to_json(audit)) == audit
-    with pytest.raises(TypeError, match="schema 99; this version reads 1"):
+    with pytest.raises(TypeError, match="schema 99; this version reads 2"):
         from_json({**to_json(clean()), "schema": 99})
 
 
