@@ -14,7 +14,7 @@ DYNAMIC = case("nn.Linear", dtypes="dynamic-quint8", backend="qnnpack")
 HALF = case("nn.Linear", dtypes="dynamic-float16")
 LSTM = case("nn.LSTM", dtypes="dynamic-float16")
 EMBEDDING = case("nn.Embedding", dtypes="weight-quint8")
-BAG = case("nn.EmbeddingBag", dtypes="weight-quint8")
+BAG = case("nn.EmbeddingBag", "sum", "weight-quint8")
 
 
 def cell(name: str, variant: str = "default") -> str:
