@@ -6,6 +6,7 @@ import linecache
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,6 +55,14 @@ class Converted:
     reference_values: dict[Node, Any]
     expected: Any
     refusals: tuple[Refusal, ...]
+
+    @cached_property
+    def float_values(self) -> dict[Node, Any]:
+        """The float network's own values for the held-out batch, by the nodes of the network as it was traced."""
+        recorder = Recorded(self.matches.traced[-1])
+        with torch.no_grad():
+            recorder.run(*copied(self.network.held_out))
+        return recorder.values
 
 
 class Unconvertible(Exception):

@@ -19,7 +19,7 @@ from conformance.cases.sources import root_of
 from conformance.results.audits import Form
 
 from .naming import call_name
-from .options import NotSource, arguments_of
+from .options import NotSource, arguments_of, text_of
 
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.matmul: "@"}
 """Operators of Python that runs write infix."""
@@ -35,7 +35,7 @@ def form_of_layer(inputs: Sequence[Any], formats: Sequence[str], node: Node, roo
     number = sum(one.op != "get_attr" for one in node.all_input_nodes)
     # the scale and the zero point of the output come last
     operands = [
-        (_shape(value.shape), layout)
+        (text_of(value.shape), layout)
         for value, layout in zip(inputs, formats, strict=True)
         if isinstance(value, Tensor)
     ][:number]
@@ -60,10 +60,6 @@ def form_of_module(module: nn.Module) -> Form | None:
         return Form(_init(module), "self.op(x)")
     except NotSource:
         return None
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -97,7 +93,7 @@ def _call(node: Node, root: nn.Module) -> tuple[str, tuple[tuple[str, str], ...]
     def named(argument: Node) -> Any:
         if argument.op == "get_attr" and len(parameters) < len(PARAMETERS):
             name = PARAMETERS[len(parameters)]
-            parameters[name] = _shape(attrgetter(str(argument.target))(root).shape)
+            parameters[name] = text_of(attrgetter(str(argument.target))(root).shape)
             return _Text(f"self.{name}")
         return _Text(names.setdefault(argument, NAMES[min(len(names), len(NAMES) - 1)]))
 

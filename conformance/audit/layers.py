@@ -39,7 +39,7 @@ from .execution import Step
 from .features import features
 from .forms import form_of_layer
 from .naming import call_name
-from .origins import QUANTIZING, Origin, source
+from .origins import Origin, converts, source
 
 METADATA = frozenset({"aten.size", "aten.sym_size", "aten.stride", "aten.is_same_size", "aten.item", "aten.empty"})
 
@@ -120,9 +120,9 @@ class Layers:
 
     def _computes(self, node: Node) -> bool:
         """Whether a reference node is one of the float model's own, neither a conversion nor a constant."""
-        if node.op in ("placeholder", "get_attr", "output") or node.target in QUANTIZING:
-            return False
-        return not (node.op == "call_method" and node.target == "dequantize") and node.name in self.prepared
+        return (
+            node.op not in ("placeholder", "get_attr", "output") and not converts(node) and node.name in self.prepared
+        )
 
     def _match(self, core: Node, body: list[Node]) -> tuple[str, list[Claim], Any]:
         """The pattern that a layer was matched as, the claims of the entry that has it, and its qconfig."""

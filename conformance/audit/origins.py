@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.ao.quantization.observer import _is_activation_post_process
 from torch.func import functional_call
 from torch.fx import GraphModule, Interpreter, Node
@@ -19,8 +19,7 @@ from torch.utils._pytree import tree_map
 
 from .agreement import decibels, values_of
 from .conversion import Converted
-from .network import copied
-from .values import ListsAsLists, Recorded, frozen
+from .values import ListsAsLists, frozen
 
 QUANTIZING = (torch.quantize_per_tensor, torch.quantize_per_channel, torch.quantize_per_tensor_dynamic)
 
@@ -74,25 +73,24 @@ class _Prepared(Part):
         """Whether a module of the prepared network computes in float but for its weight, as its reference does."""
         if any(_is_activation_post_process(inner) for inner in self.modules[path].modules()):  # type: ignore[no-untyped-call]
             return False
-        weighted = [name for name, one in self.references[path].named_modules() if hasattr(one, "get_weight")]
-        if len(self._weights(path)) < len(weighted):  # a weight that is computed by a hook
-            return False
+        if not self._weighted(path).keys() <= dict(self.modules[path].named_parameters()).keys():
+            return False  # a hook computes the weight
         pairs = zip(self.modules[path].modules(), self.references[path].modules(), strict=False)
         return all(type(own) is type(other) or hasattr(other, "get_weight") for own, other in pairs)
 
-    def _weights(self, path: str) -> dict[str, Tensor]:
-        """The declared weights of a module by name."""
-        own = dict(self.modules[path].named_parameters())
+    def _weighted(self, path: str) -> dict[str, nn.Module]:
+        """The modules inside of a reference module that declare weights, by the names of these."""
         inner = self.references[path].named_modules()
-        named = {f"{name}.weight".lstrip("."): one for name, one in inner if hasattr(one, "get_weight")}
-        return {name: one.get_weight() for name, one in named.items() if name in own}  # type: ignore[operator]
+        return {f"{name}.weight".lstrip("."): one for name, one in inner if hasattr(one, "get_weight")}
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = self.modules[target]
         if _is_activation_post_process(module):  # type: ignore[no-untyped-call]
             return args[0]
-        weights = self._weights(target) if self.declared else {}
-        return functional_call(module, weights, args, kwargs) if weights else module(*args, **kwargs)
+        if not self.declared:
+            return module(*args, **kwargs)
+        weights = {name: one.get_weight() for name, one in self._weighted(target).items()}  # type: ignore[operator]
+        return functional_call(module, weights, args, kwargs)
 
 
 @dataclass(frozen=True)
@@ -124,10 +122,7 @@ class Origins:
         self._float_nodes: dict[str, Node] = {}  # of a fusion the last one, whose value the node that is left has
         for node in self.float.order:
             self._float_nodes |= dict.fromkeys(self.members.get(node.name, (node.name,)), node)
-        recorder = Recorded(converted.matches.traced[-1])
-        with torch.no_grad():
-            recorder.run(*copied(converted.network.held_out))
-        self._own = recorder.values
+        self._own = converted.float_values
         self._taken: dict[str, Any] = {}
 
     def take(self, same: Node, value: Any) -> None:
@@ -188,9 +183,14 @@ def _in_float(value: Any) -> Any:
     return tree_map(lambda x: values_of(x) if isinstance(x, Tensor) else x, value)
 
 
+def converts(node: Node) -> bool:
+    """Whether a node quantizes or dequantizes."""
+    return node.target in QUANTIZING or (node.op == "call_method" and node.target == "dequantize")
+
+
 def source(node: Node) -> Node:
     """The node whose value a node quantizes or dequantizes; any other node itself."""
-    while node.target in QUANTIZING or (node.op == "call_method" and node.target == "dequantize"):
+    while converts(node):
         first = node.args[0]
         assert isinstance(first, Node)
         node = first

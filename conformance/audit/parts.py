@@ -5,14 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from .conversion import Converted
-from .network import copied
 from .options import CHANNELS, NotSource, arguments_of
-from .values import Recorded
 
 IMPORTED = frozenset({"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"})
 """Names that generated code of a graph may refer to: those that a script imports, and those that FX defines for every
@@ -61,10 +58,7 @@ class Cutter:
         self.traced = converted.matches.traced[-1]
         self.members = converted.matches.members
         self.nodes = {node.name: node for node in self.traced.graph.nodes}
-        recorder = Recorded(self.traced)
-        with torch.no_grad():
-            recorder.run(*copied(converted.network.held_out))
-        self.values = recorder.values
+        self.values = converted.float_values
 
     def group(self, names: Sequence[str]) -> list[Node]:
         """The nodes of these names, with those that are fused with them, in order."""

@@ -282,8 +282,8 @@ def linear(features: tuple[int, int], *leading: int, **options: object) -> Varia
 
 
 LINEAR_RANKS = (linear((16, 8), 2, 5).named("rank3"), linear((16, 8), 2, 8).named("rank3_square"))
-"""Linear layers whose result a batch norm of one dimension takes with another dimension as its channels. Of the second, both
-have the same size, so that what confuses them raises nothing."""
+"""Linear layers behind which a batch norm normalizes another dimension than the layer's outputs. In the second, both
+dimensions have the same size: a fusion that confuses them raises no error."""
 
 
 def _linear_module_variants() -> Iterator[Variant]:
