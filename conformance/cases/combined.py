@@ -7,12 +7,14 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
+import torch
+
 from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
 from .recipes import QUANTIZED
-from .sources import continuing, in_tables, not_covered, operators_of
+from .sources import continuing, followed, in_tables, not_covered, operators_of
 from .spaces import SPACES
 from .spaces.arrays import arrays, common_name
 from .spaces.space import COMMON, JOINT, Factor
@@ -130,14 +132,24 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
 
     All of them for the first claim of each operator whose activations are quantized statically, dynamically, or not at all,
     and for the first in which certain operators follow it, because kernels compute both in one; every other claim of the
-    operator, with a batch norm, as a fused module or with other dtypes, has a part of them, each another one.
+    operator, with a batch norm, as a fused module or with other dtypes, has a part of them, each another one. One claim of
+    each longer pattern, that with activations of quint8 if there is one, has the options of what follows its root.
     """
     turns: dict[str, int] = {}
+    usual: dict[str, Claim] = {}
+    for claim in backend.claims:
+        if (
+            claim.pattern not in usual
+            or usual[claim.pattern].dtypes.input_dtype != torch.quint8 == claim.dtypes.input_dtype
+        ):
+            usual[claim.pattern] = claim
     whole: set[tuple[str, frozenset[str], bool | None, bool]] = set()
     for claim in backend.claims:
         if not_covered(claim) or not in_tables(claim):
             continue
         root, *rest = operators_of(claim.tree)
+        if usual[claim.pattern] is claim:
+            yield from ((claim, required(claim.entry, one)) for one in followed(claim) if _applies(claim, one))
         layer = plain_of(root)
         plain = layer == root and not any("BatchNorm" in name for name in rest)
         kind = layer, frozenset(map(common_name, rest)), claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED

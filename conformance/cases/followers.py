@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from conformance.configs.names import operator_named
 
@@ -24,6 +24,16 @@ class Follower:
     call: str
     parameters: Mapping[str, Shape] = field(default_factory=dict)
 
+    def with_argument(self, argument: str) -> "Follower":
+        """The operator with a further argument of its module, or of the call of a function."""
+        if self.module:
+            return replace(self, module=_called_with(self.module, argument))
+        return replace(self, call=_called_with(self.call, argument))
+
+
+def _called_with(call: str, argument: str) -> str:
+    return f"{call[:-1]}{'' if call.endswith('()') else ', '}{argument})"
+
 
 FOLLOWERS: dict[str, Follower] = {
     "nn.LeakyReLU": Follower("nn.LeakyReLU(0.25)", "self.{name}({inner})"),
@@ -37,6 +47,19 @@ FOLLOWERS: dict[str, Follower] = {
     "nn.BatchNorm3d": Follower("nn.BatchNorm3d({channels})", "self.{name}({inner})"),
 }
 """Operators that follow another one otherwise than their default variant says, or that no table has."""
+
+_NORM = {
+    "norm_no_affine": "affine=False",
+    "norm_no_statistics": "track_running_stats=False",
+    "norm_momentum_none": "momentum=None",
+    "norm_eps": "eps=0.5",
+}
+_IN_PLACE = {"in_place": "inplace=True"}
+OPTIONS: dict[str, Mapping[str, str]] = {
+    **{f"nn.BatchNorm{rank}d": _NORM for rank in (1, 2, 3)},
+    **dict.fromkeys(("nn.ReLU", "F.relu", "nn.LeakyReLU", "F.leaky_relu", "nn.SiLU"), _IN_PLACE),
+}
+"""Options of operators that follow another one: an argument as source text, by the name of the variant that has it."""
 
 JOINS = {"operator.add": "{left} + {right}", "torch.add": "torch.add({left}, {right})"}
 """Operators of two operands inside a pattern, and source of the call."""

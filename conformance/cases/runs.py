@@ -211,7 +211,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                 for engine in [engine for engine in engines if not ENGINE_TABLE[engine].default_only]:
                     yield Run(backend, claim, claim_flows[0], variant, CODES.name, engine)
         for profile, other in further[claim]:
-            yield from (Run(backend, claim, claim_flows[0], other, profile, engine) for engine in engines)
+            # options of operators that follow a layer matter to how training fuses them
+            for flow in claim_flows if other.followers else claim_flows[:1]:
+                yield from (Run(backend, claim, flow, other, profile, engine) for engine in engines)
 
 
 def _is_trained(backend: BackendClaims, variant: Variant) -> bool:

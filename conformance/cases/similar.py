@@ -34,25 +34,32 @@ def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple((variant.name, features(operator, variant, steps)) for operator, variant in named)
 
 
-def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
-    """Names of the fixed variants all of whose features a run has; `further` count as features of the run."""
+def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> list[str]:
+    """Names of the fixed variants all of whose features a run has, those with most first; `further` count as features of the
+    run."""
     present = features_of(run) | further
-    return {name for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present}
+    found = [(name, fixed) for name, fixed in _fixed(run.claim, run.recipe.steps) if fixed <= present]
+    return [name for name, _ in sorted(found, key=lambda one: (-len(one[1]), one[0]))]
 
 
-def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> set[str]:
-    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside."""
+def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> dict[str, None]:
+    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside.
+
+    Those of its flow come first, and of these the ones that have most in common with it.
+    """
     claim, backend = run.claim, run.backend.name
     root = root_of(claim.tree)
-    claims = {claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root)))}
-    variants = similar_variants(run, further)
-    ids = {
+    claims = dict.fromkeys(
+        (claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root))))
+    )
+    alike = similar_variants(run, further)
+    ids = (
         f"{name}/{flow}/{variant}/exact@{run.engine}"
+        for flow in dict.fromkeys((run.flow, "ptq", "qat"))
+        for variant in alike
         for name in claims
-        for flow in ("ptq", "qat")
-        for variant in variants
-    }
-    return ids | {*_ids_beside(run)}
+    )
+    return dict.fromkeys((*ids, *_ids_beside(run)))
 
 
 def _ids_beside(run: Run) -> Iterator[str]:

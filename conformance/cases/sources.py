@@ -20,7 +20,7 @@ from conformance.errors import UsageError
 
 from .claims import Claim
 from .declarations import declared_variants, has_form_of, required
-from .followers import FOLLOWERS, JOINS, follower, modules_of, variants_of
+from .followers import FOLLOWERS, JOINS, OPTIONS, follower, modules_of, variants_of
 from .operators import OPERATORS, Operand, Variant, codes
 from .operators.declared import DECLARED
 from .operators.expressions import Call
@@ -264,6 +264,15 @@ def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
     return core
 
 
+def followed(claim: Claim) -> Iterator[Variant]:
+    """The default variant of a longer pattern with each option of the operators that follow its root."""
+    if isinstance(claim.tree, tuple):
+        default = variants(claim)[0]
+        for name in [*operators_of(claim.tree)][1:]:
+            for label, argument in OPTIONS.get(name, {}).items():
+                yield default.named(label, core=False, followers={name: argument})
+
+
 def _has_wildcard(tree: Any) -> bool:
     return tree is MatchAllNode or (isinstance(tree, tuple) and any(_has_wildcard(part) for part in tree))
 
@@ -338,6 +347,8 @@ def written(whole: Any, variant: Variant) -> Model:
         inner = write(tree[1])
         after = follower(name)
         assert after is not None  # a claim with another operator is not covered
+        if argument := variant.followers.get(name):
+            after = after.with_argument(argument)
         bound = name.rpartition(".")[2].lower()
         if after.module:
             channels = variant.channels if "{channels}" in after.module else 0

@@ -29,13 +29,13 @@ class Likeness:
         self.coverage = Coverage(entries)
         self._named = cache(self.coverage.of)
 
-    def _covering(self, run: Run, ids: set[str]) -> list[Entry]:
+    def _covering(self, run: Run, ids: Iterable[str]) -> list[Entry]:
         """The entries for any of these runs, without those for runs that lack a feature of this one."""
-        found = {id(entry): entry for run_id in sorted(ids) for entry in self._named(run_id)}
+        found = {id(entry): entry for run_id in ids for entry in self._named(run_id)}
         present = features_of(run)
         return [entry for entry in found.values() if entry.unless.isdisjoint(present)]
 
-    def _listed(self, run: Run, ids: set[str], row: Row | None) -> set[str]:
+    def _listed(self, run: Run, ids: Iterable[str], row: Row | None) -> set[str]:
         """Checks that the ledger lists for any of these runs, and that a row, if any, may fail with its kinds of findings."""
         entries = self._covering(run, ids)
         return {check for entry in entries for check in (entry.check if row is None else entry.excused(row))}
@@ -78,8 +78,8 @@ class Likeness:
         if "stable" in known and "channels_last" in layouts:
             known |= {"numerics", "lowered"}  # the format changes the output, or the kernel raises
         # `stable` executes the run in channels-last format too
-        in_channels_last = similar_ids(run, CHANNELS_LAST)
-        if {"numerics", "stable"} & self._listed(run, in_channels_last - similar, row):
+        in_channels_last = similar_ids(run, CHANNELS_LAST).keys() - similar.keys()
+        if {"numerics", "stable"} & self._listed(run, in_channels_last, row):
             known.add("stable")
         if "numerics" in known and ("strided" in layouts or "numerics" in failed):
             known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
@@ -60,7 +60,7 @@ def _prepared(
     flow: Any,
     model: nn.Module,
     mapping: Any,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Any],
     config: BackendConfig,
     custom: PrepareCustomConfig | None = None,
 ) -> GraphModule:
@@ -69,12 +69,17 @@ def _prepared(
 
 
 def prepare_network(
-    model: nn.Module, mapping: QConfigMapping, inputs: Sequence[Tensor], config: BackendConfig, matches: Matches
+    model: nn.Module,
+    mapping: QConfigMapping,
+    inputs: Sequence[Any],
+    config: BackendConfig,
+    matches: Matches,
+    custom: PrepareCustomConfig | None = None,
 ) -> GraphModule:
     """Return a copy of a float model in eval mode with fused modules and observers. `matches` gets the patterns that
     match."""
     with matches_recorded(matches):
-        return _prepared(prepare_fx, model, mapping, inputs, config)
+        return _prepared(prepare_fx, model, mapping, inputs, config, custom)
 
 
 def lower_network(calibrated: GraphModule, config: BackendConfig) -> tuple[GraphModule, GraphModule, dict[Node, Node]]:

@@ -212,7 +212,7 @@ class Interpreter:
     def _call_layer(self, layer: Any, norm: Any, args: Any, kwargs: Any) -> Any:
         """Call a layer with its weights quantized, after `norm`, if any, is folded into them where that is possible."""
         x, *rest = args
-        if norm is not None and not foldable(layer, x.dim()):
+        if norm is not None and not foldable(layer, norm, x.dim()):
             return normalized(self._call_layer(layer, None, args, kwargs), norm)
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             weights = {

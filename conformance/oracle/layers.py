@@ -61,19 +61,32 @@ def decompose(module: nn.Module) -> Parts:
     return Parts(None, None, (module,))
 
 
-def foldable(layer: nn.Module, rank: int) -> bool:
-    """Whether a batch norm behind a layer scales each of the layer's outputs by one number: it normalizes dimension 1, and
-    the outputs of a linear layer are in the last one."""
-    return not isinstance(layer, nn.Linear) or rank <= 2
+def foldable(layer: nn.Module, norm: Any, rank: int) -> bool:
+    """Whether a batch norm behind a layer scales each of the layer's outputs by one number that its input does not change: it
+    has statistics, and normalizes dimension 1, while the outputs of a linear layer are in the last one."""
+    return norm.running_mean is not None and (not isinstance(layer, nn.Linear) or rank <= 2)
+
+
+def _scaling(norm: Any, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    """The factor of each channel of a batch norm, gamma / sqrt(var + eps), and what is added after it to zero mean: beta.
+    Without parameters these are 1 / sqrt(var + eps) and 0."""
+    weight, bias = norm.weight, norm.bias
+    factor = torch.rsqrt(var + norm.eps)
+    return factor if weight is None else weight * factor, torch.zeros_like(mean) if bias is None else bias
 
 
 def normalized(x: Tensor, norm: Any) -> Tensor:
     """Return a batch norm's result in float64: dimension 1 scaled by gamma / sqrt(var + eps), computed in float32 as `folded`
-    does, and shifted."""
-    factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    does, and shifted. Without running statistics, mean and variance are those of `x`, the latter without Bessel's
+    correction."""
+    mean, var = norm.running_mean, norm.running_var
+    if mean is None:
+        others = [dim for dim in range(x.dim()) if dim != 1]
+        mean, var = x.mean(others), x.var(others, correction=0)
+    factor, bias = _scaling(norm, mean, var)
     shape = (-1, *[1] * (x.dim() - 2))
-    scaled = (x - norm.running_mean.double().reshape(shape)) * factor.double().reshape(shape)
-    shifted: Tensor = scaled + norm.bias.double().reshape(shape)
+    scaled = (x - mean.double().reshape(shape)) * factor.double().reshape(shape)
+    shifted: Tensor = scaled + bias.double().reshape(shape)
     return shifted
 
 
@@ -84,7 +97,7 @@ def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
     neural networks for efficient integer-arithmetic-only inference", CVPR 2018, section 3.2). The computation is in float32,
     the dtype of the parameters, because only there var + eps is exactly the `exact` profile's power of four.
     """
-    factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    factor, shift = _scaling(norm, norm.running_mean, norm.running_var)
     bias = torch.zeros_like(norm.running_mean) if layer.bias is None else layer.bias
     weight = layer.weight
     if isinstance(layer, _ConvTransposeNd):
@@ -93,7 +106,7 @@ def folded(layer: Any, norm: Any) -> tuple[Tensor, Tensor]:
         weight = weight * by_group.reshape(*weight.shape[:2], *[1] * (weight.dim() - 2))
     else:
         weight = weight * factor.reshape(-1, *[1] * (weight.dim() - 1))
-    return weight, (bias - norm.running_mean) * factor + norm.bias
+    return weight, (bias - norm.running_mean) * factor + shift
 
 
 def apply(layer: Any, weight: Tensor, bias: Tensor | None, x: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
 
-from conformance.cases.claims import BackendClaims, Claim, claims_of
+from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.followers import Follower, follower
 from conformance.cases.operators.signatures import NAME, tried
 from conformance.cases.operators.variant import Operand
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import from_signature, in_tables, model_source, not_covered, variants
+from conformance.cases.sources import followed, from_signature, in_tables, model_source, not_covered, variants
 from conformance.configs import dtypes
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.registry import engine_name
@@ -156,6 +156,27 @@ def test_the_default_variant_of_an_operator_says_how_it_follows_another_one() ->
     assert follower("F.gelu") == Follower("", "F.gelu({inner})")
     assert follower("F.prelu") == Follower("", "F.prelu({inner}, self.{name}_weight)", {"{name}_weight": (1,)})
     assert follower("torch.matmul") is None
+
+
+def test_the_operators_that_follow_another_one_are_tried_with_their_own_options() -> None:
+    def operators(claim: str) -> dict[str, tuple[str, ...]]:
+        (found,) = (one for one in backend(claim.partition("/")[0]).claims if one.id == claim)
+        models = {variant.name: model_source(found, variant) for variant in followed(found)}
+        return {
+            name: tuple(part.partition(" = ")[2] for part in model.init[1:]) or model.forward[1:-1]
+            for name, model in models.items()
+        }
+
+    assert operators("onednn/nn.Linear+nn.BatchNorm1d+nn.LeakyReLU/static-quint8") == {
+        "norm_no_affine": ("nn.BatchNorm1d(8, affine=False)", "nn.LeakyReLU(0.25)"),
+        "norm_no_statistics": ("nn.BatchNorm1d(8, track_running_stats=False)", "nn.LeakyReLU(0.25)"),
+        "norm_momentum_none": ("nn.BatchNorm1d(8, momentum=None)", "nn.LeakyReLU(0.25)"),
+        "norm_eps": ("nn.BatchNorm1d(8, eps=0.5)", "nn.LeakyReLU(0.25)"),
+        "in_place": ("nn.BatchNorm1d(8)", "nn.LeakyReLU(0.25, inplace=True)"),
+    }
+    assert operators("fbgemm/nn.Conv2d+nn.ReLU/static-quint8") == {"in_place": ("nn.ReLU(inplace=True)",)}
+    assert operators("fbgemm/nn.Conv2d+F.relu/static-quint8") == {"in_place": ("y = F.relu(y, inplace=True)",)}
+    assert operators("fbgemm/nn.BatchNorm2d/static-quint8") == {}
 
 
 def test_a_pattern_with_such_an_operator_has_one_variant_and_names_it() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conformance.oracle import NotCovered, evaluate
-from conformance.oracle.layers import folded
+from conformance.oracle.layers import foldable, folded, normalized
 from tests.oracle.oracle_models import (
     BIAS,
     QINT8,
@@ -131,6 +131,27 @@ def test_batch_norm_is_folded_into_a_convolution_before_its_weight_is_quantized(
     assert qparams_of(answer) == {"x": (2.0**-6, 128), "weight": (2.0**-5, 0), "output": (2.0**-5, 120)}
     # 2 * x + 0.25 = 2.25, -0.75 and -0.25 * x - 1.5 = -1.75, -1.375
     assert only_codes(answer) == [[[[192, 96]], [[64, 76]]]]
+
+
+def test_a_batch_norm_without_parameters_scales_by_its_variances_alone() -> None:
+    norm = with_parameters(nn.BatchNorm1d(2, eps=0.25, affine=False), running_mean=[4.0, 8.0], running_var=[0.75, 3.75])
+    layer = with_parameters(nn.Linear(1, 2), weight=[[1.0], [2.0]], bias=[1.0, 4.0])
+    with torch.no_grad():
+        weight, bias = folded(layer, norm)
+    # factors 1 and 1/2; (bias - mean) * factor
+    assert (weight.tolist(), bias.tolist()) == ([[1.0], [1.0]], [-3.0, -2.0])
+    assert normalized(torch.tensor([[5.0, 4.0]], dtype=torch.float64), norm).tolist() == [[1.0, -2.0]]
+
+
+def test_a_batch_norm_without_statistics_normalizes_by_those_of_the_batch_and_is_not_folded() -> None:
+    norm = with_parameters(nn.BatchNorm1d(2, eps=0.0, track_running_stats=False), weight=[1.0, 2.0], bias=[0.0, 1.0])
+    # means 1 and 4, variances 1/4 and 4 without Bessel's correction: factors 2 and 2 / 2
+    x = torch.tensor([[0.5, 2.0], [1.5, 6.0]], dtype=torch.float64)
+    assert normalized(x, norm).tolist() == [[-1.0, -1.0], [1.0, 3.0]]
+    layer = nn.Linear(1, 2)
+    assert [foldable(layer, norm, 2), foldable(layer, nn.BatchNorm1d(2), 2), foldable(layer, nn.BatchNorm1d(2), 3)] == [
+        False, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,10 @@ class Variant:
     those of the calibration in their sizes. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
     the observers of activations are symmetric too. A variant that ``saturates`` is calibrated with the two ends of the
     data and zeros, so that its execution exceeds the observed range of the output, but not that of the input. ``core``
-    variants are also used if the operator begins a longer pattern. ``prelude`` is the source of an operator that precedes
-    it, ``wildcard`` the operand of the pattern's wildcard, ``applications`` how often the module is applied, ``result`` the
-    expression that the model returns, and ``context`` the operators around the pattern.
+    variants are also used if the operator begins a longer pattern. ``followers`` has arguments of operators that follow it in
+    a pattern, as source text by operator. ``prelude`` is the source of an operator that precedes it, ``wildcard`` the operand
+    of the pattern's wildcard, ``applications`` how often the module is applied, ``result`` the expression that the model
+    returns, and ``context`` the operators around the pattern.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Variant:
     per_channel: bool = False
     saturates: bool = False
     core: bool = False
+    followers: Mapping[str, str] = field(default_factory=dict)
     prelude: str = ""
     wildcard: Wildcard | None = None
     applications: int = 1

@@ -24,7 +24,7 @@ from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
 from conformance.models.templates import Template
 from conformance.results.findings import Finding
-from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
+from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues, RelationVaries
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
@@ -104,6 +104,12 @@ def compared(
             values = float(again[index].item()), float(first[index].item())
             return RelationValues(CHECK, relation, number, int(changed.sum()), first.numel(), index, *values)
     return None
+
+
+def close(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
+    """Compare the outputs of float models, whose roundings differ."""
+    same = all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(expected, got, strict=True))
+    return None if same else RelationVaries(CHECK, relation)
 
 
 def allowed_difference(subject: Subject, prepared: GraphModule, number: int) -> Tensor | None:

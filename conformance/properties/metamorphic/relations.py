@@ -44,6 +44,7 @@ from .callables import (
     Implementation,
     allowed_difference,
     as_call,
+    close,
     compared,
     implementation,
     small,
@@ -60,6 +61,7 @@ INPUTS_KEPT = "a call"
 SECOND_THREAD = "a second thread"
 STATE_DICT = "a loaded state_dict"
 TORCHSCRIPT = "torch.jit"
+TORCH_LOAD = "torch.load"
 
 
 def batch(run: Run) -> tuple[int, bool]:
@@ -187,7 +189,7 @@ def _inputs_kept(impl: EngineImplementation) -> Finding | None:
             impl.program(*arguments)
         kernels += [KernelWrite(str(write.kernel), write.argument) for write in writes.found]
     pairs = zip(inputs, impl.subject.inputs, strict=True)
-    written = [number for number, (x, before) in enumerate(pairs) if _changed(x, before)]
+    written = [number for number, (x, before) in enumerate(pairs) if not torch.equal(x, before)]
     if written and _writes_to_inputs(small(impl.subject.run)):
         written = []
     if not kernels and not written:
@@ -195,16 +197,12 @@ def _inputs_kept(impl: EngineImplementation) -> Finding | None:
     return RelationWrites(CHECK, INPUTS_KEPT, tuple(dict.fromkeys(kernels)), tuple(written))
 
 
-def _changed(x: Tensor, before: Tensor) -> bool:
-    return x.shape != before.shape or not torch.equal(x, before)
-
-
 def _writes_to_inputs(subject: Subject) -> bool:
     """Whether the float model writes to its inputs."""
     inputs = subject.fresh_inputs()
     with torch.no_grad():
         copy.deepcopy(subject.model).eval()(*inputs)
-    return any(_changed(x, before) for x, before in zip(inputs, subject.inputs, strict=True))
+    return any(not torch.equal(x, before) for x, before in zip(inputs, subject.inputs, strict=True))
 
 
 def _second_call(impl: EngineImplementation) -> Finding | None:
@@ -233,6 +231,12 @@ def _state_dict(impl: EngineImplementation) -> Finding | None:
     fill(blank, "other", run.recipe.weight_levels)
     reloaded = engine(run.engine).reload(impl.program, blank.eval(), run.backend.config)
     return impl.compare(STATE_DICT, impl.outputs, as_call(reloaded)(impl.subject.fresh_inputs()))
+
+
+def _torch_load(impl: EngineImplementation) -> None:
+    """`torch.load` reads the state_dict that `torch.save` writes."""
+    assert isinstance(impl.program, nn.Module)
+    transforms.loaded_state(impl.program)
 
 
 def _torchscript(impl: EngineImplementation) -> Finding | None:
@@ -270,18 +274,13 @@ def _holds_in_float(evaluate: Callable[[Implementation], Finding | None]) -> Cal
     """A relation of the operator applies if the float model satisfies it on small shapes."""
 
     def applies(run: Run) -> bool:
-        float_model = Implementation(small(run), lambda subject: partial(build.float_outputs, subject), _close)
+        float_model = Implementation(small(run), lambda subject: partial(build.float_outputs, subject), close)
         try:
             return evaluate(float_model) is None
         except (RuntimeError, ValueError, IndexError):  # such as a view to a batch size that is written down
             return False
 
     return applies
-
-
-def _close(relation: str, expected: Sequence[Tensor], got: Sequence[Tensor]) -> Finding | None:
-    same = all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(expected, got, strict=True))
-    return None if same else RelationVaries(CHECK, relation)
 
 
 def _by_items(evaluate: Callable[[Implementation], Finding | None]) -> Callable[[Run], bool]:
@@ -338,6 +337,7 @@ RELATIONS = (
     Relation(SECOND_THREAD, _two_threads, _always, shapes=True),
     Relation(STATE_DICT, _state_dict, _always),
     Relation(TORCHSCRIPT, _torchscript, _is_scriptable, shapes=True),
+    Relation(TORCH_LOAD, _torch_load, _always, shapes=True),
 )
 """In the order of evaluation. If a second call differs, no other relation is evaluated, for lack of a stable output."""
 

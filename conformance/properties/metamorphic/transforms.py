@@ -70,3 +70,11 @@ def scripted(model: nn.Module) -> Any:
     torch.jit.save(torch.jit.script(model), saved)
     saved.seek(0)
     return torch.jit.load(saved)  # type: ignore[no-untyped-call]
+
+
+def loaded_state(model: nn.Module) -> Any:
+    """The state_dict of the model saved and loaded with torch's own defaults."""
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    return torch.load(file)
