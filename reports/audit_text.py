@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from conformance.markdown import plain
-from conformance.results.audits import Arithmetic, Audit, Layer, State
+from conformance.results.audits import UNWANTED, Arithmetic, Audit, Layer, State
 
 from .audit_words import (
     Group,
@@ -28,7 +28,6 @@ from .columns import cut, padded, path, shortened, width, wrapped
 from .findings import count
 
 WIDTH = 100
-UNWANTED = (Arithmetic.FLOAT, Arithmetic.NAME_ONLY)
 NAMED = 20
 """Columns of the name of a network in a summary of one line, if it needs as many."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -136,9 +135,9 @@ class _Text:
         yield from _float_groups(in_float(audit))
 
     def failure(self) -> Iterator[str]:
-        """Why there is no more than this, with the lines as they are, and what can be done."""
+        """The further lines of why there is no more than this, as they are, and what can be done."""
         yield ""
-        for line in self.audit.failure.splitlines():
+        for line in self.audit.failure.splitlines()[1:]:
             yield from _indented(line, min(2 + len(line) - len(line.lstrip(" ")), WIDTH // 2))
         if self.audit.cause is not None:
             yield from _indented(_state(self.audit.cause), 2)
@@ -329,4 +328,5 @@ def _float_groups(groups: list[Group]) -> Iterator[str]:
             yield ""
             yield from _indented(group.reason or "no reason is known", 6, f"{number:>4}")
         name_only = " in integers in name only" if group.arithmetic is Arithmetic.NAME_ONLY else ""
-        yield from _indented(f"{len(group.layers)} × {group.operator}{name_only}", 8)
+        known = f", known as {group.known}" if group.known else ""
+        yield from _indented(f"{len(group.layers)} × {group.operator}{name_only}{known}", 8)

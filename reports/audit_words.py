@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from conformance.results.audits import CLIPPED, FEW_CODES, LOST_DB, Agreement, Arithmetic, Audit, Layer, Reduction
+from conformance.results.audits import (
+    CLIPPED,
+    FEW_CODES,
+    LEAST_DB,
+    LOST_DB,
+    Agreement,
+    Arithmetic,
+    Audit,
+    Layer,
+    Reduction,
+)
 
 from .findings import count
 
@@ -17,6 +27,8 @@ def decibels(value: float | None, than: str = "") -> str:
     """An SQNR, and what it is measured against."""
     if value is None:
         return f"equal to {than}" if than else "equal"
+    if value <= LEAST_DB:
+        return f"nothing left of {than}" if than else "nothing left"
     return f"{value:.1f} dB against {than}" if than else f"{value:.1f} dB"
 
 
@@ -46,12 +58,14 @@ def usability(audit: Audit) -> str:
     """What becomes of a network, measured against float: which operator or layer stops it, or which one destroys it."""
     measured = decibels(audit.engine_db, "float")
     if audit.failure:
-        return ""
+        reason = audit.failure.splitlines()[0]
+        return reason if audit.layers else f"{audit.state}: {reason}"
+    rest = f"the rest {'is' if audit.engine_db is None else 'has'} {measured}"
     if audit.refusals:
         first = audit.refusals[0]
-        return f"{audit.state} as it is: {first.operator} raises in {first.stage}; the rest has {measured}"
+        return f"{audit.state} as it is: {first.operator} raises in {first.stage}; {rest}"
     if layer := audit.broken:
-        return f"{audit.state}: {layer.name} {layer.faults[0].text.splitlines()[0]}; the rest has {measured}"
+        return f"{audit.state}: in {layer.name}, {layer.faults[0].text.splitlines()[0]}; {rest}"
     if audit.usable:
         return f"{audit.state}: {measured}"
     said = f"{audit.state}: {measured}, under {audit.floor_db:g}"
@@ -69,8 +83,6 @@ def headline(audit: Audit) -> str:
 def blame(audit: Audit) -> str:
     """What is to blame."""
     parts = []
-    if audit.failure:
-        parts.append(f"not audited{' to the end' if audit.layers else ''}")
     if audit.blamed:
         new = f"{len(audit.new)} new" if audit.new else "all known"
         parts.append(f"{count(len(audit.blamed), 'layer')} to blame ({new})")
@@ -78,7 +90,17 @@ def blame(audit: Audit) -> str:
         parts.append(f"{count(len(audit.refusals), 'operator')} refused")
     if audit.unstable:
         parts.append(f"{len(audit.unstable)} of {len(audit.stability)} repetitions differ")
-    return ", ".join(parts) or "nothing to blame"
+    if parts or audit.failure:
+        return ", ".join(parts)
+    return f"nothing to blame{'' if audit.usable else _left(audit)}"
+
+
+def _left(audit: Audit) -> str:
+    """What leaves a network unusable although nothing is to blame, as the end of a sentence."""
+    worst = max(audit.layers, key=lambda layer: layer.clipped, default=None)
+    clips = worst is not None and worst.clipped >= CLIPPED
+    most = f", {worst.name} clips {percent(worst.clipped)} of its values" if worst is not None and clips else ""
+    return f": the reference has {decibels(audit.reference_db, 'float')}{most}"
 
 
 def facts(audit: Audit) -> Facts:
@@ -204,6 +226,11 @@ class Group:
     arithmetic: Arithmetic
     reason: str
     layers: tuple[Layer, ...]
+
+    @property
+    def known(self) -> str:
+        """The entries of the ledger that list what keeps the layers in float."""
+        return ", ".join(dict.fromkeys(layer.cause for layer in self.layers if layer.cause))
 
 
 def in_float(audit: Audit) -> list[Group]:

@@ -1,6 +1,7 @@
 """A layer's output beside the reference's for the same inputs."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,7 +9,9 @@ from torch import Tensor
 from conformance.cases.recipes import RANGES, dtype_name
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.engines.trace import qparams_of
-from conformance.results.audits import Agreement, Qparams
+from conformance.results.audits import LEAST_DB, Agreement, Qparams
+
+from .network import tensors_of
 
 FLOAT_ERROR = 2.0**-16
 """Greatest error of a float output, relative to its greatest value: sums of float32 in another order."""
@@ -19,15 +22,34 @@ def decibels(got: Tensor, expected: Tensor) -> float | None:
     if got.shape != expected.shape or not got.numel():
         return None
     got, expected = values_of(got).double(), values_of(expected).double()
+    if bool((expected.isfinite() & ~got.isfinite()).any()):
+        return LEAST_DB
     noise = float((got - expected).nan_to_num(0.0, 0.0, 0.0).square().sum())
     signal = float(expected.nan_to_num(0.0, 0.0, 0.0).square().sum())
     if not noise:
         return None
-    return round(10 * math.log10(signal / noise), 2) if signal else -math.inf
+    return round(max(10 * math.log10(signal / noise), LEAST_DB), 2) if 0 < signal < math.inf else LEAST_DB
 
 
 def values_of(x: Tensor) -> Tensor:
     return x.dequantize() if x.is_quantized else x
+
+
+def joined(values: Any) -> Tensor:
+    """All float values in any nesting of containers, such as a model's outputs, as one vector; all values where there are
+    integers alone, such as classes."""
+    flat = [torch.view_as_real(x) if x.is_complex() else values_of(x) for x in tensors_of(values)]
+    return torch.cat([x.flatten().float() for x in compared(flat)])
+
+
+def compared(tensors: list[Tensor]) -> list[Tensor]:
+    """Those of some tensors that are in float; all of them where there are integers alone."""
+    return [x for x in tensors if x.is_floating_point()] or tensors
+
+
+def as_tensor(value: Any) -> Any:
+    """The values of a tuple or list of tensors as one vector in float; anything else as it is."""
+    return joined(value) if isinstance(value, tuple | list) and tensors_of(value) else value
 
 
 def qparams(x: object) -> Qparams | None:

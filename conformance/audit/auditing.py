@@ -1,10 +1,9 @@
 """Audits of a network on engines, each in a child process, so that a kernel that crashes costs one layer."""
 
-import math
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
+from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
 from conformance.cases.claims import BackendClaims, backend, claims_of
+from conformance.cases.recipes import dtype_name
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.engines import ENGINE_TABLE, ENGINES, backend_of
 from conformance.engines.availability import probe
@@ -29,12 +30,12 @@ from conformance.results.audits import USABLE_DB, Audit, Layer
 from conformance.results.known import Host
 from conformance.results.ledger_file import load
 
-from .agreement import decibels
+from .agreement import decibels, joined
 from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
 from .execution import Execution
 from .layers import Layers, Observed
-from .network import Network, copied, extremes, network, outputs_of
+from .network import Network, copied, extremes, network, tensors_of
 from .reduction import Blamed, reductions
 from .stability import skipped, stability
 from .timing import inner_conversions, shares
@@ -63,11 +64,13 @@ NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if E
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is audited: the mapping and the config, or None for the engine's default ones; whether it is repeated and
-    blamed layers are reduced; and the least SQNR in dB of an output that is usable."""
+    """How a network is audited: the mapping and the config, or None for the engine's default ones; what `prepare_fx` is told
+    about modules of the network; whether it is repeated and blamed layers are reduced; and the least SQNR in dB of an output
+    that is usable."""
 
     mapping: QConfigMapping | None = None
     claims: BackendClaims | None = None
+    custom: PrepareCustomConfig | None = None
     stable: bool = True
     reduce: bool = True
     floor_db: float = USABLE_DB
@@ -79,6 +82,7 @@ def audit(
     engine: str = "x86",
     *,
     mapping: QConfigMapping | None = None,
+    custom_config: PrepareCustomConfig | None = None,
     backend_config: BackendConfig | None = None,
     name: str = "",
     ledger: Path = KNOWN,
@@ -89,9 +93,11 @@ def audit(
 
     Args:
         model: a float model in eval mode that FX can trace. It is not changed.
-        inputs: at least two batches, each a tensor or a tuple of tensors; the last is held out, the others calibrate.
+        inputs: at least two batches, each a tensor, a tuple of arguments or a dict of keyword arguments; the last is held
+            out, the others calibrate.
         engine: one of torch's engines: `x86`, `fbgemm`, `onednn`, `qnnpack`.
         mapping: the qconfig mapping; torch's default for the engine if None.
+        custom_config: what `prepare_fx` is told about modules of the network, such as those that FX shall not trace.
         backend_config: the config whose claims are looked up; that of the engine's backend if None.
         name: the name of the network in the result; the class of the model if empty.
         ledger: the folder of known deviations that explain faults.
@@ -109,7 +115,8 @@ def audit(
         claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
     with thread_count(1):  # a child has no threads of a pool
         checked = network(name or type(model).__name__, model, inputs)
-        (audited,) = audit_engines(checked, [engine], Settings(mapping, claims, reduce=reduce, floor_db=floor_db))
+        settings = Settings(mapping, claims, custom_config, reduce=reduce, floor_db=floor_db)
+        (audited,) = audit_engines(checked, [engine], settings)
     return explained(audited, load(ledger), host())
 
 
@@ -152,7 +159,7 @@ def _isolated(subject: Network, engine: str, settings: Settings, progress: Progr
             if not node or node in crashed or len(crashed) >= MOST_CRASHES:
                 claims = settings.claims or claims_for(engine)
                 failure = f"the process dies ({outcome.reason})" + (f" in {node}" if node else " outside of any layer")
-                return Audit(subject.name, engine, claims.name, failure=failure)
+                return Audit(subject.name, engine, claims.name, failure=failure, stage="execute")
             crashed[node] = outcome.reason
 
 
@@ -168,17 +175,19 @@ class _Work:
 
     def __call__(self, engine: str) -> Audit:
         torch.set_num_threads(1)
-        claims = self.settings.claims or claims_for(engine)
         with engine_named(engine).scope(), fx.quiet():
-            try:
-                converted = convert(
-                    self.subject, claims, self.settings.mapping or default_mapping(engine), self._stage(engine)
-                )
-            except Unconvertible as error:
-                return Audit(
-                    self.subject.name, engine, claims.name, failure=str(error), stage=error.stage, advice=error.advice
-                )
+            found = self._converted(engine)
+            return replace(found, remarks=(*extremes(self.subject), *found.remarks))
+
+    def _converted(self, engine: str) -> Audit:
+        claims, mapping = self.settings.claims or claims_for(engine), self.settings.mapping or default_mapping(engine)
+        try:
+            converted = convert(self.subject, claims, mapping, self._stage(engine), self.settings.custom)
             return self._audited(engine, converted)
+        except Unconvertible as error:
+            return Audit(
+                self.subject.name, engine, claims.name, failure=str(error), stage=error.stage, advice=error.advice
+            )
 
     def _stage(self, engine: str) -> Progress:
         return lambda stage: self.progress(f"{engine}: {stage}")
@@ -206,22 +215,37 @@ class _Work:
             if self.settings.stable:
                 stage("repeat")
                 checks = stability(converted)
-        layers = Layers(converted, Observed(nested, latency))
+        layers = Layers(converted, Observed(nested, latency), execution.steps)
         described = [layers.layer(step) for step in execution.steps]
         blamed = [Blamed(layer, step) for layer, step in zip(described, execution.steps, strict=True) if layer.blamed]
         if self.settings.reduce and blamed:
             stage(f"reduce {len(blamed)} blamed layers")
         reduced = reductions(converted, engine, blamed) if self.settings.reduce else ()
         with torch.no_grad():
-            exact = _joined(subject.model(*copied(subject.held_out)))
+            float_output = subject.model(*copied(subject.held_out))
+        exact = joined(float_output)
         failure, advice = _without_claims(described, converted, engine)
         whole_network = Audit(
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
-            engine_db=_decibels(_joined(got), exact), reference_db=_decibels(_joined(converted.expected), exact),
-            agreement_db=_decibels(_joined(got), _joined(converted.expected)), failure=failure, advice=advice,
-            floor_db=self.settings.floor_db, remarks=tuple(extremes(subject)),
+            engine_db=decibels(joined(got), exact), reference_db=decibels(joined(converted.expected), exact),
+            agreement_db=decibels(joined(got), joined(converted.expected)), failure=failure, advice=advice,
+            floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
         )  # fmt: skip
         return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
+
+
+def _uncompared(got: Any, expected: Any) -> Iterator[str]:
+    """Yield a sentence for each output that is NaN or infinite where the float network's is not, and for each of integers or
+    booleans, beside others in float, that is not the float network's."""
+    pairs = [*zip(tensors_of(got), tensors_of(expected), strict=False)]
+    in_float = any(y.is_floating_point() for _, y in pairs)
+    for number, (x, y) in enumerate(pairs, 1):
+        if x.shape != y.shape or x.is_quantized:
+            continue
+        if lost := int((y.isfinite() & ~x.isfinite()).sum()):
+            yield f"output {number} is NaN or infinite in {lost} of {y.numel()} elements where the float network's is not"
+        elif in_float and not (y.is_floating_point() or y.is_complex()) and (off := int((x != y).sum())):
+            yield f"output {number} has other {dtype_name(y.dtype)} values than float's in {off} of {y.numel()} elements"
 
 
 def _without_claims(layers: Sequence[Layer], converted: Converted, engine: str) -> tuple[str, str]:
@@ -247,18 +271,5 @@ def _tied(converted: Converted, exact: Tensor) -> float | None:
     for period in PERIODS:
         with torch.no_grad():
             output = Moved(converted.reference, TYPICAL_BAND, period).run(*copied(converted.network.held_out))
-        found.append(_decibels(_joined(output), exact))
+        found.append(decibels(joined(output), exact))
     return min((value for value in found if value is not None), default=None)
-
-
-def _decibels(got: Tensor, expected: Tensor) -> float | None:
-    """The SQNR in dB, None also where nothing is expected but zeros."""
-    value = decibels(got, expected)
-    return value if value is None or math.isfinite(value) else None
-
-
-def _joined(outputs: Any) -> Tensor:
-    """All float values of a model's outputs as one vector."""
-    flat = [x.dequantize() if x.is_quantized else x for x in outputs_of(outputs)]
-    floating = [x.flatten().float() for x in flat if x.is_floating_point()]
-    return torch.cat(floating) if floating else torch.zeros(0)

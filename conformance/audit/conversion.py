@@ -2,17 +2,20 @@
 recorded."""
 
 import copy
+import inspect
 import linecache
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
+from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.fx import GraphModule, Node
 from torch.fx.proxy import TraceError
 
@@ -22,13 +25,16 @@ from conformance.models import fx
 from conformance.models.correspondence import Matches
 from conformance.results.audits import Refusal
 
-from .agreement import decibels
-from .network import Network, copied, outputs_of
+from .agreement import compared, decibels
+from .network import Network, copied, tensors_of
 from .refusals import Refusals
 from .values import NodeRaises, Recorded
 
 COPIED = "torch copies a network before it quantizes it: leave out the attributes that cannot be copied"
-LEAVE_IN_FLOAT = "give a --mapping that leaves the operator or module in float: set_object_type(…, None)"
+LEAVE_IN_FLOAT = (
+    "keep the operator out of what FX sees: a module around it, given to set_non_traceable_module_classes of a "
+    "PrepareCustomConfig (--custom-config)"
+)
 
 Stage = Callable[[str], None]
 """Called with the name of each stage as it begins."""
@@ -57,12 +63,12 @@ class Converted:
     refusals: tuple[Refusal, ...]
 
     @cached_property
-    def float_values(self) -> dict[Node, Any]:
-        """The float network's own values for the held-out batch, by the nodes of the network as it was traced."""
+    def in_float(self) -> Recorded:
+        """The float network's own execution on the held-out batch, by the nodes of the network as it was traced."""
         recorder = Recorded(self.matches.traced[-1])
         with torch.no_grad():
             recorder.run(*copied(self.network.held_out))
-        return recorder.values
+        return recorder
 
 
 class Unconvertible(Exception):
@@ -78,19 +84,27 @@ def default_mapping(engine: str) -> QConfigMapping:
     return get_default_qconfig_mapping(engine)
 
 
-def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, stage: Stage) -> Converted:
+def convert(
+    network: Network,
+    claims: BackendClaims,
+    mapping: QConfigMapping,
+    stage: Stage,
+    custom: PrepareCustomConfig | None = None,
+) -> Converted:
     """Prepare, calibrate and lower a network for the selected engine, and run its reference model.
 
     What raises in preparation, lowering or the reference model is left in float, until the rest can be lowered. Raises
     Unconvertible if that is of no use, or if the network cannot be traced.
     """
-    refusals = Refusals(network.model, mapping, claims.config)
+    refusals = Refusals(network.model, mapping, claims)
     while True:
         matches, at = Matches(), "prepare"
         prepared: GraphModule | None = None
         try:
             stage(at)
-            prepared = fx.prepare_network(network.model, refusals.mapping, network.held_out, refusals.config, matches)
+            prepared = fx.prepare_network(
+                network.model, refusals.mapping, network.held_out, refusals.config, matches, custom
+            )
             _compare_traced(matches.traced[-1], network)
             stage(at := "calibrate")
             _calibrate(prepared, network)
@@ -104,7 +118,10 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
             raise
         except NodeRaises as error:
             assert prepared is not None
-            if not refusals.leaves_out_near(error.node, at, error.error, prepared):
+            if (name := _number(error.node, prepared, network)) is not None:
+                raise Unconvertible(at, brief(error.error), KEEP_NUMBER.format(name)) from error
+            node = _misshapen(recorded, network, matches) if at == "run the reference" else None
+            if not refusals.leaves_out_near(node or error.node, at, error.error, prepared, matches):
                 raise Unconvertible(at, brief(error.error), LEAVE_IN_FLOAT) from error
         except Exception as error:
             if not matches.traced or not refusals.leaves_out(error, at, matches, prepared):
@@ -116,6 +133,31 @@ def convert(network: Network, claims: BackendClaims, mapping: QConfigMapping, st
             )  # fmt: skip
 
 
+def _misshapen(recorded: Recorded, network: Network, matches: Matches) -> Node | None:
+    """The first node whose value has another shape in the reference model than in the float network."""
+    own = Recorded(matches.traced[-1])
+    with torch.no_grad():
+        own.run(*copied(network.held_out))
+    shapes = {node.name: _shapes(value) for node, value in own.values.items()}
+    found = recorded.values.items()
+    return next((node for node, value in found if shapes.get(node.name, _shapes(value)) != _shapes(value)), None)
+
+
+def _shapes(value: Any) -> list[torch.Size]:
+    return [x.shape for x in tensors_of(value)]
+
+
+KEEP_NUMBER = "prepare_fx observes the argument {0!r} as a tensor, which it is not: make it an attribute of the module"
+
+
+def _number(node: Node, prepared: GraphModule, network: Network) -> str | None:
+    """The argument without a tensor that a node observes, None if it observes none."""
+    arguments = [one for one in prepared.graph.nodes if one.op == "placeholder"]
+    given = zip_longest(arguments, network.held_out)
+    observed = [argument for argument, value in given if argument in node.all_input_nodes and not tensors_of(value)]
+    return str(observed[0].target) if observed else None
+
+
 COMPARE_TRACED = (
     "FX has lost an operator, or taken one branch for all inputs: compare torch.fx.symbolic_trace(model) with the model"
 )
@@ -124,12 +166,37 @@ LEAST_TRACED_DB = 60.0
 """SQNR of a traced network's output beside that of the network itself, below which tracing has lost something."""
 
 
+GIVE_ARGUMENT = "give {0!r} in --inputs, or audit a module that calls the network without it"
+LEAVE_ARGUMENT = "audit a module that calls the network without it"
+
+
+def _without_argument(traced: GraphModule, network: Network) -> str:
+    """What to do about an argument that is None, which FX has traced as a tensor; empty if there is none."""
+    arguments = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    pairs = zip_longest(arguments, network.held_out)
+    none = [node for node, value in pairs if node is not None and value is None]
+    missing = [node for node in none if node in arguments[: len(network.held_out)] or node.args == (None,)]
+    if not missing:
+        return ""
+    name = str(missing[0].target)
+    kinds = inspect.signature(network.model.forward).parameters
+    by_position = name in kinds and kinds[name].kind is not inspect.Parameter.KEYWORD_ONLY
+    way = GIVE_ARGUMENT if by_position else LEAVE_ARGUMENT
+    return f"FX traces every argument as a tensor, and takes the branch where {name!r} is not None: {way.format(name)}"
+
+
 def _compare_traced(traced: GraphModule, network: Network) -> None:
     """Raise Unconvertible if the traced network computes something else, because FX has lost an operator or frozen a
-    branch."""
+    branch; and if it needs an argument that the network does not."""
     with torch.no_grad():
-        own = [x for x in outputs_of(network.model(*copied(network.held_out))) if x.is_floating_point()]
-        other = [x for x in outputs_of(traced(*copied(network.held_out))) if x.is_floating_point()]
+        own = compared(tensors_of(network.model(*copied(network.held_out))))
+        try:
+            other = compared(tensors_of(traced(*copied(network.held_out))))
+        except Exception as error:
+            advice = _without_argument(traced, network)
+            if not advice:
+                raise
+            raise Unconvertible("tracing", brief(error), advice) from error
     agreed = [x.shape == y.shape and _close(decibels(y, x)) for x, y in zip(own, other, strict=False)]
     if len(own) != len(other) or not all(agreed):
         raise Unconvertible("tracing", "no error, but the traced network computes something else", COMPARE_TRACED)
@@ -171,7 +238,7 @@ def _line(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__"))
-        if not name.startswith(("torch.", "conformance.")) and name != "torch":
+        if not name.startswith(("torch.", "conformance.", "typing_extensions")) and name != "torch":
             file = trace.tb_frame.f_code.co_filename
             lines.append(f"{file}:{trace.tb_lineno}: {linecache.getline(file, trace.tb_lineno).strip()}")
         trace = trace.tb_next
@@ -181,13 +248,15 @@ def _line(error: Exception) -> str:
 def traceable_parts(model: nn.Module, most: int = 4) -> list[str]:
     """Paths of the greatest submodules that FX can trace, the ones with most parameters first."""
     found: list[tuple[int, str]] = []
+    seen = {model}
 
     def visit(module: nn.Module, path: str) -> None:
         for name, child in module.named_children():
             inside = f"{path}.{name}" if path else name
             size = sum(parameter.numel() for parameter in child.parameters())
-            if not size or not [*child.children()]:
+            if not size or not [*child.children()] or child in seen:
                 continue
+            seen.add(child)
             try:
                 torch.fx.symbolic_trace(copy.copy(child))
             except Exception:

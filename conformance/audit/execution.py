@@ -23,10 +23,10 @@ class Step:
     """The execution of one node: its value as the engine wrote it, and the reference's for the same inputs.
 
     `position` is the reference's value on the grid of its codes before it was rounded (float64, in steps), None unless the
-    reference quantizes here. `full` is the float network's own value, `origin` what the layer has in float. `body` are the
-    reference nodes that compute the value from the inputs of the layer. `overwritten` are the operands that the kernel
-    changed, each with the SQNR in dB of what is left, although they are used again, `error` is what the kernel raised,
-    `crash` how it ended an earlier process, `inputs` what it got, and `formats` their memory formats.
+    reference quantizes here. `full` is the float network's own value, `in_float` its node, and `origin` what the layer has in
+    float. `body` are the reference nodes that compute the value from the inputs of the layer. `overwritten` are the operands
+    that the kernel changed, each with the SQNR in dB of what is left, although they are used again, `error` is what the
+    kernel raised, `crash` how it ended an earlier process, `inputs` what it got, and `formats` their memory formats.
     """
 
     node: Node
@@ -38,6 +38,7 @@ class Step:
     body: tuple[Node, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     overwritten: tuple[tuple[Node, float | None], ...] = ()
+    in_float: Node | None = None
     error: Failure | None = None
     crash: str = ""
     inputs: tuple[Any, ...] = ()
@@ -97,7 +98,8 @@ class Execution(ListsAsLists, Interpreter):
         self.steps.append(
             Step(
                 n, value, local, position, self._origins.own(same) if same else None, origin, body,
-                tuple(recorder.kernels), overwritten, error, crash, inputs, formats,
+                tuple(recorder.kernels), overwritten, self._origins.node(same) if same else None, error, crash, inputs,
+                formats,
             )
         )  # fmt: skip
         return result
@@ -152,8 +154,9 @@ class Execution(ListsAsLists, Interpreter):
             if operand in self._copies and not unchanged(self.env.get(operand), self._copies[operand]):
                 own, before = memory(self.env[operand]), self._copies[operand]
                 views = [other for other, value in self.env.items() if memory(value) == own]
-                for view in views:
+                used = [view for view in views if self.last.get(view) is not node]
+                for view in used:
                     self._take(view, self.converted.equivalents.get(view), self.env[view])
-                if any(self.last.get(view) is not node for view in views):
-                    changed.append((operand, decibels(self._copies[operand], before)))
+                if used:
+                    changed.append((operand, decibels(frozen(self.env[operand]), before)))
         return tuple(changed)

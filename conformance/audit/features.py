@@ -28,8 +28,6 @@ def features(
         found["operator"] = pattern_name(type(module))
     if module is not None:
         found |= options_of(module)
-        if module._forward_hooks or module._forward_pre_hooks:
-            found["hooks"] = "True"
     else:
         found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
         found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}

@@ -2,12 +2,14 @@
 
 import inspect
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.ao.quantization.utils import get_qconfig_dtypes
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -19,7 +21,7 @@ from conformance.cases.sources import root_of
 from conformance.results.audits import Form
 
 from .naming import call_name
-from .options import NotSource, arguments_of, text_of
+from .options import NotSource, arguments_of, parameters_of, text_of
 
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.matmul: "@"}
 """Operators of Python that runs write infix."""
@@ -74,7 +76,7 @@ def _init(module: nn.Module) -> str:
 def _arguments(kind: type[nn.Module], arguments: Mapping[str, Any]) -> Iterator[str]:
     required = [
         name
-        for name, parameter in inspect.signature(kind.__init__).parameters.items()
+        for name, parameter in parameters_of(kind).items()
         if parameter.default is inspect.Parameter.empty and name in arguments
     ]
     yield from (repr(arguments[name]) for name in required)
@@ -116,6 +118,23 @@ class _Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def allowing(claims: Iterable[Claim], qconfig: Any) -> list[Claim]:
+    """The claims whose dtypes are those of a qconfig."""
+    if qconfig is None:
+        return []
+    try:
+        activation, weight, dynamic = get_qconfig_dtypes(qconfig)  # type: ignore[no-untyped-call]
+    except AttributeError:  # of what is no observer
+        return []
+    return [
+        claim
+        for claim in claims
+        if bool(claim.dtypes.is_dynamic) is bool(dynamic)
+        and claim.dtypes.weight_dtype in (None, weight)
+        and (dynamic or claim.dtypes.input_dtype in (activation, torch.float))
+    ]
 
 
 def runs_of(

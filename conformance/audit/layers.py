@@ -2,15 +2,14 @@
 features."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.ao.quantization import FixedQParamsObserver, ObserverBase
-from torch.ao.quantization.utils import get_qconfig_dtypes
 from torch.fx import Node
 
 from conformance.cases.claims import Claim
@@ -29,17 +28,22 @@ from conformance.results.findings.layers import (
     LayerShape,
     OperandOverwritten,
     PrepareDiffers,
+    QuantizedUnasked,
     ReferenceDiffers,
+    WriteLost,
 )
 from conformance.results.findings.stages import Crashes
 
-from .agreement import agreement, clipped, codes_used, decibels, qparams
+from .agreement import agreement, as_tensor, clipped, codes_used, decibels, qparams
 from .conversion import Converted
 from .execution import Step
 from .features import features
-from .forms import form_of_layer
-from .naming import call_name
-from .origins import Origin, converts, source
+from .forms import allowing, form_of_layer
+from .naming import call_name, named
+from .origins import SAME_DB, Origin, converts, source
+
+AS_GOOD_DB = 0.5
+"""By how much less SQNR against float a value in float has that is as good as the reference's."""
 
 METADATA = frozenset({"aten.size", "aten.sym_size", "aten.stride", "aten.is_same_size", "aten.item", "aten.empty"})
 
@@ -55,8 +59,14 @@ class Observed:
 class Layers:
     """Describes the executed nodes of a converted network."""
 
-    def __init__(self, converted: Converted, observed: Observed) -> None:
+    def __init__(self, converted: Converted, observed: Observed, steps: Sequence[Step]) -> None:
         self.converted, self.observed = converted, observed
+        writers = {step.in_float for step in steps if step.overwritten}
+        writes = converted.in_float.writes.items()
+        self.lost = {operand: writer for writer, written in writes if writer not in writers for operand in written}
+        in_float = {step.node: step.in_float for step in steps}
+        written = {operand for _, operands in writes for operand in operands}
+        self.written = {node for node, own in in_float.items() if own in written}
         self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
         self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
         self.lowered_modules = dict(converted.lowered.named_modules(remove_duplicate=False))
@@ -65,6 +75,9 @@ class Layers:
         self.patterns = converted.config._pattern_complex_format_to_config
         self.calls = Counter(node.target for node in converted.prepared.graph.nodes if node.op == "call_module")
         self.names: dict[Node, str] = {}
+        self.moved = set[Node]()  # whose values are on other grids than the reference's
+        own = converted.matches.traced[-1]
+        self.hooked = {node.name for node in own.graph.nodes if node.op == "call_module" and _has_hooks(own, node)}
 
     @cached_property
     def claims(self) -> dict[int, list[Claim]]:
@@ -80,7 +93,7 @@ class Layers:
         core = body[0] if body else step.node
         name = self.name(step.node, core, body)
         pattern, claims, qconfig = self._match(core, body)
-        claim = _claim(claims, qconfig)
+        claim = next(iter(allowing(claims, qconfig)), None)
         arithmetic = self._arithmetic(step)
         shape = tuple(step.value.shape) if isinstance(step.value, Tensor) else ()
         kernels = tuple(dict.fromkeys(k.name for k in step.kernels if k.name not in METADATA))
@@ -88,13 +101,18 @@ class Layers:
             kernels = tuple(k for k in kernels if k not in CONVERSIONS) or kernels
         weight = self._packed(step.node)
         measured = self._measured(step, weight)
+        if arithmetic in (Arithmetic.INTEGER, Arithmetic.NAME_ONLY) and not step.replaced and self._is_unasked(core):
+            measured["faults"] += (Fault(QuantizedUnasked("asked", kernels)),)
+        if measured["output"] and measured["reference"] and measured["output"] != measured["reference"]:
+            self.moved.add(step.node)
         reason = self._reason(step, core, arithmetic, claims, claim, qconfig)
-        return Layer(
+        found = Layer(
             name, pattern, claim.id if claim else None, arithmetic, reason, kernels, shape,
             tuple(self.names[node] for node in step.node.all_input_nodes if node in self.names),
             weight=qparams(weight), latency=self.observed.latency.get(step.node.name, 0.0),
-            features=self._features(step, core), form=self._form(step, core) if measured["faults"] else None, **measured,
+            features=self._features(step, core), **measured,
         )  # fmt: skip
+        return replace(found, form=self._form(step, core)) if found.blamed or found.unkept else found
 
     def name(self, node: Node, core: Node, body: list[Node]) -> str:
         """A module's path, or for a function the path of the module that calls it and the node's name."""
@@ -104,8 +122,7 @@ class Layers:
             if self.calls[own.target] > 1:
                 name = f"{name} ({own.name})"
         else:
-            scope = self.scopes.get(own.name, ("", None))[0]
-            name = f"{scope}.{own.name}" if scope else own.name
+            name = named(own, self.scopes.get(own.name, ("", None))[0])
         self.names[node] = name
         return name
 
@@ -137,6 +154,12 @@ class Layers:
         nodes = [self.prepared.get(node.name) for node in body]
         named = [call_name(node, self.modules) for node in nodes if node is not None]
         return "+".join(named) or call_name(core, self.lowered_modules), [], qconfig
+
+    def _is_unasked(self, core: Node) -> bool:
+        """Whether the mapping leaves a layer in float, and not the suite because it was refused."""
+        kind = call_name(self.prepared.get(core.name, core), self.modules)
+        refused = any(refusal.operator in kind for refusal in self.converted.refusals)
+        return not refused and self.qconfigs.get(core.name, True) is None
 
     def _arithmetic(self, step: Step) -> Arithmetic:
         kernels = [kernel for kernel in step.kernels if kernel.name not in METADATA]
@@ -171,12 +194,12 @@ class Layers:
 
     def _measured(self, step: Step, weight: Tensor | None) -> dict[str, Any]:
         """The fields of a layer that compare its output with the reference's."""
-        value, full = step.value, step.full
+        value, full = step.value, as_tensor(step.full)
         findings, fields = self._compared(step, weight)
         fields |= {"output": qparams(value), "reference": qparams(step.local)}
         notes = []
-        if isinstance(full, Tensor) and isinstance(value, Tensor):
-            fields["cumulative_db"] = decibels(value, full)
+        if isinstance(full, Tensor):
+            fields["cumulative_db"] = decibels(as_tensor(value), full)
         if isinstance(value, Tensor) and value.is_quantized and value.dtype in _CODED:
             used, codes = codes_used(value)
             fields |= {"clipped": clipped(step.position, value.dtype), "codes_used": used, "codes": codes}
@@ -184,13 +207,16 @@ class Layers:
                 notes.append(f"uses {used} of {codes} codes")
         left = [left_db for _, left_db in step.overwritten if left_db is not None]
         for node, left_db in step.overwritten:
-            findings.append(OperandOverwritten("stable", self.names.get(node, node.name), left_db))
+            if node not in self.written:
+                findings.append(OperandOverwritten("stable", self.names.get(node, node.name), left_db))
+        if step.in_float is not None and (writer := self.lost.pop(step.in_float, None)) is not None:
+            findings.append(WriteLost("reference", writer.name))
         faults = tuple(map(Fault, findings))
         return {**fields, "overwrites_db": min(left, default=None), "faults": faults, "notes": tuple(notes)}
 
     def _compared(self, step: Step, weight: Tensor | None) -> tuple[list[Finding], dict[str, Any]]:
         """What is wrong with the value of a node given its inputs, and how far it agrees with float and reference."""
-        value, local, origin = step.value, step.local, step.origin
+        value, local, origin = as_tensor(step.value), as_tensor(step.local), step.origin
         if step.crash:
             return [Crashes("crashes", step.crash)], {}
         if step.error is not None:
@@ -208,25 +234,34 @@ class Layers:
             wrong.append(PrepareDiffers("reference", origin.prepare_db))
         elif origin is not None and origin.reference_db is not None:
             wrong.append(ReferenceDiffers("reference", origin.reference_db))
-        if found.wrong and (origin is None or origin.holds or not _right(value, origin, band)):
-            wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
         fields: dict[str, Any] = {"agreement": found, "local_db": decibels(value, local)}
+        if found.wrong and not _as_good(value, local, origin) and not _right(value, origin, band):
+            wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
         if origin is not None:
             fields["float_db"] = decibels(value, origin.truth)
-            wrong += [*_coarser(value, local, origin.truth), *self._fixed_range(step, origin.truth)]
+            wrong += self._fixed_range(step, origin.truth)
+            if not self._keeps_a_moved_grid(step):
+                wrong += _coarser(value, local, origin.truth)
         return wrong, fields
 
     def _fixed_range(self, step: Step, truth: Tensor) -> Iterator[Finding]:
         """The finding that a range that nobody observed clips values."""
         same, value = self.converted.equivalents.get(step.node), step.value
         observer, grid = None if same is None else self._observer(source(same)), qparams(value)
+        if not isinstance(observer, FixedQParamsObserver) or grid is None or grid != qparams(step.local):
+            return
         sqnr_db = decibels(step.local, truth)
-        if not isinstance(observer, FixedQParamsObserver) or grid is None or sqnr_db is None:
+        if sqnr_db is None:
             return
         share = clipped(step.position, value.dtype)
         if share >= CLIPPED:
             low, high = ((end - grid.zero_point) * grid.scale for end in RANGES[value.dtype])
             yield FixedRangeClips("reference", round(share, 4), low, high, sqnr_db)
+
+    def _keeps_a_moved_grid(self, step: Step) -> bool:
+        """Whether a layer keeps the grid of its operand, which the layer before it has put on another one."""
+        operands = [(node, x) for node, x in zip(step.node.all_input_nodes, step.inputs, strict=False) if qparams(x)]
+        return len(operands) == 1 and operands[0][0] in self.moved and qparams(operands[0][1]) == qparams(step.value)
 
     def _observer(self, core: Node) -> nn.Module | None:
         """The observer of a node of the prepared network."""
@@ -257,9 +292,12 @@ class Layers:
         named = (
             {"folded": " ".join(call_name(self.prepared[one.name], self.modules) for one in folded)} if folded else {}
         )
+        members = self.converted.matches.members
+        fused = {name for one in step.body for name in (one.name, *members.get(one.name, ()))}
         return {
             "calls": str(self.calls.get(node.target, 1)),
             **named,
+            **({} if self.hooked.isdisjoint(fused) else {"hooks": "True"}),
             **features(step, node, modules, self.lowered_modules),
         }
 
@@ -275,8 +313,22 @@ def _band(step: Step, weight: Tensor | None) -> float:
     return max(TYPICAL_BAND, 0.5 * source.scale * greatest / output.scale + TYPICAL_BAND / 4)
 
 
-def _right(value: Tensor, origin: Origin, band: float) -> bool:
+def _as_good(value: Tensor, local: Tensor, origin: Origin | None) -> bool:
+    """Whether a value in float is the reference's but for roundings of either, or as near to the float network's as that:
+    what is quantized on the way, such as the state of a recurrent layer, need not be the same."""
+    if value.is_quantized:
+        return False
+    local_db = decibels(value, local)
+    if local_db is None or local_db > SAME_DB:
+        return True
+    own, other = (None, None) if origin is None else (decibels(value, origin.truth), decibels(local, origin.truth))
+    return own is not None and other is not None and own > other - AS_GOOD_DB
+
+
+def _right(value: Tensor, origin: Origin | None, band: float) -> bool:
     """Whether a value is what the float operators with the declared weights give, although the reference model's is not."""
+    if origin is None or origin.holds:
+        return False
     declared, grid = origin.declared, qparams(value)
     if declared is None or declared.shape != value.shape:
         return False
@@ -287,13 +339,21 @@ def _right(value: Tensor, origin: Origin, band: float) -> bool:
     return not agreement(value, expected, position, band).wrong
 
 
+def _has_hooks(model: nn.Module, node: Node) -> bool:
+    """Whether the module that a node calls has forward hooks."""
+    module = model.get_submodule(str(node.target))
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 def _coarser(value: Tensor, local: Tensor, truth: Tensor) -> Iterator[Finding]:
-    """The finding that a value has lost precision by a grid that is not the reference's."""
+    """The finding that a value has lost precision by a grid that is not the reference's, beyond float32's own roundings."""
     own, reference = qparams(value), qparams(local)
     if own is None or reference is None or own == reference:
         return
     sqnr_db, reference_db = decibels(value, truth), decibels(local, truth)
-    if sqnr_db is not None and reference_db is not None and reference_db - sqnr_db > LOST_DB:
+    if sqnr_db is None or sqnr_db > SAME_DB or reference_db is None:
+        return
+    if reference_db - sqnr_db > LOST_DB:
         yield LayerCoarser("numerics", own.text, reference.text, sqnr_db, reference_db)
 
 
@@ -311,20 +371,6 @@ def _constant(step: Step) -> set[Node]:
 
 def _entry_name(entry: Any) -> str:
     return pattern_name(config_pattern(entry))
-
-
-def _claim(claims: list[Claim], qconfig: Any) -> Claim | None:
-    """The first claim whose dtypes are those of a qconfig."""
-    if qconfig is None:
-        return None
-    activation, weight, dynamic = get_qconfig_dtypes(qconfig)  # type: ignore[no-untyped-call]
-    for claim in claims:
-        dtypes = claim.dtypes
-        if bool(dtypes.is_dynamic) is not bool(dynamic) or dtypes.weight_dtype not in (None, weight):
-            continue
-        if dtypes.input_dtype in (activation, torch.float) or dynamic:
-            return claim
-    return None
 
 
 def _quantized(value: Any) -> bool:

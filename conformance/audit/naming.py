@@ -27,3 +27,10 @@ def call_name(node: Node, modules: Mapping[str, nn.Module]) -> str:
     if isinstance(kind, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return str(kind)
     return pattern_name(kind)
+
+
+def named(node: Node, scope: str) -> str:
+    """The name of a node that calls a function: the path of the module that calls it, `scope` or else that of its tracing,
+    and the node's own."""
+    scope = scope or next(reversed(node.meta.get("nn_module_stack", {})), "")
+    return f"{scope}.{node.name}" if scope else node.name

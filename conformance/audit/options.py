@@ -9,7 +9,8 @@ from torch import Tensor, nn
 OPTIONS = (
     *("in_channels", "out_channels", "in_features", "out_features", "kernel_size", "stride", "padding", "dilation"),
     *("groups", "bias", "output_padding", "padding_mode", "ceil_mode", "count_include_pad", "divisor_override"),
-    *("output_size", "num_features", "num_groups", "num_channels", "affine", "negative_slope", "inplace", "dim"),
+    *("output_size", "num_features", "num_groups", "num_channels", "affine", "track_running_stats", "negative_slope"),
+    *("inplace", "dim"),
     *("start_dim", "end_dim", "scale_factor", "mode", "align_corners", "size", "num_embeddings", "embedding_dim", "p"),
     *("upscale_factor", "normalized_shape", "min_val", "max_val", "alpha", "approximate", "include_last_offset"),
 )
@@ -26,6 +27,19 @@ class NotSource(Exception):
     """A module or function cannot be written as source."""
 
 
+def parameters_of(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
+    """The parameters of the constructor of a class of torch, beside its device and dtype. Those of recurrent layers are in
+    the signature of their base class, to which they give its first one, `mode`."""
+    base = nn.RNNBase if issubclass(kind, nn.RNNBase) else kind
+    left_out = {"self", "device", "dtype"} | ({"mode"} if base is nn.RNNBase else set())
+    signature = inspect.signature(base.__init__)
+    return {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if name not in left_out and parameter.kind not in VARIABLE
+    }
+
+
 def arguments_of(module: nn.Module) -> dict[str, Any]:
     """The arguments that a module of torch was made with, without those that have their default. Raises NotSource for
     others."""
@@ -33,15 +47,14 @@ def arguments_of(module: nn.Module) -> dict[str, Any]:
     if getattr(nn, kind.__name__, None) is not kind:
         raise NotSource(f"{kind.__name__} is no module of torch.nn")
     arguments = {}
-    for name, parameter in inspect.signature(kind.__init__).parameters.items():
-        if name in ("self", "device", "dtype") or parameter.kind in VARIABLE:
-            continue
+    for name, parameter in parameters_of(kind).items():
         if not hasattr(module, name):
             if parameter.default is inspect.Parameter.empty:
                 raise NotSource(f"{kind.__name__} does not keep its argument {name}")
             continue
         value = getattr(module, name)
-        value = isinstance(value, Tensor) if name == "bias" else value
+        if name == "bias":  # a parameter or None, and a flag of recurrent layers
+            value = isinstance(value, Tensor) or value is True
         if value != parameter.default:
             arguments[name] = value
     return arguments

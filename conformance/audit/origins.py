@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_map
 
-from .agreement import decibels, values_of
+from .agreement import as_tensor, decibels, values_of
 from .conversion import Converted
 from .values import ListsAsLists, frozen
 
@@ -119,10 +119,11 @@ class Origins:
         self.members = converted.matches.members
         self.float = Part(converted.matches.traced[-1])
         self.prepared = _Prepared(converted.prepared, converted.reference)
+        self.fused = {self.prepared.nodes[name].target for name in self.members if name in self.prepared.nodes}
         self._float_nodes: dict[str, Node] = {}  # of a fusion the last one, whose value the node that is left has
         for node in self.float.order:
             self._float_nodes |= dict.fromkeys(self.members.get(node.name, (node.name,)), node)
-        self._own = converted.float_values
+        self._own = converted.in_float.values
         self._taken: dict[str, Any] = {}
 
     def take(self, same: Node, value: Any) -> None:
@@ -131,8 +132,12 @@ class Origins:
 
     def own(self, same: Node) -> Any:
         """The float network's own value of a node of the reference model, None if it has none."""
-        node = self._float_nodes.get(source(same).name)
+        node = self.node(same)
         return None if node is None else self._own.get(node)
+
+    def node(self, same: Node) -> Node | None:
+        """The float network's node with the value of a node of the reference model, None if it has none."""
+        return self._float_nodes.get(source(same).name)
 
     def origin(self, same: Node, values: Mapping[Node, Any], body: tuple[Node, ...]) -> Origin | None:
         """What a layer has in float whose value is that of a reference node, computed by `body` with these `values`. None if
@@ -148,7 +153,7 @@ class Origins:
             value = known.get(core.name)  # the layer quantizes or dequantizes it
             return Origin(value) if _floating(value) else None
         float_known = {of: value for name, value in known.items() if (of := self._float_nodes.get(name))}
-        truth, reference = self.float.evaluate(node, float_known)[0][node], values.get(core)
+        truth, reference = as_tensor(self.float.evaluate(node, float_known)[0][node]), as_tensor(values.get(core))
         if not _floating(truth) or not _floating(reference) or truth.shape != reference.shape:
             return None
         if _same(reference, truth) is None:
@@ -168,13 +173,14 @@ class Origins:
         self.prepared.declared = True
         declared = self._prepared_value(target, {**known, **given})
         self.prepared.declared = False
-        fused = core.name in self.members  # only a fusion changes what is computed
+        # only a fusion changes what is computed, that of a module in each of its calls
+        fused = any(one.name in self.members or one.target in self.fused for one in body)
         prepare_db = _same(self._prepared_value(target, known), truth) if fused else None
-        return Origin(truth, declared, prepare_db, _same(values[core], declared))
+        return Origin(truth, declared, prepare_db, _same(as_tensor(values[core]), declared))
 
     def _prepared_value(self, target: Node, known: Mapping[str, Any]) -> Tensor:
         nodes = {self.prepared.nodes[name]: value for name, value in known.items() if name in self.prepared.nodes}
-        value: Tensor = self.prepared.evaluate(target, nodes)[0][target]
+        value: Tensor = as_tensor(self.prepared.evaluate(target, nodes)[0][target])
         return value
 
 

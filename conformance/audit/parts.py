@@ -58,7 +58,7 @@ class Cutter:
         self.traced = converted.matches.traced[-1]
         self.members = converted.matches.members
         self.nodes = {node.name: node for node in self.traced.graph.nodes}
-        self.values = converted.float_values
+        self.values = converted.in_float.values
 
     def group(self, names: Sequence[str]) -> list[Node]:
         """The nodes of these names, with those that are fused with them, in order."""

@@ -42,7 +42,8 @@ def reductions(converted: Converted, engine: str, blamed: Sequence[Blamed]) -> t
     if not blamed:
         return ()
     by_kind: dict[tuple[object, ...], Blamed] = {}
-    for one in sorted(blamed, key=lambda one: math.prod(one.layer.shape)):
+    shown_by_values = [one for one in blamed if any(fault.check != "asked" for fault in one.layer.faults)]
+    for one in sorted(shown_by_values, key=lambda one: math.prod(one.layer.shape)):
         by_kind.setdefault(one.kind, one)
     cutter = Cutter(converted)
     return tuple(_Search(converted, engine, cutter, one).reduction() for one in by_kind.values())
@@ -59,6 +60,8 @@ class _Search:
 
     def reduction(self) -> Reduction:
         name, reasons = self.blamed.layer.name, []
+        if "hooks" in self.blamed.layer.features:
+            return Reduction(name, "it has forward hooks, which no script of its modules has")
         for company, part in self._parts():
             if isinstance(part, NotSource):
                 reasons.append(str(part))
@@ -73,7 +76,7 @@ class _Search:
         reason = (
             reasons[-1] if reasons else "neither the layer nor its neighbours show it with other weights and inputs"
         )
-        return Reduction(name, f"not reduced: {reason}")
+        return Reduction(name, reason)
 
     def _parts(self) -> Iterator[tuple[tuple[str, ...], Part | NotSource]]:
         """Parts of the network around the layer, the smallest first, each with the neighbours in it."""

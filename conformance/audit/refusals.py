@@ -12,13 +12,15 @@ from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
 
-from conformance.cases.claims import nested
+from conformance.cases.claims import BackendClaims, nested
+from conformance.cases.sources import root_of
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.errors import Failure
 from conformance.models.correspondence import Matches
 from conformance.results.audits import Form, Refusal
 
-from .forms import form_of_module, form_of_node
+from .forms import allowing, form_of_module, form_of_node
+from .naming import call_kind, named
 from .options import options_of
 
 MOST_REFUSALS = 32
@@ -42,8 +44,9 @@ MOST_NEAR = 12
 class Refusals:
     """The layers and functions of a network that were left out, and the mapping and config that leave them out."""
 
-    def __init__(self, model: nn.Module, mapping: QConfigMapping, config: BackendConfig) -> None:
-        self.model, self.mapping, self.config = model, mapping, config
+    def __init__(self, model: nn.Module, mapping: QConfigMapping, claims: BackendClaims) -> None:
+        self.model, self.mapping, self.claims, self.config = model, mapping, claims, claims.config
+        self._asked = mapping
         self.refused: list[Refusal] = []
         self._paths: set[str] = set()
         self._kinds: list[Any] = []
@@ -55,14 +58,19 @@ class Refusals:
         if culprit is None or len(self.refused) >= MOST_REFUSALS:
             return False
         if culprit.path and culprit.path not in self._paths:
-            alike = self._alike(culprit.path)
+            alike = self._alike(culprit.path, matches)
             self._leave_in_float([path for one in alike for path in _fused_with(one, matches)])
-            self.refused.append(_of_module(self.model.get_submodule(culprit.path), stage, error, alike))
+            self.refused.append(self._of_module(culprit.path, stage, error, alike))
+            return True
+        if culprit.path and self._drops_fusion(culprit.path, matches):
             return True
         kind = type(self.model.get_submodule(culprit.path)) if culprit.path else culprit.operator
         if kind in self._kinds:
-            known = prepared is not None and culprit.node is not None
-            return known and self.leaves_out_near(culprit.node, stage, error, prepared)  # type: ignore[arg-type]
+            if prepared is None:
+                return False
+            if culprit.node is not None:
+                return self.leaves_out_near(culprit.node, stage, error, prepared, matches)
+            return (node := _calling(kind, prepared)) is not None and self._leaves_out_beside(node, prepared)
         self._kinds.append(kind)
         self.config = _without(self.config, kind)
         if isinstance(kind, type):
@@ -70,20 +78,47 @@ class Refusals:
         if not culprit.path:
             modules = self.model.named_modules(remove_duplicate=False)
             layers = [path for path, module in modules if isinstance(kind, type) and type(module) is kind]
+            layers += [named(node, "") for node in _traced(matches) if node.op != "call_module" and node.target == kind]
             node = _own(culprit.node, matches) if culprit.node is not None else None
             called = form_of_node(node, self.model) if node is not None else None
-            self.refused.append(_refusal(pattern_name(kind), stage, error, layers, called))
+            self.refused.append(self._refusal("", kind, stage, error, layers, called))
         return True
 
-    def leaves_out_near(self, node: Node, stage: str, error: Exception, prepared: GraphModule) -> bool:
+    def _drops_fusion(self, path: str, matches: Matches) -> bool:
+        """Leave the pattern out as which a module is fused: fusion does not care that it has no qconfig. Returns False if the
+        config has no such pattern."""
+        modules = dict(self.model.named_modules(remove_duplicate=False))
+        fused = {call_kind(node, modules) for node in _fusion(path, matches)}
+        dropped = _without(self.config, *fused) if len(fused) > 1 else self.config
+        found = len(dropped.configs) < len(self.config.configs)
+        self.config = dropped
+        return found
+
+    def leaves_out_near(
+        self, node: Node, stage: str, error: Exception, prepared: GraphModule, matches: Matches
+    ) -> bool:
         """Leave out the module around a node that raises when the observed model or the reference model is executed: the one
-        that the node calls or belongs to, or else the nearest that gives it its input or uses its value."""
-        path = next((path for path in _paths_near(node, prepared) if path not in self._paths), None)
+        that the node calls or belongs to, or else the nearest that gives it its input or uses its value. One that raises
+        although it was left out is not fused any more."""
+        called = str(node.target) if node.op == "call_module" else ""
+        if called in self._paths and self._drops_fusion(called, matches):
+            return True
+        path = self._near(node, prepared)
         if path is None or len(self.refused) >= MOST_REFUSALS:
             return False
         self._leave_in_float([path])
-        self.refused.append(_of_module(self.model.get_submodule(path), stage, error, [path]))
+        self.refused.append(self._of_module(path, stage, error, [path]))
         return True
+
+    def _leaves_out_beside(self, node: Node, prepared: GraphModule) -> bool:
+        """Leave out the modules around one that raises although it was left out, until it is between values in float."""
+        if (path := self._near(node, prepared)) is None:
+            return False
+        self._leave_in_float([path])
+        return True
+
+    def _near(self, node: Node, prepared: GraphModule) -> str | None:
+        return next((path for path in _paths_near(node, prepared) if path not in self._paths), None)
 
     def _leave_in_float(self, paths: Iterable[str]) -> None:
         self.mapping = copy.deepcopy(self.mapping)
@@ -91,15 +126,31 @@ class Refusals:
             self._paths.add(path)
             self.mapping.set_module_name(path, None)
 
-    def _alike(self, path: str) -> list[str]:
-        """The modules of the class and with the options of one, the numbers of channels aside."""
+    def _alike(self, path: str, matches: Matches) -> list[str]:
+        """The modules of the class and with the options of one, the numbers of channels aside, that are fused as it is."""
+        modules = dict(self.model.named_modules(remove_duplicate=False))
+
+        def kind(path: str) -> Any:
+            fused = {call_kind(node, modules) for node in _fusion(path, matches)}
+            return type(modules[path]), options_of(modules[path], channels=False), fused
+
+        return [other for other in modules if type(modules[other]) is type(modules[path]) and kind(other) == kind(path)]
+
+    def _of_module(self, path: str, stage: str, error: Exception, layers: Iterable[str]) -> Refusal:
         module = self.model.get_submodule(path)
-        options = options_of(module, channels=False)
-        return [
-            other
-            for other, one in self.model.named_modules(remove_duplicate=False)
-            if type(one) is type(module) and options_of(one, channels=False) == options
-        ]
+        return self._refusal(path, type(module), stage, error, layers, form_of_module(module))
+
+    def _refusal(
+        self, path: str, kind: Any, stage: str, error: Exception, layers: Iterable[str], called: Form | None
+    ) -> Refusal:
+        """The refusal of the module at a path, or else of a function, with the claims that the mapping asks for."""
+        operator, failure = pattern_name(kind), Failure.of(error)
+        by_kind = self._asked.object_type_qconfigs.get(kind, self._asked.global_qconfig)
+        asked = self._asked.module_name_qconfigs.get(path, by_kind)
+        claims = [claim for claim in self.claims.claims if root_of(claim.tree) == operator]
+        claims.sort(key=lambda claim: claim.pattern != operator)
+        ids = tuple(claim.id for claim in allowing(claims, asked))
+        return Refusal(operator, stage, failure.exception, failure.message, tuple(layers), claims=ids, form=called)
 
     @property
     def all(self) -> tuple[Refusal, ...]:
@@ -112,26 +163,21 @@ class Refusals:
         return tuple(together.values())
 
 
-def _refusal(
-    operator: str, stage: str, error: Exception, layers: Iterable[str] = (), called: Form | None = None
-) -> Refusal:
-    failure = Failure.of(error)
-    return Refusal(operator, stage, failure.exception, failure.message, tuple(layers), form=called)
+def _traced(matches: Matches) -> list[Node]:
+    """The nodes of the network as it was traced, none if that failed."""
+    return [*matches.traced[-1].graph.nodes] if matches.traced else []
 
 
-def _of_module(module: nn.Module, stage: str, error: Exception, layers: Iterable[str]) -> Refusal:
-    return _refusal(pattern_name(type(module)), stage, error, layers, form_of_module(module))
+def _fusion(path: str, matches: Matches) -> list[Node]:
+    """The nodes that are fused with those that call a module."""
+    nodes = {node.name: node for node in _traced(matches)}
+    called = [name for name, node in nodes.items() if node.op == "call_module" and node.target == path]
+    return [nodes[other] for name in called for other in matches.members.get(name, ()) if other in nodes]
 
 
 def _fused_with(path: str, matches: Matches) -> set[str]:
     """The paths of the modules that are fused with one, itself included."""
-    nodes = {node.name: node for node in matches.traced[-1].graph.nodes} if matches.traced else {}
-    found = {path}
-    for name, node in nodes.items():
-        if node.op == "call_module" and node.target == path:
-            members = [nodes[other] for other in matches.members.get(name, ()) if other in nodes]
-            found |= {str(other.target) for other in members if other.op == "call_module"}
-    return found
+    return {path, *(str(node.target) for node in _fusion(path, matches) if node.op == "call_module")}
 
 
 def _culprit(error: Exception, matches: Matches) -> Culprit | None:
@@ -147,10 +193,17 @@ def _culprit(error: Exception, matches: Matches) -> Culprit | None:
     return None
 
 
+def _calling(kind: Any, prepared: GraphModule) -> Node | None:
+    """The first node that calls a module of a class, None if none does."""
+    modules = dict(prepared.named_modules(remove_duplicate=False))
+    called = (node for node in prepared.graph.nodes if node.op == "call_module")
+    return next((node for node in called if type(modules[str(node.target)]) is kind), None)
+
+
 def _own(value: Node, matches: Matches) -> Node | None:
     """The node of the traced network that a node of any form of it is about. Conversion inserts nodes around those of the
     traced network: of such a node, a user or an input is meant."""
-    own = {node.name: node for node in matches.traced[-1].graph.nodes} if matches.traced else {value.name: value}
+    own = {node.name: node for node in _traced(matches)} or {value.name: value}
     near = (value, *value.users, *value.all_input_nodes)
     return next((own[one.name] for one in near if one.name in own and one.op.startswith("call_")), None)
 
@@ -186,9 +239,9 @@ def _modules(names: dict[str, Any]) -> list[nn.Module]:
     return [names[name] for name in first if isinstance(names.get(name), nn.Module)]
 
 
-def _without(config: BackendConfig, kind: Any) -> BackendConfig:
-    """A config without the entries whose pattern has an operator."""
-    kept = [entry for entry in config.configs if kind not in _operators(nested(config_pattern(entry)))]
+def _without(config: BackendConfig, *kinds: Any) -> BackendConfig:
+    """A config without the entries whose pattern has certain operators."""
+    kept = [entry for entry in config.configs if not {*kinds} <= {*_operators(nested(config_pattern(entry)))}]
     return BackendConfig(config.name).set_backend_pattern_configs(kept)
 
 

@@ -1,10 +1,13 @@
 """Repetitions of an execution that must not change the output: again, in another memory format, in parts of the batch."""
 
 from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_map, tree_map_only
 
 from conformance.checks.comparison import differ
 from conformance.checks.tolerances import TYPICAL_BAND
@@ -14,7 +17,7 @@ from conformance.results.audits import Stability
 
 from .agreement import decibels, values_of
 from .conversion import Converted
-from .network import Batch, copied, outputs_of
+from .network import Batch, copied, tensors_of
 from .values import Moved
 
 Outputs = Sequence[Tensor]
@@ -40,7 +43,7 @@ def skipped(reason: str) -> tuple[Stability, ...]:
 
 def _run(model: GraphModule, batch: Batch, byte: int) -> list[Tensor]:
     with fresh_memory_holds(byte):
-        return [values_of(x) for x in outputs_of(model(*copied(batch)))]
+        return [values_of(x) for x in tensors_of(model(*copied(batch)))]
 
 
 def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
@@ -55,9 +58,11 @@ def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
 
 def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stability:
     name, formats = "memory format", {4: torch.channels_last, 5: torch.channels_last_3d}
-    if not any(x.dim() in formats for x in batch):
+    if not any(x.dim() in formats for x in tensors_of(batch)):
         return Stability(name, "skip", "no input has a channels-last form")
-    other = tuple(x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x for x in batch)
+    other = tree_map_only(
+        Tensor, lambda x: x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else x, batch
+    )
     try:
         got = _run(converted.lowered, other, 0x00)
     except Exception as error:
@@ -100,7 +105,7 @@ def _within_ties(converted: Converted, plain: Outputs, first: Outputs, got: Outp
     if [x.shape for x in first] != [x.shape for x in got] or not _has_float(converted):
         return False
     moved = Moved(converted.reference, TYPICAL_BAND, 1).run(*copied(converted.network.held_out))
-    tied = decibels(_joined([values_of(x) for x in outputs_of(moved)]), _joined(plain))
+    tied = decibels(_joined([values_of(x) for x in tensors_of(moved)]), _joined(plain))
     changed = decibels(_joined(got), _joined(first))
     return tied is not None and changed is not None and changed > tied - LEAST_DIFFERENCE_DB
 
@@ -118,13 +123,14 @@ def _joined(outputs: Outputs) -> Tensor:
 def _batch_split(converted: Converted) -> Stability:
     """Compare a batch with its items one by one. A batch of one item is joined with the first one to calibrate."""
     name, batch = "batch split", converted.network.held_out
-    sizes = {x.shape[0] if x.dim() else 0 for x in batch}
+    sizes = {x.shape[0] if x.dim() else 0 for x in tensors_of(batch)}
     if len(sizes) != 1 or 0 in sizes:
         return Stability(name, "skip", "the inputs have no common batch dimension")
     try:
         if sizes == {1}:
-            batch = tuple(map(torch.cat, zip(batch, converted.network.calibration[0], strict=True)))
-        items = [tuple(x[i : i + 1] for x in batch) for i in range(len(batch[0]))]
+            batch = tree_map(_followed, batch, converted.network.calibration[0])
+        count = len(tensors_of(batch)[0])
+        items = [tree_map_only(Tensor, itemgetter(slice(i, i + 1)), batch) for i in range(count)]
         result = _split(name, converted.lowered, batch, items)
         if result.outcome == "fail":
             if _split(name, converted.reference, batch, items).outcome != "pass":
@@ -135,6 +141,11 @@ def _batch_split(converted: Converted) -> Stability:
     except Exception as error:
         return Stability(name, "skip", f"another size of the batch raises {brief(error)}")
     return result
+
+
+def _followed(x: Any, other: Any) -> Any:
+    """A tensor and another one after it along the batch; a constant as it is."""
+    return torch.cat([x, other]) if isinstance(x, Tensor) else x
 
 
 def _split(name: str, model: GraphModule, batch: Batch, items: Sequence[Batch]) -> Stability:

@@ -91,12 +91,15 @@ class Moved(ListsAsLists, Interpreter):
 
 
 class Recorded(ListsAsLists, Interpreter):
-    """Runs a graph and keeps a copy of every value. Raises NodeRaises."""
+    """Runs a graph and keeps a copy of every value, and of each node the operands that it writes to although they are used
+    again, themselves or as another view of their memory. Raises NodeRaises."""
 
     def __init__(self, model: GraphModule) -> None:
         super().__init__(model, garbage_collect_values=True)
         self.extra_traceback = False
         self.values: dict[Node, Any] = {}
+        self.writes: dict[Node, tuple[Node, ...]] = {}
+        self.last = {used: node for node in model.graph.nodes for used in node.all_input_nodes}
 
     def run_node(self, n: Node) -> Any:
         try:
@@ -104,4 +107,15 @@ class Recorded(ListsAsLists, Interpreter):
         except Exception as error:
             raise NodeRaises(n, error) from error
         self.values[n] = frozen(result)
+        changed = [one for one in n.all_input_nodes if not unchanged(self.env[one], self.values[one])]
+        if changed:
+            self.writes[n] = tuple(one for one in changed if self._used_again(n, one))
         return result
+
+    def _used_again(self, node: Node, operand: Node) -> bool:
+        """Whether the memory of an operand is used after a node; its copies get the new content."""
+        own = memory(self.env[operand])
+        views = [other for other, value in self.env.items() if memory(value) == own]
+        for view in views:
+            self.values[view] = frozen(self.env[view])
+        return any(self.last.get(view) is not node for view in views)

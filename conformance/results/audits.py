@@ -29,6 +29,9 @@ USABLE_DB = 10.0
 CLIPPED = 0.01
 """The share of clipped elements from which it is pointed out. Observers of histograms clip a few of them on purpose."""
 
+LEAST_DB = -200.0
+"""The SQNR of values with nothing of the expected ones: they are infinite or NaN where those are not, or those are zero."""
+
 LOST_DB = 3.0
 """How much worse than its reference an engine's output may be, measured against the float model, before that is a finding."""
 
@@ -49,6 +52,10 @@ class Arithmetic(StrEnum):
     @property
     def computes(self) -> bool:
         return self in (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
+
+
+UNWANTED = (Arithmetic.FLOAT, Arithmetic.NAME_ONLY)
+"""How a layer that is promised in integers should not compute."""
 
 
 class State(StrEnum):
@@ -142,7 +149,8 @@ class Layer:
     that of an operand that its kernel overwrote, which is used again.
     `clipped` is the share of elements beyond the range of the output's dtype, `codes_used` how many codes occur of
     `codes`, `latency` its share of the network's time. `features` are what causes in the ledger refer to, `form` is how the
-    network calls a layer that has faults.
+    network calls a layer that has faults, or that is promised in integers and is not; `cause` the ledger entry that lists the
+    latter.
     """
 
     name: str
@@ -169,6 +177,12 @@ class Layer:
     notes: tuple[str, ...] = ()
     features: Mapping[str, str] = field(default_factory=dict)
     form: Form | None = None
+    cause: str | None = None
+
+    @property
+    def unkept(self) -> bool:
+        """Whether a claim promises the layer in integers, and it computes in float."""
+        return self.claim is not None and self.arithmetic in UNWANTED
 
     @property
     def blamed(self) -> bool:
@@ -177,10 +191,14 @@ class Layer:
     @property
     def damage(self) -> tuple[int, float]:
         """Key that sorts blamed layers, most damage first: what crashes, what raises, then by the noise that the layer
-        adds."""
+        adds to its value in float, or to the reference's."""
         checks = {fault.check for fault in self.faults}
         ends = 0 if "crashes" in checks else 1 if "lowered" in checks else 2
-        noise = [value for value in (self.local_db, self.overwrites_db) if value is not None]
+        noise = [
+            value
+            for value in (self.local_db if self.float_db is None else self.float_db, self.overwrites_db)
+            if value is not None
+        ]
         return ends, min(noise, default=float("inf"))
 
 
@@ -189,8 +207,9 @@ class Refusal:
     """A kind of modules or functions that could not be prepared or lowered, and was left in float so that the rest could be
     audited.
 
-    `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`, or `run
-    the reference`. `cause` is the ledger entry that explains it, `form` how the network calls the first of the layers.
+    `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`, or
+    `run the reference`. `cause` is the ledger entry that explains it, `claims` are those that promise what the mapping
+    asks for, and `form` is how the network calls the first of the layers.
     """
 
     operator: str
@@ -199,6 +218,7 @@ class Refusal:
     message: str
     layers: tuple[str, ...] = ()
     cause: str | None = None
+    claims: tuple[str, ...] = ()
     form: Form | None = None
 
     @property
@@ -241,7 +261,7 @@ class Audit:
     a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so sensitive that
     two right roundings differ as much. Below `floor_db` the engine's output is not usable. `failure` is why there is no more,
     or no more after the last layer, `stage` what it failed in, and `cause` the ledger entry that explains it. `remarks` say
-    what is wrong with the inputs."""
+    what is wrong with the inputs, or with outputs of integers."""
 
     network: str
     engine: str
@@ -319,7 +339,9 @@ class Audit:
     @property
     def state(self) -> State:
         """What becomes of the network if nothing is done about it."""
-        if self.failure or self.refusals:
+        if self.failure:
+            return State.BROKEN if self.stage == "execute" else State.UNCONVERTED
+        if self.refusals:
             return State.UNCONVERTED
         if self.broken is not None:
             return State.BROKEN

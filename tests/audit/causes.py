@@ -7,6 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.quantization import (
+    MinMaxObserver,
+    QConfig,
+    QConfigMapping,
+    default_weight_observer,
+    get_default_qconfig_mapping,
+)
 from torch.nn import functional as F
 
 Batch = tuple[Tensor, ...]
@@ -17,7 +24,7 @@ class Cause:
     """A model that shows one cause on an engine, with its batches, of which the last is held out.
 
     `id` is that of the entry that explains it, `beside` has those of others that the model shows too. `arch` and `isa` are
-    globs over hosts on which it occurs, as in the ledger.
+    globs over hosts on which it occurs, as in the ledger. `mapping` takes the place of the engine's default one.
     """
 
     id: str
@@ -27,6 +34,7 @@ class Cause:
     arch: str = "*"
     isa: str = "*"
     beside: frozenset[str] = frozenset()
+    mapping: Callable[[], QConfigMapping] | None = None
 
     @property
     def name(self) -> str:
@@ -142,6 +150,49 @@ def added_and_used_again() -> nn.Module:
         return (self.conv(x) + y) * y
 
     return Call(forward, conv=nn.Conv2d(4, 4, 1), other=nn.Conv2d(4, 4, 1))
+
+
+def activated_once() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.cat([self.relu(self.linear(x)), self.linear(x * 0.5)], 1)
+
+    return Call(forward, linear=nn.Linear(8, 8), relu=nn.ReLU())
+
+
+def number_added() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.relu(self.linear(x)) + 0.3
+
+    return Call(forward, linear=nn.Linear(8, 8))
+
+
+def hooked_norm() -> nn.Module:
+    norm = nn.BatchNorm2d(4)
+    norm.register_forward_hook(lambda _, __, result: 2 * result)
+    return nn.Sequential(nn.Conv2d(4, 4, 1), norm, nn.ReLU())
+
+
+def joined_whole() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.cat(self.conv(x).chunk(2, 1), 1)
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1))
+
+
+def added_to_its_input() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        y = self.first(x)
+        return y + self.conv(y)
+
+    return Call(forward, first=nn.Conv2d(4, 4, 1), conv=nn.Conv2d(4, 4, 1))
+
+
+def added_and_activated_in_place() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        y = self.other(x)
+        return self.relu(self.conv(x) + y) + y
+
+    return Call(forward, conv=nn.Conv2d(4, 4, 1), other=nn.Conv2d(4, 4, 1), relu=nn.ReLU(inplace=True))
 
 
 def added_to_each_position() -> nn.Module:
@@ -282,6 +333,39 @@ def normalized_by_row(rows: int) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), norm)
 
 
+def written_before_it_is_used() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        y = self.first(x)
+        y.mul_(2)
+        return self.second(y)
+
+    return Call(forward, first=nn.Linear(4, 4), second=nn.Linear(4, 4))
+
+
+def between_layers(operator: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), operator, nn.Linear(8, 4))
+
+
+def without(engine: str, kind: type[nn.Module]) -> QConfigMapping:
+    """An engine's default mapping, with the modules of a class left in float."""
+    return get_default_qconfig_mapping(engine).set_object_type(kind, None)
+
+
+def signed() -> QConfigMapping:
+    """A mapping with activations in qint8."""
+    observer = MinMaxObserver.with_args(dtype=torch.qint8, eps=2.0**-12)
+    return QConfigMapping().set_global(QConfig(observer, default_weight_observer))  # type: ignore[no-untyped-call]
+
+
+def in_dtype(dtype: torch.dtype) -> nn.Module:
+    """A layer with weights of another dtype, and one in float32 behind it."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.second(self.first(x.to(dtype)).float())
+
+    return Call(forward, first=nn.Linear(8, 8).to(dtype), second=nn.Linear(8, 4))
+
+
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
@@ -298,6 +382,8 @@ CAUSES = (
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
     Cause("conv-add-in-place", "onednn", added_to_itself_by_another_name, IMAGE, isa="*[!x]"),
+    Cause("conv-add-other-weight", "onednn", added_to_its_input, IMAGE),
+    Cause("conv-add-in-place", "onednn", added_and_activated_in_place, IMAGE),
     Cause("conv-add-scalar", "onednn", added_number, IMAGE),
     Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
     Cause("depthwise-beyond-reduced-range", "fbgemm", positive_depthwise, beyond_calibration, arch="x86_64"),
@@ -342,22 +428,54 @@ CAUSES = (
     Cause("keyword-dropped", "x86", given_by_keyword, IMAGE),
     Cause("layer-norm-used-in-float", "x86", normalized_for_two, normal(2, 4)),
     Cause("layer-norm-used-in-float", "qnnpack", normalized_for_two, normal(2, 4)),
+    *(Cause("inplace-alias", engine, written_before_it_is_used, normal(4, 4)) for engine in ("x86", "qnnpack")),
     *(
         Cause("forward-hooks-dropped", engine, partial(doubled, after), normal(4, 8))
         for engine in ("x86", "qnnpack")
         for after in (nn.ReLU(), nn.Linear(8, 4))
     ),
+    *(Cause("forward-hooks-dropped", engine, hooked_norm, IMAGE) for engine in ("x86", "qnnpack")),
+    *(Cause("fused-in-every-call", engine, activated_once, normal(4, 8)) for engine in ("x86", "onednn", "qnnpack")),
+    Cause("codes-add-scalar-rounded", "x86", number_added, normal(64, 8), beside=frozenset({"scalar-own-qparams"})),
+    Cause("linear-batchnorm-rank3", "x86", lambda: nn.Sequential(normalized_by_row(8), nn.ReLU()), normal(4, 8, 8)),
     *(
         Cause("linear-batchnorm-rank3", engine, partial(normalized_by_row, rows), normal(4, rows, 8))
         for engine in ("x86", "onednn", "qnnpack")
         for rows in (8, 5)
     ),
     Cause("linear-functional-activation", "onednn", linear_and_function, normal(2, 4), beside=FIXED),
+    Cause(
+        "onednn-default-mapping-tanh",
+        "onednn",
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()),
+        normal(2, 4),
+    ),
     Cause("onednn-default-mapping-conv-transpose", "onednn", upsampled, IMAGE),
     Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
-    Cause("max-pool-indices-observed", "x86", pooled_with_indices, IMAGE),
+    Cause("tuple-observed", "x86", pooled_with_indices, IMAGE),
+    *(
+        Cause(
+            "prelu-without-qconfig",
+            engine,
+            lambda: between_layers(nn.PReLU()),
+            normal(4, 8),
+            mapping=partial(without, engine, nn.PReLU),
+        )
+        for engine in ("x86", "qnnpack")
+    ),
+    *(
+        Cause(
+            "quantized-without-qconfig",
+            engine,
+            partial(between_layers, operator),
+            normal(4, 8),
+            mapping=partial(without, engine, type(operator)),
+        )
+        for engine in ("x86", "qnnpack")
+        for operator in (nn.ELU(), nn.LeakyReLU(), nn.Hardswish(), nn.LayerNorm(8), nn.Softmax(-1))
+    ),
     Cause("prelu-slope-rounded", "x86", lambda: nn.PReLU(4, 1.3), normal(2, 4, 32, 32)),
     Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0), beside=FIXED),
     Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),
@@ -365,9 +483,27 @@ CAUSES = (
     Cause("qnnpack-max-pool-dilation", "qnnpack", lambda: nn.MaxPool2d(2, 1, 1, 2), IMAGE),
     Cause("qnnpack-max-pool3d", "qnnpack", lambda: nn.MaxPool3d(2), VOLUME),
     Cause("qnnpack-pool-of-one", "qnnpack", lambda: nn.MaxPool2d(1, 2), IMAGE),
+    Cause(
+        "norm-without-affine",
+        "x86",
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False)),
+        normal(4, 4),
+    ),
+    Cause(
+        "norm-without-statistics",
+        "x86",
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4, track_running_stats=False)),
+        IMAGE,
+    ),
+    Cause("qint8-fixed-qparams", "qnnpack", nn.Hardsigmoid, normal(4, 8, mean=-2.0), mapping=signed),
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
     *(Cause("shared-observer-chain", engine, averages_joined, IMAGE) for engine in ("x86", "onednn", "qnnpack")),
+    *(Cause("tuple-observed", engine, joined_whole, IMAGE) for engine in ("x86", "qnnpack")),
     Cause("view-channels-last", "x86", viewed_as_rows, IMAGE),
+    *(
+        Cause("weights-not-float32", "x86", partial(in_dtype, dtype), normal(4, 8))
+        for dtype in (torch.float16, torch.bfloat16, torch.float64)
+    ),
     Cause("weight-read-after-lowering", "x86", dtype_of_weight, IMAGE),
     Cause("weight-read-after-lowering", "x86", added_bias, normal(4, 4)),
 )

@@ -250,7 +250,7 @@ def test_audits_of_one_network_agree_but_for_time() -> None:
         ),
         ("a model", images(), "returned a str: it has to return a torch.nn.Module"),
         (residual(), images()[:1], "inputs are a list of 1: give a sequence of at least 2 batches"),
-        (residual(), [1, 2], "batch 1 of the inputs is a int: give a tensor or a tuple of tensors"),
+        (residual(), [1, 2], "batch 1 of the inputs is a int: give a tensor, a tuple of arguments, or a dict"),
         (residual(), [x[:, :2] for x in images()], "inputs of shape (2, 2, 12, 12): give inputs that it accepts"),
     ],
 )

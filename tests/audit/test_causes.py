@@ -27,7 +27,8 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
         pytest.skip(f"occurs on {cause.arch} {cause.isa}")
     torch.manual_seed(0)
     subject = network(cause.id, nn.Sequential(cause.model()).eval(), cause.batches())
-    (audited,) = audit_engines(subject, [cause.engine], Settings(stable=False, reduce=False))
+    mapping = cause.mapping() if cause.mapping else None
+    (audited,) = audit_engines(subject, [cause.engine], Settings(mapping, stable=False, reduce=False))
     found = explained(audited, load(), HOST)
     causes = {fault.cause for layer in found.blamed for fault in layer.faults}
     causes |= {refusal.cause for refusal in found.refusals}

@@ -1,6 +1,8 @@
 """What cannot be prepared or lowered is left in float; and the correspondence of lowered and reference models."""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +44,28 @@ def test_modules_that_are_alike_are_left_out_together_and_the_others_are_not() -
     assert kinds == {"0": Arithmetic.FLOAT, "1": Arithmetic.FLOAT, "2": Arithmetic.INTEGER}
     assert refusal.error in audited.computing[0].reason
     assert not audited.holds
+
+
+def test_a_module_is_left_out_for_how_it_is_fused_and_those_fused_otherwise_are_not() -> None:
+    class Mixed(nn.Module):
+        def __init__(self, tanh: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+            self.tanh = tanh
+
+        def forward(self, x: Tensor) -> Any:
+            return self.third(torch.relu(self.second(self.tanh(self.first(x)))))
+
+    inputs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    for tanh, cause in ((torch.tanh, "linear-functional-activation"), (nn.Tanh(), "onednn-default-mapping-tanh")):
+        audited = audit(Mixed(tanh).eval(), inputs, "onednn", reduce=False)
+        assert [(one.layers, one.cause) for one in audited.refusals] == [(("first",), cause)]
+        kinds = {layer.name: layer.arithmetic for layer in audited.computing}
+        assert (kinds["first"], kinds["second"], kinds["third"]) == (
+            Arithmetic.FLOAT,
+            Arithmetic.INTEGER,
+            Arithmetic.INTEGER,
+        )
 
 
 def test_a_function_is_left_out_by_its_claims() -> None:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
 
 from conformance.audit import audit
+from conformance.audit.agreement import decibels
+from conformance.audit.layers import _coarser
 from conformance.models import fx
 from conformance.reports.audit_text import text
-from conformance.results.audits import Audit, Layer, State
+from conformance.results.audits import LOST_DB, Audit, Layer, State
 from conformance.results.findings.layers import (
     FixedRangeClips,
     LayerCoarser,
@@ -107,6 +109,21 @@ def test_a_grid_that_is_coarser_than_the_references_is_blamed(monkeypatch: pytes
     audited = audit(residual(), images(), "x86", reduce=False)
     assert blamed(audited) == {"head": [LayerCoarser]}
     assert "the output is on the grid" in audited.blamed[0].faults[0].text
+
+
+def test_a_scale_that_is_off_by_a_rounding_of_float32_is_no_coarser_grid() -> None:
+    truth = torch.arange(-64, 64) * 2.0**-7
+    local, rounded, coarse = (
+        torch.quantize_per_tensor(truth, scale, 128, torch.quint8)
+        for scale in (2.0**-7 * (1 + 1e-7), 2.0**-7 * (1 + 1e-6), 2.0**-5)
+    )
+    before, after = decibels(local, truth), decibels(rounded, truth)
+    assert before is not None
+    assert after is not None
+    assert before - after > LOST_DB
+    assert [*_coarser(rounded, local, truth)] == []
+    (finding,) = _coarser(coarse, local, truth)
+    assert isinstance(finding, LayerCoarser)
 
 
 def test_an_engine_is_blamed_for_what_it_does_beside_a_reference_that_is_wrong_too(
@@ -235,7 +252,7 @@ def test_inputs_that_take_the_whole_range_are_named() -> None:
     mask = torch.zeros(4, 8)
     mask[:, 2] = torch.finfo(torch.float32).min
     audited = audit(Masked().eval(), [(x, mask) for x in rows(4, 8)], "x86", reduce=False)
-    (remark,) = audited.remarks
+    remark, *_ = audited.remarks  # the sum may overflow, which is said too
     assert remark.startswith("input 2 reaches -3.4e+38, so that all other values have one code")
     assert remark in " ".join(text(audited).split())
     assert not audit(Masked().eval(), [(x, x) for x in rows(4, 8)], "x86", reduce=False).remarks
@@ -254,4 +271,23 @@ def test_a_network_that_raises_where_it_runs_is_said_to_be_unable_to() -> None:
     audited = audit(Attributed().eval(), rows(4, 4), "x86", reduce=False)
     assert audited.state is State.BROKEN
     assert not audited.holds
-    assert text(audited).splitlines()[1].startswith("~ cannot run: quantize_per_tensor")
+    assert text(audited).splitlines()[1].startswith("~ cannot run: in quantize_per_tensor")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_write_is_blamed_only_if_what_it_changes_is_used_again(written: bool) -> None:
+    class Rewritten(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x: Tensor) -> Any:
+            y = self.first(x)
+            both = torch.cat([y, y], 1)
+            changed = nn.functional.relu(y, inplace=True)
+            return (both, y) if written else (both, changed)
+
+    torch.manual_seed(0)
+    audited = audit(Rewritten().eval(), images(), "x86", reduce=False)
+    causes = {fault.cause for layer in audited.blamed for fault in layer.faults}
+    assert causes == ({"inplace-alias"} if written else set())
