@@ -264,7 +264,8 @@ class Selection:
     def useless(self) -> dict[str, str]:
         """The problem of each entry of `ledger_to_check` that matches no run or adds nothing to the others, by name."""
         asked = {entry.name for entry in self.ledger_to_check}
-        return useless(self.entries, self.every_id, self.host, self.nameable, asked)
+        absent = {*QUANTIZERS} - {claims.name for claims in self._every_backend}
+        return useless(self.entries, self.every_id, self.host, self.nameable, asked, absent)
 
     @cached_property
     def _every_backend(self) -> list[BackendClaims]:
@@ -282,15 +283,20 @@ class Selection:
             yield from nameable_ids(claims)
 
     @property
-    def repro_options(self) -> list[str]:
-        """The options without which `repro` does not find the selected runs, or runs them otherwise."""
+    def own_options(self) -> list[str]:
+        """The options that name what is not the suite's: without them no command finds the selected runs."""
         named = {
             "--backend-config": self.backend_configs,
+            "--quantizer": self.quantizers,
             "--engine": [text for text in self.engines if ":" in text],
             "--operators": self.operators,
-            "--isa": [self.isa_limit] if self.isa_limit else [],
         }
         return [word for option, values in named.items() for value in values for word in (option, value)]
+
+    @property
+    def repro_options(self) -> list[str]:
+        """The options without which `repro` does not find the selected runs, or runs them otherwise."""
+        return [*self.own_options, *(["--isa", self.isa_limit] if self.isa_limit else [])]
 
     @property
     def results_path(self) -> Path:
@@ -310,6 +316,7 @@ class Selection:
             **environment(self.isa_limit),
             "backends": [claims.name for claims in self.claims],
             "selection": list(self.globs),
+            **({"options": self.own_options} if self.own_options else {}),
         }
 
     def header(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The table of constraints from rows files, as markdown: documented, enforced at prepare, true of the converted model."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.configs.engines import ENGINES
@@ -15,7 +15,7 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
 )
 from conformance.results.known import Entry
-from conformance.results.rows import Row, repro_command
+from conformance.results.rows import Row
 
 
 def kind(row: Row) -> str:
@@ -136,12 +136,13 @@ def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ShownEntry:
-    """A ledger entry that rows show: the number of runs and their claims, the row with the shortest detail, and the sentence
-    of that row about the entry's check."""
+    """A ledger entry that rows show: the number of runs and their claims, the row with the shortest detail, the sentence of
+    that row about the entry's check, and the command that reproduces it."""
 
     entry: Entry
     row: Row
     detail: str
+    command: str
     runs: int
     claims: str
 
@@ -151,8 +152,9 @@ def _smallest(rows: Sequence[Row], entry: Entry) -> Row:
     return min(rows, key=lambda row: (len(row.failed - entry.check), len(row.detail), row.id))
 
 
-def shown_entries(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[ShownEntry]:
-    """Yield the ledger entries that rows show. A row without findings (schema 1) is quoted with its whole detail."""
+def shown_entries(rows: Sequence[Row], entries: Sequence[Entry], commands: Mapping[str, str]) -> Iterator[ShownEntry]:
+    """Yield the ledger entries that rows show. A row without findings (schema 1) is quoted with its whole detail. `commands`
+    has the command that reproduces a run by its id."""
     rows = [row for row in rows if row.profile == "constraints" and row.failed]
     for entry in entries:
         shown = [row for row in rows if entry.check <= row.failed and entry.matches(row.id)]
@@ -161,7 +163,7 @@ def shown_entries(rows: Sequence[Row], entries: Sequence[Entry]) -> Iterator[Sho
         row = _smallest(shown, entry)
         check = min(entry.check)
         detail = text_of(finding for finding in row.findings if finding.check == check) or row.detail
-        yield ShownEntry(entry, row, detail, len(shown), claims(shown))
+        yield ShownEntry(entry, row, detail, commands[row.id], len(shown), claims(shown))
 
 
 def paragraph(shown: ShownEntry) -> Iterator[str]:
@@ -173,12 +175,12 @@ def paragraph(shown: ShownEntry) -> Iterator[str]:
     yield ""
     yield f"> {escaped(shown.detail)}"
     yield ""
-    yield code(repro_command(shown.row.id))
+    yield code(shown.command)
     yield ""
 
 
-def document(rows: Sequence[Row], entries: Sequence[Entry], command: str) -> Iterator[str]:
-    """The whole page."""
+def document(rows: Sequence[Row], entries: Sequence[Entry], command: str, commands: Mapping[str, str]) -> Iterator[str]:
+    """The whole page, which `command` writes."""
     yield f"<!-- {command} -->"
     yield "# Which constraints torch enforces"
     yield ""
@@ -205,5 +207,5 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], command: str) -> Ite
     yield ""
     yield "## Gaps"
     yield ""
-    for shown in shown_entries(rows, entries):
+    for shown in shown_entries(rows, entries, commands):
         yield from paragraph(shown)

@@ -16,7 +16,7 @@ from conformance.results.known import Coverage, Entry, KnownFinding, entries_by_
 from conformance.results.ledger import Expectation, judge_recorded
 from conformance.results.ledger_file import load
 from conformance.results.profiles import profile_names
-from conformance.results.rows import Row
+from conformance.results.rows import Row, repro_command
 from conformance.results.status import ClaimStatus, Tally, form_of, is_default_use, statuses, tally
 from conformance.suggestions import did_you_mean
 
@@ -72,6 +72,13 @@ class Result:
     column: Column
     expectation: Expectation
     details: Details | None
+    options: tuple[str, ...] = ()
+    isa_limit: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that prints the reproduction of the run, with the options that name what is not the suite's."""
+        return repro_command(self.row.id, [*self.options, *(["--isa", self.isa_limit] if self.isa_limit else [])])
 
     @property
     def new(self) -> bool:
@@ -126,12 +133,15 @@ class Report:
             by_id = entries_by_finding(ledger)
             for part in parts:
                 columns: dict[tuple[str, str], Column] = {}
+                header = part.file.header
+                options = tuple(header.get("options", ()))
                 for row in part.file.rows:
                     named = row.backend, row.engine
                     column = columns.setdefault(named, Column(*named, part.environment))
                     entries = ledger if row.profile in NETWORKS else entries_of_run(row.id)
                     expectation = judge_recorded(row, entries, by_id, part.environment.host)
-                    result = Result(row, column, expectation, part.details.get(row.id))
+                    details = part.details.get(row.id)
+                    result = Result(row, column, expectation, details, options, header.get("isa_limit"))
                     by_column.setdefault(column, []).append(result)
         return [
             result

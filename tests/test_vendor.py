@@ -45,7 +45,8 @@ def test_new_deviations_are_accepted_with_reproductions_that_ran(folder: Path) -
     (folder / "known").mkdir()
     first = suite(folder, *THEIRS, *cases, "--results", "rows.jsonl")
     assert (first.status, "1 failed, 1 passed" in first.output) == (1, True), first.output
-    accept = ["accept", "rows.jsonl", "--finding", "floors", "--ledger", "known", *THEIRS]
+    # the header of the rows names their config and engine
+    accept = ["accept", "rows.jsonl", "--finding", "floors", "--ledger", "known"]
     done = command(folder, "conformance", *accept, "--title", "Edge floors")
     assert (done.status, done.errors) == (0, "")
     assert done.output == (
@@ -60,6 +61,23 @@ def test_new_deviations_are_accepted_with_reproductions_that_ran(folder: Path) -
     assert suite(folder, *THEIRS, *cases, "--results", "rows.jsonl").status == 0
     again = command(folder, "conformance", *accept)
     assert (again.status, "rows.jsonl: no new deviation" in again.errors) == (2, True)
+
+
+def test_every_printed_command_runs_as_it_is(folder: Path) -> None:
+    printed = suite(folder, *THEIRS, "--case", f"{PTQ}/default/exact@edge", "--results", "rows.jsonl").output
+    for reader in (["findings", "rows.jsonl", "--full"], ["ci", "rows.jsonl"], ["constraints", "rows.jsonl"]):
+        printed += command(folder, "conformance", *reader).output
+    commands = {*re.findall(r"python -m conformance repro [^\n`]+'[^\n`']+'", printed)}
+    assert commands == {f"python -m conformance repro {shlex.join(THEIRS)} '{PTQ}/default/exact@edge'"}
+    (repro,) = commands
+    script = command(folder, "conformance", *shlex.split(repro)[3:])
+    assert (script.status, script.errors) == (0, "")
+    (folder / "script.py").write_text(script.output)
+    done = command(folder, "script")
+    assert (done.status, done.output.partition(":")[0]) == (1, "DEVIATES numerics")
+    shown = command(folder, "conformance", "show", *shlex.split(repro)[4:])
+    assert (shown.status, shown.errors) == (0, "")
+    assert "numerics" in shown.output
 
 
 def test_a_deviation_that_does_not_reproduce_is_not_accepted(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
 
-from .arguments import add_backend_config, add_case, add_command, add_engine, add_operators, add_rows
+from .arguments import add_case, add_command, add_own, add_rows, own_options
 
 if TYPE_CHECKING:
     from conformance.reports.load import Result
@@ -29,21 +29,23 @@ def add(commands: "Commands") -> None:
     parser.add_argument("--finding", metavar="ID", required=True, help="the id of the finding, new or not")
     parser.add_argument("--ledger", metavar="DIR", required=True, help="the folder of known deviations to write into")
     parser.add_argument("--extend", action="store_true", help="have a new ledger extend that of the suite")
-    parser.add_argument("--title", help="what is wrong, in a sentence (default: what the first deviation says)")
-    parser.add_argument("--reason", help="what the engine does instead, in a sentence (default: the same)")
+    parser.add_argument(
+        "--title", help="what is wrong, in a sentence: the deviations are then one finding, and else one for each kind"
+    )
+    parser.add_argument(
+        "--reason", help="what the engine does instead, in a sentence (default: what the plainest deviation says)"
+    )
     parser.add_argument("--upstream", default="unreported", help="owner/repo#number (default: unreported)")
     add_case(parser, "only deviations whose run id matches this glob")
-    add_backend_config(parser, "the BackendConfig of the rows, if it is not one of the suite's")
-    add_engine(parser)
-    add_operators(parser)
+    add_own(parser, "the BackendConfig of the rows, if their header does not name it")
 
 
 def accept_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.load import Report
     from conformance.results.acceptance import add as add_to_ledger
-    from conformance.results.acceptance import places
+    from conformance.results.acceptance import causes, described, places
     from conformance.results.jsonl import replacing
-    from conformance.results.ledger_file import extends
+    from conformance.results.ledger_file import extends, own
     from conformance.results.reproductions import record
 
     if not re.fullmatch(r"[\w.-]+", arguments.finding):
@@ -61,20 +63,19 @@ def accept_command(arguments: argparse.Namespace) -> int:
         )
     reproduced = _reproduced([*new.values()], arguments)
     accepted = [new[run_id].row for run_id in reproduced]
-    if accepted:
-        first = accepted[0]
-        values = {
-            "id": arguments.finding,
-            "title": arguments.title or first.detail,
-            "reason": arguments.reason or first.detail,
-        }
-        shown = places(accepted, [one.row for one in results])
+    known = {entry.id for entry in own(ledger)}
+    # somebody who names a finding, or says what is wrong, knows that it is one
+    separate = [accepted] if arguments.title or arguments.finding in known else causes(accepted)
+    for number, rows in enumerate(filter(None, separate), 1):
+        name = arguments.finding if number == 1 else f"{arguments.finding}-{number}"
+        words = described(rows)
+        words |= {field: text for field in ("title", "reason") if (text := getattr(arguments, field))}
         scripts = ledger / "scripts"
-        first_number = 1 + sum(script.stem.rpartition("-")[0] == arguments.finding for script in scripts.glob("*.py"))
-        numbered = enumerate(reproduced.values(), first_number)
-        record({f"{arguments.finding}-{number}": one for number, one in numbered}, scripts)
-        path = add_to_ledger(ledger, first.backend, {**values, "upstream": arguments.upstream}, shown)
-        print(f"{path}: {arguments.finding}: {len(accepted)} runs, whose reproductions are in {scripts}")
+        first = 1 + sum(script.stem.rpartition("-")[0] == name for script in scripts.glob("*.py"))
+        record({f"{name}-{place}": reproduced[row.id] for place, row in enumerate(rows, first)}, scripts)
+        values = {"id": name, **words, "upstream": arguments.upstream}
+        path = add_to_ledger(ledger, rows[0].backend, values, places(rows, [one.row for one in results]))
+        print(f"{path}: {name}: {len(rows)} runs, whose reproductions are in {scripts}")
     print(f"{len(accepted)} of {len(new)} deviations reproduced and accepted")
     return 0 if len(accepted) == len(new) else 1
 
@@ -85,21 +86,18 @@ def _wanted(row: "Row", globs: Sequence[str]) -> bool:
 
 def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "dict[str, Reproduced]":
     """The reproductions of results that show their deviation here, by run id. The reason of each other one is printed."""
-    from conformance.engines.registry import engine_name
     from conformance.host.cpu import isa
     from conformance.host.isa import ISA_LIMITS
     from conformance.repro.execution import execute
     from conformance.repro.script import script
 
-    from .runs import find
+    from .runs import find_with
 
-    for path in arguments.engine:
-        engine_name(path)
-    theirs = bool(arguments.engine or arguments.backend_config)
+    given = own_options(arguments)
 
     def reproduce(text: str) -> "Reproduced | UsageError":
         try:
-            return execute(text, importing=theirs)
+            return execute(text, importing=bool(given or any(result.options for result in results)))
         except UsageError as error:
             return error
 
@@ -107,7 +105,8 @@ def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "
     for result in results:
         limit = result.column.environment.isa
         limited = limit if limit in ISA_LIMITS and limit != isa(None) else None
-        texts[result.row.id] = script(find(result.row.id, arguments.backend_config), result.row, None, isa=limited)
+        run = find_with(result.row.id, given or result.options)
+        texts[result.row.id] = script(run, result.row, None, isa=limited)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         outcomes = dict(zip(texts, pool.map(reproduce, texts.values()), strict=True))
     for run_id, outcome in outcomes.items():

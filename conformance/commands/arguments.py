@@ -46,6 +46,26 @@ def add_actions(commands: "Commands", name: str, text: str) -> "Commands":
     return actions
 
 
+def add_own(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the options that name what is not the suite's: a config or quantizer, engines and operators."""
+    config = parser.add_mutually_exclusive_group()
+    add_backend_config(config, text)
+    config.add_argument("--quantizer", metavar="MODULE:ATTRIBUTE", help=f"{text}, a QuantizerConfig")
+    add_engine(parser)
+    add_operators(parser)
+
+
+def own_options(arguments: argparse.Namespace) -> list[str]:
+    """The options that name what is not the suite's, as a command got them: names and values in turn."""
+    named = {
+        "--backend-config": [arguments.backend_config],
+        "--quantizer": [arguments.quantizer],
+        "--engine": arguments.engine,
+        "--operators": arguments.operators,
+    }
+    return [word for option, values in named.items() for value in values if value for word in (option, value)]
+
+
 def add_backend_config(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", text: str) -> None:
     parser.add_argument("--backend-config", metavar="MODULE:ATTRIBUTE", help=text)
 

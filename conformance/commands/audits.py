@@ -37,7 +37,8 @@ def add(commands: "Commands") -> None:
     audit.add_argument(
         "--inputs",
         metavar="MODULE:CALLABLE",
-        help="returns batches, each a tensor or a tuple of tensors: the last is held out, the others calibrate",
+        help="returns batches, each a tensor, a tuple of arguments or a dict of keyword arguments: the last is held out, "
+        "the others calibrate",
     )
     audit.add_argument(
         "--shape",
@@ -48,6 +49,11 @@ def add(commands: "Commands") -> None:
     )
     audit.add_argument(
         "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
+    )
+    audit.add_argument(
+        "--custom-config",
+        metavar="MODULE:CALLABLE",
+        help="returns the PrepareCustomConfig, such as one with modules that FX shall not trace",
     )
     add_backend_config(
         audit, "use this BackendConfig, or the one that this callable returns (default: that of the engine's backend)"
@@ -67,7 +73,10 @@ def add(commands: "Commands") -> None:
 
 
 def _decibels(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of dB: give one such as 10")
     return value
@@ -90,22 +99,26 @@ def audit_command(arguments: argparse.Namespace) -> int:
     if arguments.isa:
         limit_isa(arguments.isa)
     import torch
+    from torch.ao.quantization import QConfigMapping
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
     # no thread pool that children would lack; of a network of small layers, one thread is also the fastest to audit
     torch.set_num_threads(1)
     from conformance.audit.auditing import Settings, audit_engines, claims_for, host
     from conformance.audit.causes import explained
-    from conformance.audit.network import loaded, mapping_of
+    from conformance.audit.network import loaded, option_of
     from conformance.cases.claims import third_party
 
     engines = list(dict.fromkeys(arguments.engine)) or ["x86"]
     for name in engines:
         claims_for(name)
-    mapping = mapping_of(arguments.mapping) if arguments.mapping else None
+    mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
+    named = arguments.custom_config
+    custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
     claims = third_party(arguments.backend_config) if arguments.backend_config else None
     entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
-    settings = Settings(mapping, claims, reduce=not arguments.no_reduce, floor_db=arguments.floor)
+    settings = Settings(mapping, claims, custom, reduce=not arguments.no_reduce, floor_db=arguments.floor)
     audits = [
         explained(one, entries, host(arguments.isa)) for one in audit_engines(subject, engines, settings, reporter())
     ]

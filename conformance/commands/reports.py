@@ -70,12 +70,14 @@ def add(commands: "Commands") -> None:
 
 def constraints_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.constraints import document
-    from conformance.results.rows import read_all
+    from conformance.results.rows import read_all, repro_command
 
     entries = entries_of(arguments.ledger)
-    rows = [row for path in arguments.rows for part in read_all(Path(path)) for row in part.rows]
+    parts = [part for path in arguments.rows for part in read_all(Path(path))]
+    rows = [row for part in parts for row in part.rows]
+    commands = {row.id: repro_command(row.id, part.header.get("options", ())) for part in parts for row in part.rows}
     command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
-    return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}"))
+    return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}", commands))
 
 
 def _print_lines(lines: Iterable[str]) -> int:

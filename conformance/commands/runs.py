@@ -3,6 +3,7 @@
 import argparse
 import fnmatch
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
@@ -10,7 +11,7 @@ from conformance.host.guard import every_run
 from conformance.host.isa import ISA_LIMITS, limit_isa
 from conformance.suggestions import did_you_mean
 
-from .arguments import add_backend_config, add_command, add_engine, add_operators
+from .arguments import add_command, add_own
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -29,9 +30,7 @@ def add(commands: "Commands") -> None:
     ):
         parser = add_command(commands, name, command, text)
         parser.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
-        add_backend_config(parser, "take the run from this BackendConfig, or from the one that this callable returns")
-        add_engine(parser)
-        add_operators(parser)
+        add_own(parser, "take the run from this BackendConfig, or from the one that this callable returns")
         parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
         if name == "repro":
             parser.add_argument(
@@ -39,7 +38,7 @@ def add(commands: "Commands") -> None:
             )
 
 
-def possible(run_id: str, backend_config: str | None) -> "list[Run]":
+def possible(run_id: str, backend_config: str | None, quantizer: str | None) -> "list[Run]":
     """The runs that an id or glob can match, on the engine that it names, if any; all of a backend's if it matches none."""
     from conformance.cases.claims import backend, third_party
     from conformance.cases.runs import candidates
@@ -54,19 +53,21 @@ def possible(run_id: str, backend_config: str | None) -> "list[Run]":
     backend_name = run_id.partition("/")[0]
     if backend_config:
         backends = [third_party(backend_config)]
+    elif quantizer:
+        backends = [third_party(quantizer, "--quantizer")]
     else:
         matching = [name for name in REGISTERED if fnmatch.fnmatchcase(name, backend_name)]
         backends = [backend(name) for name in matching or [backend_name]]
     return candidates(backends, engines, [run_id])
 
 
-def find(run_id: str, backend_config: str | None = None) -> "Run":
+def find(run_id: str, backend_config: str | None = None, quantizer: str | None = None) -> "Run":
     """Return the run with this id, or the only one that a glob matches.
 
     An id takes precedence over a glob, because patterns may contain an asterisk. Raises UsageError with the nearest ids if
     no run matches, and with the matching ids if several do.
     """
-    runs = {run.id: run for run in possible(run_id, backend_config)}
+    runs = {run.id: run for run in possible(run_id, backend_config, quantizer)}
     if run_id in runs:
         return runs[run_id]
     matching = [name for name in runs if fnmatch.fnmatchcase(name, run_id)]
@@ -77,6 +78,28 @@ def find(run_id: str, backend_config: str | None = None) -> "Run":
         raise UsageError(f"{run_id!r} matches {len(matching)} runs: {' '.join(matching[:LISTED])}{more}")
     suggestion = did_you_mean(run_id, runs, cutoff=0.5)
     raise UsageError(f"no run {run_id!r}" + (f": {suggestion}?" if suggestion else ""))
+
+
+def find_with(run_id: str, options: Sequence[str]) -> "Run":
+    """Return the run with this id that the options of an invocation select: pairs of a name and a value, which are declared
+    here. Raises UsageError if one of them names what is not there, or if there is no such run."""
+    from conformance.cases.claims import third_party
+    from conformance.cases.operators.declared import declare
+    from conformance.engines.registry import engine_name
+
+    pairs = [*zip(options[::2], options[1::2], strict=True)]
+    for option, value in pairs:
+        if option == "--engine":
+            engine_name(value)
+        elif option == "--operators":
+            declare(value)
+    for option, value in pairs:
+        if (
+            option in ("--backend-config", "--quantizer")
+            and third_party(value, option).name == run_id.partition("/")[0]
+        ):
+            return find(run_id, **{option[2:].replace("-", "_"): value})
+    return find(run_id)
 
 
 def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
@@ -105,7 +128,7 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
 
     for path in arguments.engine:
         engine_name(path)
-    run = find(arguments.run, arguments.backend_config)
+    run = find(arguments.run, arguments.backend_config, arguments.quantizer)
     reason: str | None
     if run.variant is None:
         reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"

@@ -12,6 +12,8 @@ import torch
 from conformance.errors import UsageError
 from conformance.results.reproductions import Reproduced
 
+from .least.text import shows
+
 TIMEOUT = 120.0
 """Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
 
@@ -36,7 +38,8 @@ def execute(script: str, python: str = sys.executable, *, importing: bool = Fals
             cwd=folder,
             env={**os.environ, "PYTHONPATH": paths},
         )
-    if "DEVIATES" not in process.stdout or process.returncode == 0:
+    dies = process.returncode < 0 and shows(process.stdout, "crashes")
+    if not dies and ("DEVIATES" not in process.stdout or process.returncode == 0):
         said = process.stdout.strip().splitlines()[-1:] or process.stderr.strip().splitlines()[-1:]
         raise UsageError(f"the reproduction does not show it here: exit status {process.returncode}: {' '.join(said)}")
     return Reproduced(script, process.stdout, tuple(versions()))

@@ -21,7 +21,7 @@ from conformance.properties.metamorphic import transforms
 IMPORTS = {
     **{
         name: f"import {name}"
-        for name in ("copy", "hashlib", "io", "math", "operator", "os", "sys", "torch", "warnings")
+        for name in ("copy", "hashlib", "io", "math", "operator", "os", "signal", "sys", "torch", "warnings")
     },
     "nn": "from torch import nn",
     "F": "import torch.nn.functional as F",

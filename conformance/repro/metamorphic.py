@@ -128,6 +128,7 @@ LINES: dict[str, Callable[[Run, str], str]] = {
         "torch.set_num_threads(1)\nalone = call(inputs())\nagain = on_threads(2, call, inputs())\n"
     ),
     relations.STATE_DICT: _text(f"{LOADED}again = call(inputs(), other)\n"),
+    relations.TORCH_LOAD: _text("loaded_state(lowered)\nagain = first\n"),
     relations.TORCHSCRIPT: _text("again = call(inputs(), scripted(lowered))\n"),
 }
 """The lines that evaluate each relation; they bind its outputs to `again`."""

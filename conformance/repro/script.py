@@ -84,7 +84,7 @@ def _checks(case: Case) -> Iterator[str]:
         if isinstance(finding, INPUTS):  # says how the script executes the model, and nothing of its own
             continue
         blocks = [*_renderer(case, finding)(case, finding)]
-        if not any("deviates(" in block or "DEVIATES" in block for block in blocks):
+        if not any("deviates(" in block for block in blocks):
             raise _nothing_to_check(case, finding)
         yield from blocks
 
@@ -127,15 +127,14 @@ def executed_run(run: Run, findings: Iterable[Finding]) -> Run:
 def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -> str:
     """Return the script of a judged run.
 
-    It prints `DEVIATES check: …` for each failing check and exits with 1, or prints `CONFORMS` and exits with 0; a crash ends
-    the script's own process. `isa` limits the instruction set as `--isa` does. Raises NothingToCheck if a failed check has no
+    It prints `DEVIATES check: …` for each failing check and exits with 1, or prints `CONFORMS` and exits with 0; what crashes
+    runs in a child. `isa` limits the instruction set as `--isa` does. Raises NothingToCheck if a failed check has no
     finding, as in rows of files of schema 1, or a finding that no block of a script checks.
     """
     case = Case(executed_run(run, row.findings), row.findings)
     if missing := sorted(row.failed - case.failed):
         raise NothingToCheck(
-            f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again with "
-            f"python -m conformance repro '{run.id}'"
+            f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again"
         )
     blocks = [*_distinct([*setup.blocks(case), *_checks(case)])]
     if "calibration()" in "".join(blocks) and "def calibration" not in "".join(blocks):

@@ -21,15 +21,18 @@ FINDING = "[[finding]]"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a finding shows: the globs of runs, and the checks that these fail."""
+    """Where a finding shows: the globs of runs, those of exceptions, and the checks that the runs fail."""
 
     match: tuple[str, ...]
     check: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The lines of its table."""
         yield "    [[finding.shows]]"
         yield f"    match = {_array(self.match)}"
+        if self.exclude:
+            yield f"    except = {_array(self.exclude)}"
         yield f"    check = {_array(self.check)}"
 
 
@@ -41,19 +44,78 @@ def places(accepted: Collection[Row], rows: Iterable[Row]) -> list[Place]:
     for row in accepted:
         by_checks.setdefault(row.failed, set()).add(row.id)
     return [
-        Place(tuple(globs(sorted(ids), [row.id for row in executed if row.id not in ids])), tuple(sorted(checks)))
+        _place(sorted(ids), [row.id for row in executed if row.id not in ids], tuple(sorted(checks)))
         for checks, ids in sorted(by_checks.items(), key=lambda item: sorted(item[0]))
     ]
 
 
-def globs(ids: Sequence[str], others: Collection[str]) -> Iterator[str]:
-    """Yield globs that together match every id and none of the others. Backend, pattern and engine are always named."""
+def _place(ids: Sequence[str], others: Sequence[str], checks: tuple[str, ...]) -> Place:
+    """The place of runs and none of the others: by globs, or as whole patterns without exceptions if that is shorter."""
+    match = globs(ids, others)
+    parts = ((*one.split("/", 2)[:2], one.rpartition("@")[2]) for one in ids)
+    whole = [*dict.fromkeys(f"{backend}/{pattern}/*/*/*/*@{engine}" for backend, pattern, engine in parts)]
+    among = sorted({other for glob in whole for other in _reached(glob, others)})
+    exclude = globs(among, ids)
+    if len(whole) + len(exclude) < len(match):
+        return Place(tuple(whole), checks, tuple(exclude))
+    return Place(tuple(match), checks)
+
+
+def causes(accepted: Iterable[Row]) -> list[list[Row]]:
+    """The rows by what is wrong with them, the checks that fail and the kinds of their findings; the most rows first."""
+    found: dict[frozenset[tuple[str, str]], list[Row]] = {}
+    for row in accepted:
+        kinds = {(finding.check, finding.kind) for finding in row.findings} or {(check, "") for check in row.failed}
+        found.setdefault(frozenset(kinds), []).append(row)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def described(rows: Sequence[Row]) -> dict[str, str]:
+    """What a ledger says of a finding that has no words yet: `title` and `reason`, from the plainest of its rows."""
+    patterns = dict.fromkeys(row.pattern for row in rows)
+    plainest = min(rows, key=lambda row: len(row.detail))
+    check, _, said = plainest.detail.partition(": ")
+    said = said.partition(": ")[0]
+    where = f"{plainest.pattern} on {plainest.engine}"
+    more = f" and {len(patterns) - 1} more patterns" if len(patterns) > 1 else ""
+    runs = f"{len(rows)} runs" if len(rows) > 1 else "one run"
+    return {
+        "title": f"{where}{more}: {said}",
+        "reason": f"In {runs} of {where}{more} the check {check} fails: {said.rstrip('.')}.",
+    }
+
+
+def globs(ids: Sequence[str], others: Collection[str]) -> list[str]:
+    """Globs that together match every id and none of the others. Backend and engine are always named, and the pattern unless
+    several have the same runs."""
     covered: set[str] = set()
+    found: list[str] = []
     for run_id in ids:
         if run_id not in covered:
             glob = _widened(run_id, others)
-            covered |= {one for one in ids if glob_of(glob).reaches(one)}
-            yield glob
+            covered |= _reached(glob, ids)
+            found.append(glob)
+    return [*_without_patterns(found, ids, others)]
+
+
+def _without_patterns(found: Sequence[str], ids: Sequence[str], others: Collection[str]) -> Iterator[str]:
+    """The globs, with the pattern left open where that reaches runs of several patterns and none of the others."""
+    left = {*ids}
+    for glob in found:
+        backend, _, form = glob.split("/", 2)
+        opened = f"{backend}/*/{form}"
+        reached = _reached(opened, ids)
+        several = len({one.split("/")[1] for one in reached}) > 1
+        if not several or _reached(opened, others):
+            opened, reached = glob, _reached(glob, ids)
+        if reached & left:
+            left -= reached
+            yield opened
+
+
+def _reached(glob: str, ids: Iterable[str]) -> set[str]:
+    """The ids that a glob matches."""
+    return {*filter(glob_of(glob).reaches, ids)}
 
 
 def _widened(run_id: str, others: Collection[str]) -> str:
@@ -62,7 +124,7 @@ def _widened(run_id: str, others: Collection[str]) -> str:
     for place in WIDENED:
         part = parts[place]
         parts[place] = f"*@{part.rpartition('@')[2]}" if place == SLASHES else "*"
-        if any(glob_of("/".join(parts)).reaches(other) for other in others):
+        if _reached("/".join(parts), others):
             parts[place] = part
     return "/".join(parts)
 

@@ -14,6 +14,7 @@ OPTIONAL = {
     "engines": dict,
     "backends": list,
     "selection": list,
+    "options": list,
     "not_asked_for": list,
     "cpu_flags": list,
     "shard": str,

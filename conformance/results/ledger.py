@@ -128,9 +128,10 @@ def useless(
     host: Host,
     nameable: Callable[[], Iterable[str]] = tuple,
     asked: Container[str] | None = None,
+    absent: Container[str] = (),
 ) -> dict[str, str]:
     """Useless parts of the entries that apply to this host, described by the entry's name; of those named in `asked` only,
-    if it is given.
+    if it is given. Nothing is said of globs that begin with a backend of which no id is given, which `absent` names.
 
     These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
     by others on all hosts where the entry applies. A glob may match `nameable` ids alone, to which drawn runs are compared.
@@ -147,7 +148,7 @@ def useless(
         for run_id in matched[entry.name]:
             entries_of_run[run_id].append(entry)
     described = [entry for entry in applying if asked is None or entry.name in asked]
-    idle = {entry.name: _idle(entry, entry.match, reached) for entry in described}
+    idle = {entry.name: _idle(entry, _not_about(absent, entry.match), reached) for entry in described}
     if any(idle.values()):
         further = _reached([entry for entry in described if idle[entry.name]], nameable())
         idle = {entry.name: _idle(entry, idle[entry.name], further) for entry in described}
@@ -155,11 +156,18 @@ def useless(
     for entry in described:
         if globs := idle[entry.name]:
             faults[entry.name] = f"matches no run: {', '.join(globs)}"
-        elif globs := _excepting_none(entry, _reached_by_entry(reached, entry)):
+        elif globs := _not_about(absent, _excepting_none(entry, _reached_by_entry(reached, entry))):
             faults[entry.name] = f"excepts no run: {', '.join(globs)}"
+        elif len(_not_about(absent, entry.match)) < len(entry.match):
+            continue  # it says more of the absent backends
         elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in matched[entry.name]}):
             faults[entry.name] = f"says nothing that {', '.join(others)} does not say"
     return faults
+
+
+def _not_about(backends: Container[str], globs: Iterable[str]) -> list[str]:
+    """The globs that do not begin with the name of one of the backends."""
+    return [glob for glob in globs if glob.partition("/")[0] not in backends]
 
 
 def _reached(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[str]]:

@@ -18,7 +18,10 @@ CHECK_MODULES = {
 }
 """The table of checks: the module of `conformance/checks/` that has the function of this name. Rows keep this order."""
 
-CHECKS = tuple(CHECK_MODULES)
+OF_NETWORKS = ("asked",)
+"""The checks of layers of networks alone: that what the mapping leaves in float is."""
+
+CHECKS = (*CHECK_MODULES, *OF_NETWORKS)
 """Names of the checks, in order."""
 
 OF_QUANTIZERS = {"matched": "annotated"}
@@ -45,7 +48,7 @@ class Profile:
     kind: Literal["case", "property", "network"] = "case"
     data: Literal["dyadic", "normal", "initialized", "trained"] = "dyadic"
     mapping: Literal["exact", "ranges", "default"] = "exact"
-    checks: tuple[str, ...] = tuple(name for name in CHECKS if name not in (*OF_QUANTIZERS.values(), *ASKED_FOR))
+    checks: tuple[str, ...] = tuple(name for name in CHECK_MODULES if name not in (*OF_QUANTIZERS.values(), *ASKED_FOR))
     golden: Literal["stored", "computed", "none"] = "stored"
     variants: Literal["every", "default", "large", "swept", "in use", "pairs", "contexts", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
@@ -153,7 +156,7 @@ NETWORK = Profile(
     kind="network",
     data="normal",
     mapping="default",
-    checks=("reference", "lowered", "numerics", "stable"),
+    checks=("reference", "lowered", "numerics", "stable", *OF_NETWORKS),
     golden="none",
     variants="none",
     unasked="never",

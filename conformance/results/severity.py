@@ -67,6 +67,7 @@ OF_CHECK = {
     "observed": Severity.FLOAT,
     "annotated": Severity.FLOAT,
     "matched": Severity.IDLE,
+    "asked": Severity.IDLE,
 }
 """The severity of a failed check whose finding says no more about it. An operator that is not annotated or observed stays in
 float."""
@@ -115,6 +116,7 @@ FAULTS = {
     "observed": Component.PREPARE,
     "annotated": Component.CONFIG,
     "matched": Component.CONFIG,
+    "asked": Component.LOWERING,
 }
 """The component at fault if a check fails and its finding says no more about it."""
 

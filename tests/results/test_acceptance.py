@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from conformance.errors import UsageError
-from conformance.results.acceptance import Place, add, globs, places
+from conformance.results.acceptance import Place, add, causes, described, globs, places
 from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
@@ -45,6 +45,34 @@ def row(run_id: str, *failed: str) -> Row:
 )
 def test_globs_are_as_wide_as_the_other_runs_allow(others: list[str], expected: list[str]) -> None:
     assert [*globs([f"{LINEAR}/default/exact@edge", f"{LINEAR}/wide/exact@edge"], others)] == expected
+
+
+def test_a_pattern_that_several_runs_have_in_common_is_left_open() -> None:
+    ids = [f"edge/{pattern}/static-quint8/ptq/wide/exact@edge" for pattern in ("nn.Linear", "nn.ReLU")]
+    other = f"{LINEAR}/rank3/exact@edge"
+    assert globs(ids, [other]) == ["edge/*/*/*/wide/*@edge"]
+    assert globs(ids, [other, other.replace("Linear/static-quint8/ptq/rank3", "GELU/static-quint8/ptq/wide")]) == [
+        "edge/nn.Linear/*/*/wide/*@edge",
+        "edge/nn.ReLU/*/*/*/*@edge",
+    ]
+
+
+def test_a_pattern_whose_runs_fail_but_for_a_few_has_exceptions() -> None:
+    failing = [row(f"{LINEAR}/{name}/exact@edge", "numerics") for name in ("default", "wide", "rank4", "rank5")]
+    conforming = row(f"{LINEAR}/rank3/exact@edge")
+    assert places(failing, [*failing, conforming]) == [
+        Place(("edge/nn.Linear/*/*/*/*@edge",), ("numerics",), ("edge/nn.Linear/*/*/rank3/*@edge",))
+    ]
+
+
+def test_deviations_of_several_kinds_are_several_causes_each_with_a_sentence() -> None:
+    off = [row(f"{LINEAR}/{name}/exact@edge", "numerics") for name in ("default", "wide")]
+    refused = row("edge/nn.GELU/static-quint8/ptq/default/exact@edge", "lowered")
+    assert causes([refused, *off]) == [off, [refused]]
+    assert described(off) == {
+        "title": "nn.Linear on edge: off",
+        "reason": "In 2 runs of nn.Linear on edge the check numerics fails: off.",
+    }
 
 
 def test_a_place_has_the_runs_that_fail_the_same_checks_and_no_run_that_conforms() -> None:

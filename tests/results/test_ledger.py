@@ -1,53 +1,16 @@
-"""The ledger is strict: an unlisted deviation, a listed one that is gone, and a useless entry are errors."""
+"""The ledger is strict: an unlisted deviation, and a listed one that is gone, are errors."""
 
-import time
 from dataclasses import replace
 
 import pytest
+from ledger_entries import HOST, RUN, entry, row
 
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import FurtherInputs
 from conformance.results.findings.values import CodesDiffer, LowSqnr
-from conformance.results.known import Entry, Host, KnownFinding
-from conformance.results.ledger import Expectation, judge, useless
+from conformance.results.ledger import Expectation, judge
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
-
-HOST = Host(torch="2.13.0+cpu", arch="x86_64", isa="avx512_vnni")
-RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
-
-
-def entry(
-    *match: str,
-    exclude: tuple[str, ...] = (),
-    check: str | tuple[str, ...] = "numerics",
-    name: str = "an-entry",
-    when: dict[str, str] | None = None,
-) -> Entry:
-    return Entry(
-        KnownFinding(name, "Linear is one step off", "it truncates", "unreported"),
-        match=match or ("fbgemm/nn.Linear/*",),
-        exclude=exclude,
-        check=frozenset([check] if isinstance(check, str) else check),
-        when=when or {},
-        source="known.toml#1",
-    )
-
-
-def row(*failed: str, verdict: str | None = None) -> Row:
-    return Row(
-        RUN,
-        "fbgemm",
-        "nn.Linear",
-        "static-quint8",
-        "ptq",
-        "default",
-        "exact",
-        "x86",
-        Verdict(verdict) if verdict else Verdict.of(failed),
-        checks={"observed": "pass", "accuracy": "skip", **dict.fromkeys(failed, "fail")},
-        detail="numerics: 3 of 32 codes differ",
-    )
 
 
 def test_a_conforming_run_without_an_entry_is_expected() -> None:
@@ -215,92 +178,6 @@ def test_no_entry_makes_a_run_without_its_golden_expected() -> None:
     for entries in ([], [entry()]):
         expectation = judge(unjudged, entries, HOST)
         assert expectation == Expectation(False, (), "golden nn.Linear is missing")
-
-
-def test_an_entry_that_matches_no_run_is_useless() -> None:
-    gone, there = entry("fbgemm/nn.Lineer/*", name="gone"), entry(name="there")
-    assert useless([gone, there], iter([RUN]), HOST) == {"gone": "matches no run: fbgemm/nn.Lineer/*"}
-
-
-def test_each_glob_that_matches_no_run_is_named() -> None:
-    several = entry("fbgemm/nn.Lineer/*", "fbgemm/nn.Linear/*", "*/batch7/*")
-    assert useless([several], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*, */batch7/*"}
-
-
-def test_a_glob_may_match_a_run_to_which_drawn_ones_are_compared() -> None:
-    nameable = RUN.replace("/default/", "/strided/")
-    drawn = entry("fbgemm/nn.Linear/*/strided/*", "fbgemm/nn.Lineer/*")
-    assert useless([drawn], [RUN], HOST, lambda: [nameable]) == {"an-entry": "matches no run: fbgemm/nn.Lineer/*"}
-    assert useless([entry("fbgemm/nn.Linear/*/strided/*")], [RUN], HOST, lambda: [nameable]) == {}
-
-
-def test_nameable_runs_are_asked_for_only_if_a_glob_matches_no_other() -> None:
-    def never() -> list[str]:
-        raise AssertionError
-
-    assert useless([entry()], [RUN], HOST, never) == {}
-
-
-def test_each_exception_that_excepts_no_run_is_named() -> None:
-    batch0 = RUN.replace("/default/", "/batch0/")
-    idle = "fbgemm/nn.ReLU/*"  # matches a run, but none that the entry matches
-    ids = [RUN, batch0, RUN.replace("nn.Linear", "nn.ReLU")]
-    assert useless([entry(exclude=("*/batch0/*", idle))], ids, HOST) == {"an-entry": f"excepts no run: {idle}"}
-    assert useless([entry(exclude=("*/batch0/*",))], ids, HOST) == {}
-
-
-def test_an_entry_is_useless_if_another_lists_the_same_deviations() -> None:
-    whole, part = entry("fbgemm/*", check=("numerics", "stable"), name="whole"), entry(name="part")
-    assert useless([whole, part], [RUN], HOST) == {"part": "says nothing that whole does not say"}
-
-
-def test_two_equal_entries_are_both_useless() -> None:
-    equal = [entry(name="one"), entry("*@x86", name="two")]
-    assert [*useless(equal, [RUN], HOST)] == ["one", "two"]
-    assert useless([*equal, entry("gone/*", name="gone")], [RUN], HOST, asked={"two"}).keys() == {"two"}
-
-
-def test_several_entries_together_can_make_one_useless() -> None:
-    whole = entry(check=("numerics", "stable"), name="one")
-    parts = [entry(name="two"), entry(check="stable", name="three")]
-    assert useless([whole, *parts], [RUN], HOST)["one"] == "says nothing that two, three does not say"
-    assert useless([whole, *parts], [RUN], HOST).keys() == {"one", "two", "three"}
-
-
-def test_an_entry_with_a_run_or_a_check_of_its_own_is_not_useless() -> None:
-    both = [entry(name="one"), entry(check="stable", name="two")]
-    assert useless(both, [RUN], HOST) == {}
-    relu = RUN.replace("nn.Linear", "nn.ReLU")
-    entries = [entry(name="one"), entry(exclude=(relu,), name="two"), entry("fbgemm/*", name="three")]
-    assert useless(entries, [RUN, relu], HOST).keys() == {"one", "two"}
-
-
-def test_an_entry_for_fewer_hosts_makes_no_other_useless() -> None:
-    here = entry(name="here", when={"arch": "x86_64"})
-    assert useless([entry(name="everywhere"), here], [RUN], HOST) == {
-        "here": "says nothing that everywhere does not say"
-    }
-
-
-def test_an_entry_for_other_hosts_need_not_match() -> None:
-    assert useless([entry("fbgemm/nn.Lineer/*", when={"arch": "aarch64"})], [RUN], HOST) == {}
-
-
-def test_a_whole_ledger_is_compared_with_all_runs_in_seconds() -> None:
-    ids = [f"fbgemm/operator{n}/static-quint8/ptq/variant{m}/exact@x86" for n in range(150) for m in range(100)]
-    entries = [
-        entry(f"*/operator{n}/*/ptq/variant?/exact@*", f"fbgemm/operator{n}/*/variant1?/*", name=f"entry{n}")
-        for n in range(100)
-    ]
-    start = time.process_time()
-    assert useless(entries, ids, HOST) == {}
-    assert time.process_time() - start < 2
-
-
-def test_an_entry_whose_exceptions_cover_all_matches_is_useless() -> None:
-    empty = entry(exclude=("*/ptq/*", "*/qat/*"))
-    assert useless([empty], [RUN], HOST) == {"an-entry": "matches no run: fbgemm/nn.Linear/*"}
-    assert judge(row(), [empty], HOST).expected
 
 
 def test_a_glob_may_have_classes_of_characters() -> None:

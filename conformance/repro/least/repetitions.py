@@ -15,6 +15,7 @@ from .symptoms import Symptom, guarded, output_paths, raised_alike
 from .text import PERTURB, arguments, ending, lower_line, perturbed, prepare_line, prepared_lines, with_class
 
 SECOND, ANOTHER, STATE, LAYOUT, SCRIPTED, WRITES = "second", "another", "state", "layout", "scripted", "writes"
+LOADED = "loaded"
 
 WAYS = {
     "second run": SECOND,
@@ -25,6 +26,7 @@ WAYS = {
     relations.STATE_DICT: STATE,
     relations.CHANNELS_LAST: LAYOUT,
     relations.TORCHSCRIPT: SCRIPTED,
+    relations.TORCH_LOAD: LOADED,
     relations.INPUTS_KEPT: WRITES,
 }
 """Ways to execute again by the names that repetitions of runs and metamorphic relations have in findings."""
@@ -35,6 +37,7 @@ TITLES = {
     STATE: "a state_dict round trip changes the output",
     LAYOUT: "channels_last inputs change the output",
     SCRIPTED: "torch.jit changes the output",
+    LOADED: "torch.load does not read what torch.save has written",
     WRITES: "a call writes to its inputs",
 }
 
@@ -164,6 +167,11 @@ class Repeating(Symptom[Finding]):
             yield (
                 "saved = io.BytesIO()\ntorch.jit.save(torch.jit.script(lowered), saved)\nsaved.seek(0)\n"
                 f"got = torch.jit.load(saved)({given}){{0}}\n"
+            )
+        elif self.way == LOADED:
+            yield (
+                "torch.save(lowered.state_dict(), saved := io.BytesIO())\nsaved.seek(0)\ntorch.load(saved)\n"
+                f"got = lowered({given}){{0}}\n"
             )
         elif self.way == WRITES:
             yield f"lowered({given})\ngot = {candidate.operands[self._written]}\n"

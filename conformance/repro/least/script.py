@@ -106,8 +106,8 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     """Return the least script of a judged run, which has been executed in an interpreter of its own.
 
     It prints `expected`, `got` and, in its last line, `DEVIATES check: …` for the one check that it shows, and exits with 1;
-    if the run conforms it prints `CONFORMS` and exits with 0. A crash ends the script's own process. `isa` limits the
-    instruction set as `--isa` does, and has to be in force.
+    if the run conforms it prints `CONFORMS` and exits with 0. A crash ends the script's own process, which announces it.
+    `isa` limits the instruction set as `--isa` does, and has to be in force.
 
     Raises NoLeastScript if the run conforms, and NoLeastForm if no script of its findings was seen to deviate, of engines and
     configs that are not torch's own, and for findings of kinds that SYMPTOMS lacks. `script.script` has a script of these.

@@ -19,7 +19,7 @@ from .candidate import Candidate
 from .reductions import OF_STRUCTURE, REDUCTIONS, Reduction
 from .repetitions import WRITES, Repeating
 from .symptoms import Crashing, Symptom, float_model_accepts
-from .text import GRADIENTS, executed, last_line, setting
+from .text import GRADIENTS, executed, setting, shows
 
 ATTEMPTS = 150
 SECONDS = 20.0
@@ -148,8 +148,7 @@ class Search:
 
     def _shows(self, candidate: Candidate, body: str, memory: int) -> bool:
         printed, scope = executed(body, memory)
-        deviates = last_line(printed).startswith(f"DEVIATES {self.symptom.check}:")
-        return deviates and self.symptom.confirms(scope) and self._kept(candidate, scope)
+        return shows(printed, self.symptom.check) and self.symptom.confirms(scope) and self._kept(candidate, scope)
 
     def _kept(self, candidate: Candidate, scope: dict[str, Any]) -> bool:
         """Whether the inputs are as before: a script whose model writes to them would compare with other inputs."""
@@ -189,5 +188,4 @@ def deviates(text: str, check: str, python: str = sys.executable) -> bool:
             )
         except subprocess.TimeoutExpired:
             return False
-    shows = last_line(process.stdout).startswith(f"DEVIATES {check}:")
-    return shows and (process.returncode < 0 if check == "crashes" else process.returncode == 1)
+    return shows(process.stdout, check) and (process.returncode < 0 if check == "crashes" else process.returncode == 1)

@@ -17,6 +17,7 @@ from conformance.results.findings.stages import Crashes, Raises
 
 from .candidate import Candidate
 from .text import (
+    DIES,
     PERTURB,
     arguments,
     calibrate_lines,
@@ -214,7 +215,8 @@ class Crashing(Symptom[Crashes]):
         yield (
             f"{prepared_lines(self.run, candidate)}{lower_line()}"
             'print("expected: a result, or an exception")\n'
-            'print("DEVIATES crashes: the process dies here", flush=True)\n'
+            f'print("{DIES}", flush=True)\n'
             f"{PERTURB if candidate.perturbed else ''}{perturbed(candidate, 0x55)}{call}"
             f"{(perturbed(candidate, 0xAA) + call) if candidate.perturbed else ''}"
+            'print("CONFORMS")\n'
         )

@@ -206,5 +206,11 @@ def executed(body: str, memory: int = 0x5A) -> tuple[str, dict[str, Any]]:
     return printed.getvalue(), scope
 
 
-def last_line(printed: str) -> str:
-    return (printed.strip().splitlines() or [""])[-1]
+DIES = "dies here, or else prints CONFORMS"
+"""What a script prints before the call that ends its process."""
+
+
+def shows(printed: str, check: str) -> bool:
+    """Whether what a script has printed ends with the deviation of a check, or with the announcement of a crash."""
+    last = (printed.strip().splitlines() or [""])[-1]
+    return last.startswith(DIES if check == "crashes" else f"DEVIATES {check}:")

@@ -82,6 +82,17 @@ class FixedRangeClips(Finding, kind="fixed-range-clips"):
 
 
 @dataclass(frozen=True)
+class QuantizedUnasked(Finding, kind="quantized-unasked"):
+    """A layer for which the mapping has no qconfig is computed by quantized kernels."""
+
+    kernels: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"the mapping has no qconfig for it, and {', '.join(self.kernels)} computes it all the same"
+
+
+@dataclass(frozen=True)
 class LayerShape(Finding, kind="layer-shape"):
     """The shape of a layer's output differs from the reference's."""
 
@@ -128,6 +139,18 @@ class OperandOverwritten(Finding, kind="operand-overwritten"):
     def text(self) -> str:
         left = "" if self.left_db is None else f", of which {self.left_db:.1f} dB are left"
         return f"overwrites its operand {self.operand}, which is used again{left}"
+
+
+@dataclass(frozen=True)
+class WriteLost(Finding, kind="write-lost"):
+    """A later operator of the float network writes to the value of a layer, which is used again; that of the quantized one
+    does not."""
+
+    writer: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.writer} writes to its value in float, and not in the quantized network, where it is used again"
 
 
 @dataclass(frozen=True)
