@@ -45,7 +45,7 @@ CALLED = {"__main__", "plugin", "selection", "show", "terminal"}
 
 LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions"}
 
-TABLES: dict[str, str] = {}
+TABLES = {"tests/audit/causes.py": "minimal models, one for each cause in the ledger"}
 """Modules that may be longer than MOST_LINES, because they are tables."""
 
 MOST_LINES = 400
@@ -227,7 +227,8 @@ def test_no_pickle_of_others_is_loaded() -> None:
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in ("pickle", "marshal", "shelve", "joblib"), f"{path}:{node.lineno}"
             if isinstance(node, ast.Call) and ast.unparse(node.func) in loads:
-                safe = any(ast.unparse(one) == "weights_only=True" for one in node.keywords)
+                options = {ast.unparse(one) for one in node.keywords}
+                safe = "weights_only=False" not in options and ast.unparse(node.func) == "torch.load"
                 found |= set() if safe else {module_name(path)}
     assert found == UNPICKLING
 

@@ -37,7 +37,6 @@ HONEST = (
     ADD,
     "fbgemm/nniqat.ConvBnReLU2d/static-quint8/qat/large/laws@fbgemm",
     "fbgemm/nn.Linear+nn.ReLU/dynamic-quint8/ptq/large/laws@x86",
-    "fbgemm/nn.LSTM/dynamic-float16/ptq/large/laws@fbgemm",
     "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/large/laws@fbgemm",
     "onednn/nn.LayerNorm/static-quint8/ptq/large/laws@onednn",
     "qnnpack/nn.BatchNorm3d/static-quint8/ptq/large/laws@qnnpack",
@@ -118,6 +117,10 @@ def test_engines_break_no_relation(name: str) -> None:
     row = judged(name)
     assert (row.verdict, row.detail) == ("conforms", "")
     assert set(row.checks.values()) == {"pass"}
+
+
+def test_packed_weights_that_torch_load_refuses_are_caught() -> None:
+    assert broken_by("fbgemm/nn.LSTM/dynamic-float16/ptq/large/laws@fbgemm", lambda graph: None) == {"torch.load"}
 
 
 def test_an_item_that_depends_on_the_size_of_the_batch_is_caught() -> None:

@@ -32,7 +32,7 @@ def test_every_engine_has_a_card(page: Any, report: str) -> None:
     for sentence in ("7 layers to blame (2 new)", "75%", "the engine loses another 8.5 dB"):
         assert sentence in cards[0]
     assert "✓ usable: 31.2 dB against float; nothing to blame" in cards[1]
-    assert "✗ not audited" in cards[2]
+    assert "✗ cannot be converted: torch.fx cannot trace it" in cards[2]
 
 
 def test_blamed_layers_are_explained_and_link_to_their_rows(page: Any, report: str) -> None:

@@ -38,6 +38,13 @@ def test_findings_in_full_have_the_reproduction_of_the_worst_run(ledger: Path, t
     )
 
 
+def test_commands_have_the_options_of_the_invocation(ledger: Path, tmp_path: Path) -> None:
+    header = {"options": ["--engine", "mine:Engine"], "isa_limit": "avx2"}
+    path = write(tmp_path / "rows.jsonl", [WRONG], header)
+    command = f"python -m conformance repro --engine mine:Engine --isa avx2 '{WRONG.id}'"
+    assert command in "\n".join(findings.document(Report([path], [ledger]), full=True))
+
+
 def test_a_summary_begins_with_new_runs_and_is_cut_with_a_note(ledger: Path, tmp_path: Path) -> None:
     known = [row("nn.Linear", variant=f"v{number}", fails=["numerics"]) for number in range(500)]
     path = write(tmp_path / "rows.jsonl", [*known, DIES])

@@ -88,13 +88,13 @@ def test_weights_that_are_fake_quantized_by_an_ignored_qconfig_are_an_exception(
 
 def test_a_shown_entry_is_quoted_with_the_findings_of_its_check() -> None:
     both = row("nn.Linear", "weight.quant_min_lower_bound", USED, ConversionViolates("constraints", BELOW, "QConfig()"))
-    (shown,) = constraints_report.shown_entries([both], [ENTRY])
-    assert shown.detail == USED.text
+    (shown,) = constraints_report.shown_entries([both], [ENTRY], {both.id: "repro it"})
+    assert (shown.detail, shown.command) == (USED.text, "repro it")
 
 
 def test_a_row_without_findings_is_quoted_as_it_is_and_leaves_the_consequence_unknown() -> None:
     old = replace(row("nn.Linear", "weight.quant_min_lower_bound", USED), findings=())
-    (shown,) = constraints_report.shown_entries([old], [ENTRY])
+    (shown,) = constraints_report.shown_entries([old], [ENTRY], {old.id: "repro it"})
     assert shown.detail == old.detail
     (line,) = [*constraints_report.table([old], [ENTRY])][2:]
     assert line.endswith("| no: `gap` | if the QConfig satisfies it, else unknown: rows of schema 1 |")

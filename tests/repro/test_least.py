@@ -141,7 +141,7 @@ def test_the_command_prints_the_whole_script_where_there_is_no_least_one(
     def refuses(*_: object, **__: object) -> str:
         raise script.NoLeastForm("no least script shows it")
 
-    arguments = argparse.Namespace(run=ALPHA, backend_config=None, engine=[], isa=None, least=True)
+    arguments = argparse.Namespace(run=ALPHA, backend_config=None, quantizer=None, engine=[], isa=None, least=True)
     monkeypatch.setattr(script, "least", lambda run, row, isa: f"least of {run.id}, {', '.join(sorted(row.failed))}")
     assert repro_command(arguments) == 0
     assert capsys.readouterr().out == f"least of {ALPHA}, accuracy, numerics"

@@ -75,6 +75,12 @@ FAULTS: dict[Finding, str] = {
 }
 
 
+def test_a_script_deviates_where_torch_load_refuses_packed_weights() -> None:
+    finding = Raises("stable", relations.TORCH_LOAD, "UnpicklingError", "Weights only load failed")
+    (lines,) = executed(source("fbgemm/F.linear/static-quint8/ptq/large/laws@fbgemm", finding))
+    assert [line.partition("(")[0] for line in lines] == ["DEVIATES stable: torch.load raises UnpicklingError"]
+
+
 def test_each_kind_of_finding_about_relations_deviates_where_a_program_breaks_the_relation() -> None:
     sources = [faulty(source(CONV_RELU, finding), wrapped) for finding, wrapped in FAULTS.items()]
     for finding, lines in zip(FAULTS, executed(*sources), strict=True):

@@ -353,9 +353,9 @@ def test_a_script_conforms_if_the_engine_is_honest(number: int, ended: dict[int,
 @pytest.mark.parametrize("number", range(len(CLAIMS)), ids=[claim.id for claim in CLAIMS])
 def test_a_script_deviates_if_the_engine_lies(number: int, ended: dict[int, tuple[Ending, Ending]]) -> None:
     _, lying = ended[number]
-    assert f"DEVIATES {(check := CLAIMS[number].finding.check)}: " in lying.output, lying.output
+    assert f"DEVIATES {CLAIMS[number].finding.check}: " in lying.output, lying.output
     assert "CONFORMS" not in lying.output
-    assert lying.status < 0 if check == "crashes" else lying.status == 1
+    assert lying.status == 1
 
 
 def test_every_kind_has_a_renderer() -> None:
@@ -393,7 +393,7 @@ def test_a_finding_without_a_renderer_has_no_script(monkeypatch: pytest.MonkeyPa
 def test_a_failed_check_without_a_finding_has_no_script() -> None:
     row = row_of(find(LINEAR), NotFinite("accuracy"))
     partial = Row(**{**row.to_json(), "checks": {**row.checks, "numerics": "fail"}, "findings": row.findings})
-    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*findings of numerics.*python -m conformance repro"):
+    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*findings of numerics.*run it again"):
         script(find(LINEAR), partial, None)
     with pytest.raises(NothingToCheck, match="accuracy"):
         script(find(LINEAR), Row(**{**row.to_json(), "findings": ()}), None)

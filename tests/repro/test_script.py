@@ -209,7 +209,7 @@ def test_a_script_shows_what_its_run_showed(run_id: str, reproduced: dict[str, R
         ("print('DEVIATES stable: x'); raise SystemExit(1)", frozenset({"stable"})),
         ("print('DEVIATES stable: x')", None),
         ("raise ValueError", None),
-        ("print('DEVIATES crashes: x', flush=True); import os; os.abort()", frozenset({"crashes"})),
+        ("print('DEVIATES crashes: x', flush=True); import os; os.abort()", None),
         ("print('DEVIATES crashes: x', flush=True)", None),
     ],
 )
