@@ -91,7 +91,7 @@ def details(layer: Layer) -> audit_words.Facts:
     inner = [
         ("pattern", layer.pattern),
         ("claim", layer.claim or "none"),
-        ("in float, because", layer.reason),
+        ("in float, because", f"{layer.reason}, known as {layer.cause}" if layer.cause else layer.reason),
         ("kernels", " ".join(layer.kernels)),
         *audit_words.compared(layer),
         ("inputs", ", ".join(layer.inputs)),

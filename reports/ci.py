@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.markdown import code, escaped, plain
-from conformance.results.rows import repro_command
 
 from .findings import count, first, new_runs, shown, tallies
 from .load import Report, Result
@@ -37,7 +36,7 @@ def _reproducible(report: Report, new: list[Result]) -> Iterator[str]:
     for line, result in zip(new_runs(report, new), new, strict=True):
         yield line
         if result.row.failed:
-            yield f"  {code(repro_command(result.row.id))}"
+            yield f"  {code(result.command)}"
 
 
 def _known(report: Report) -> Iterator[str]:
@@ -63,7 +62,7 @@ def annotations(report: Report) -> Iterator[str]:
     """Yield workflow commands that annotate a run of GitHub Actions with the new deviations."""
     for result in report.new[:ANNOTATIONS]:
         label = report.labels[result.column.environment]
-        message = f"{result.message} ({label}). Reproduce: {repro_command(result.row.id)}"
+        message = f"{result.message} ({label}). Reproduce: {result.command}"
         yield f"::error title={_property(result.row.id)}::{_data(message)}"
     if len(report.new) > ANNOTATIONS:
         yield f"::notice::and {len(report.new) - ANNOTATIONS} more: the job summary has all"

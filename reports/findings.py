@@ -10,7 +10,6 @@ from conformance.markdown import code, escaped, fenced
 from conformance.results.in_use import occurrences_by_pattern
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
-from conformance.results.rows import repro_command
 from conformance.results.severity import Assessment, Component, Severity, assessments
 from conformance.results.status import STATUSES
 
@@ -283,7 +282,7 @@ def _finding(report: Report, one: Shown, full: bool) -> Iterator[str]:
         if text := script_of(finding.id) or (details.reproduction if details is not None else ""):
             yield from fenced(text.rstrip(), "python")
         else:
-            yield from fenced(repro_command(row.id), "sh")
+            yield from fenced(one.example.command, "sh")
         yield ""
 
 

@@ -29,7 +29,7 @@ from conformance.results import migrations
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.profiles import CHECKS
 from conformance.results.reproductions import script_of
-from conformance.results.rows import Row, repro_command
+from conformance.results.rows import Row
 from conformance.results.severity import Severity
 from conformance.results.status import STATUSES
 from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
@@ -116,7 +116,6 @@ def pages(report: Report) -> dict[str, str]:
     jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
     jinja.globals |= {
         "pages": PAGES,
-        "command": repro_command,
         "bar": bar,
         "histogram": histogram,
         "count": findings.count,
@@ -190,11 +189,12 @@ def histogram(result: Result) -> Sequence[tuple[str, int, float]]:
 
 def _constraints(report: Report) -> dict[str, Any]:
     rows = [result.row for result in report.results]
+    commands = {result.row.id: result.command for result in report.results}
     return {
         "documented": DOCUMENTED,
         "head": constraints.HEAD,
         "cells": [*constraints.cells(rows, report.entries)],
-        "shown_entries": [*constraints.shown_entries(rows, report.entries)],
+        "shown_entries": [*constraints.shown_entries(rows, report.entries, commands)],
     }
 
 
@@ -332,6 +332,7 @@ def _run(number: int, result: Result) -> dict[str, Any]:
     row, details = result.row, result.details
     return {
         "number": number,
+        "command": result.command,
         "checks": row.checks,
         "detail": row.detail,
         "message": result.expectation.message,

@@ -54,7 +54,7 @@ def described(converted: Converted) -> list[DescribedLayer]:
     """Describe the layers of a converted network in order of execution. Raises NodeRaises if one cannot be executed."""
     execution = Execution(converted, {}, lambda node: None)
     execution.audit(converted.network.held_out)
-    layers, floating = Layers(converted, Observed({}, {})), _FloatNodes(converted)
+    layers, floating = Layers(converted, Observed({}, {}), execution.steps), _FloatNodes(converted)
     keys, names = node_keys(converted.lowered.graph), dict[Node, str]()
     found = []
     for step in execution.steps:

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from conformance.audit.agreement import decibels
 from conformance.audit.conversion import Converted, convert, default_mapping
-from conformance.audit.network import Network, copied, outputs_of
+from conformance.audit.network import Network, copied, tensors_of
 from conformance.cases.claims import backend, third_party
 from conformance.configs.engines import backend_of
 from conformance.networks.operators import define_torchvision_operators
@@ -68,7 +68,7 @@ def written(path: Path, write: Callable[[Path], object]) -> Path:
 
 def agree(program: Callable[..., Any], model: Callable[..., Any], inputs: Sequence[Tensor]) -> bool:
     """Whether a program computes what a model does, but for the order of sums."""
-    got, expected = outputs_of(program(*copied(inputs))), outputs_of(model(*copied(inputs)))
+    got, expected = tensors_of(program(*copied(inputs))), tensors_of(model(*copied(inputs)))
     if [x.shape for x in got] != [x.shape for x in expected]:
         return False
     found = [decibels(x, y) for x, y in zip(got, expected, strict=True)]
@@ -179,7 +179,7 @@ def _save_lowered(converted: Converted, path: Path) -> None:
     save(lowered, path)
     again = loaded(path)
     held_out = converted.network.held_out
-    pairs = zip(outputs_of(again(*copied(held_out))), outputs_of(lowered(*copied(held_out))), strict=True)
+    pairs = zip(tensors_of(again(*copied(held_out))), tensors_of(lowered(*copied(held_out))), strict=True)
     if not all(torch.equal(x, y) for x, y in pairs):
         path.unlink()
         raise NotSaved("saving changes the result")

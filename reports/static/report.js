@@ -312,9 +312,8 @@ const conformance = (() => {
       yield make("details", {}, make("summary", { textContent: name }), make("pre", { tabIndex: 0 }, make("code", { textContent: text })));
     }
     yield make("h3", { textContent: "Reproduction" });
-    const command = `python -m conformance repro '${id(run).replaceAll("'", "'\\''")}'`;
     if (details.reproduction) yield* copyable(details.reproduction, "Copy the script");
-    yield* copyable(command, "Copy the command");
+    yield* copyable(details.command, "Copy the command");
     if (details.sections === null) yield make("p", { className: "quiet", textContent: "Graphs, qparams and errors by position were not recorded: there was no file of details beside the rows, or the run conforms to a property." });
   }
 
