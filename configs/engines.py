@@ -39,6 +39,7 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "x86-inductor": EngineSpec("conformance.engines.inductor:LOWERED", ahead_of_time=True),
     "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
     "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),
+    "x86-unfrozen": EngineSpec("conformance.engines.inductor:UNFROZEN", ahead_of_time=True, default_only=True),
     "arm-inductor": EngineSpec("conformance.engines.inductor:ARM_LOWERED", ahead_of_time=True),
     "arm-compiled": EngineSpec("conformance.engines.inductor:ARM_COMPILED", ahead_of_time=True, default_only=True),
     "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),

@@ -67,6 +67,9 @@ RESULTS: dict[str, Shape] = {
 """Shapes of the results of default variants, of operators whose default variant states another one or none."""
 
 
+QUERIES = ("Tensor.shape", "Tensor.size")
+"""Operators that read no values: what computes with their result has qparams by a claim of its own."""
+
 _LAYERS = frozenset({"nn.Linear", "nn.LayerNorm", "nn.BatchNorm2d", "nn.BatchNorm3d"}) | {
     f"nn.{name}{rank}d" for name in ("Conv", "ConvTranspose") for rank in (1, 2, 3)
 }
@@ -156,6 +159,12 @@ def _residual(site: Site, line: str) -> Iterator[Context]:
             yield Context(after=(joined,), operands=operands)
 
 
+def _augmented(site: Site) -> Iterator[Context]:
+    """As one branch of a residual connection that an augmented assignment adds, which torch.export writes as addition."""
+    if isinstance(site.claim.entry, Declaration):
+        yield from _residual(site, "y += {other}")
+
+
 def _cat(site: Site, line: str) -> Iterator[Context]:
     """As one branch of a concatenation, whose observer has a greater range."""
     dim = min(1, len(site.result) - 1)
@@ -186,6 +195,39 @@ def _applied_twice(site: Site) -> Iterator[Context]:
         yield Context(operands={"w": second}, applications=2, result="z, y")
 
 
+def _fused_twice(site: Site) -> Iterator[Context]:
+    """A layer, and with it the modules that are fused with it, applied to two inputs."""
+    operators = [*operators_of(site.claim.tree)]
+    if len(operators) > 1 and all(name.startswith("nn.") for name in operators):
+        yield from _applied_twice(site)
+
+
+def _other_norm(site: Site) -> Iterator[Context]:
+    """A layer applied to two inputs, each time with a norm of its own."""
+    for norm in (name for name in operators_of(site.claim.tree) if name.startswith("nn.BatchNorm")):
+        second = replace(site.variant.operands["x"], exponent=0)
+        others = {norm.removeprefix("nn.").lower(): f"{norm}({site.variant.channels})"}
+        if norm != root_of(site.claim.tree):
+            yield Context(operands={"w": second}, applications=2, others=others, result="z, y")
+
+
+def _behind_slice(site: Site) -> Iterator[Context]:
+    """Behind a slice of a quantized tensor, whose range is a quarter of that tensor's."""
+    if len(site.taken) > 1 and root_of(site.claim.tree) not in QUERIES:
+        line = f"x = torch.narrow(x, 1, 0, {site.taken[1]})"
+        unclaimed = Neighbour("torch.narrow", line, in_float="slice_copy")
+        sliced = next(site.neighbour("torch.narrow", line), unclaimed)
+        for joined in site.neighbour("torch.cat", "x = torch.cat([x, w], 1)", keeps=True):
+            yield Context((joined, sliced), operands={"w": Operand(site.taken, exponent=2)})
+
+
+def _selected(site: Site) -> Iterator[Context]:
+    """Before a selection by indices that are computed, which a quantizer is given with the rest of an exported graph."""
+    if isinstance(site.claim.entry, Declaration) and site.result and site.claim.dtypes.output_dtype in QUANTIZED:
+        line = f"y = torch.index_select(y, 0, torch.arange({site.result[0]}) + 0)"
+        yield Context(after=(Neighbour("torch.index_select", line, keeps_qparams=True, in_float="index_select"),))
+
+
 def _tied(site: Site, parameter: str) -> Iterator[Context]:
     """Beside another module that has the same weight or bias, and whose result is quantized if that of the pattern is."""
     operator, variant = root_of(site.claim.tree), site.variant
@@ -213,11 +255,16 @@ CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
     "between_layers": _between_layers,
     "residual_left": lambda site: _residual(site, "y = y + {other}"),
     "residual_right": lambda site: _residual(site, "y = {other} + y"),
+    "residual_augmented": _augmented,
     "cat_first": lambda site: _cat(site, "y = torch.cat([y, w], {dim})"),
     "cat_last": lambda site: _cat(site, "y = torch.cat([w, y], {dim})"),
     "cat_kept": _cat_kept,
     "used_again": _used_again,
     "applied_twice": _applied_twice,
+    "fused_twice": _fused_twice,
+    "other_norm": _other_norm,
+    "behind_slice": _behind_slice,
+    "selected": _selected,
     "shared_weight": lambda site: _tied(site, "weight"),
     "shared_bias": lambda site: _tied(site, "bias"),
     **{f"after_{group}": lambda site, group=group: _kept(site, group) for group in keepers((4, 4, 4, 4))},  # type: ignore[misc]

@@ -364,8 +364,12 @@ def written(whole: Any, variant: Variant) -> Model:
     forward += (neighbour.line for neighbour in context.before)
     write(whole)
     for _ in range(1, context.applications):
-        forward += ["z, x = y, w"]
+        forward.append("z, x = y, w" if "w" in context.operands else "x = y")
+        first = len(forward)
         write(whole)
+        for name, source in context.others.items():
+            init.append(f"self.second_{name} = {source}")
+            forward[first:] = [line.replace(f"self.{name}(", f"self.second_{name}(") for line in forward[first:]]
     forward += (neighbour.line for neighbour in context.after)
     forward.append(f"return {variant.result}")
     imports = dict.fromkeys(module for name in operators_of(whole) for module in modules_of(name))

@@ -37,6 +37,9 @@ def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:
     """Yield the findings about the kernels of an execution."""
     static = run.recipe.kind == "static"
     in_float = [k.name for k in execution.kernels if (k.in_float if static else k.computes_in_float)]
+    if run.variant is not None:
+        allowed = {neighbour.in_float for neighbour in run.variant.context.neighbours} - {""}
+        in_float = [name for name in in_float if name.rpartition(".")[2] not in allowed]
     if in_float:
         yield RanInFloat(CHECK, tuple(dict.fromkeys(in_float)))
     if not static and not execution.names():

@@ -46,10 +46,14 @@ class LoweredEngine(LoweringEngine):
 
 
 class CompiledEngine(LoweredEngine):
-    """`torch.compile` with inductor and frozen weights, as users of the quantizer run a model."""
+    """`torch.compile` with inductor, which has fused kernels for frozen weights alone."""
+
+    def __init__(self, name: str, quantizer: QuantizerSpec, *, freezing: bool = True) -> None:
+        super().__init__(name, quantizer)
+        self.freezing = freezing
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
-        return pt2e.compiled(model, inputs)
+        return pt2e.compiled(model, inputs, freezing=self.freezing)
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
         """Run a program once. Generated code is no operator: the kernels are those of libraries."""
@@ -61,4 +65,5 @@ class CompiledEngine(LoweredEngine):
 
 
 LOWERED, COMPILED = LoweredEngine("x86-inductor", X86), CompiledEngine("x86-compiled", X86)
+UNFROZEN = CompiledEngine("x86-unfrozen", X86, freezing=False)
 ARM_LOWERED, ARM_COMPILED = LoweredEngine("arm-inductor", ARM), CompiledEngine("arm-compiled", ARM)

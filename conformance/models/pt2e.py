@@ -226,14 +226,14 @@ def lowered_to_x86(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     return lowered
 
 
-def compiled(model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
-    """Return a converted model as torch.compile compiles it, with frozen weights. `model` is not changed."""
+def compiled(model: GraphModule, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
+    """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed."""
     import torch._inductor.config
 
     torch.compiler.reset()  # no limit on the number of programs of one function
     program: Callable[..., Any] = torch.compile(copy.deepcopy(model))
     # a pool of processes that compile would not survive a fork
-    with torch.no_grad(), torch._inductor.config.patch(freezing=True, compile_threads=1):
+    with torch.no_grad(), torch._inductor.config.patch(freezing=freezing, compile_threads=1):
         program(*(x.clone() for x in inputs))  # torch.compile compiles at the first call
     return program
 

@@ -82,12 +82,12 @@ class Graph:
         return self.modules[str(node.target)] if node.op == "call_module" else None
 
     def parameter(self, node: fx.Node) -> Tensor:
-        """The parameter or buffer (float64) that a `get_attr` node reads."""
+        """The parameter or buffer that a `get_attr` node reads: float64, or integers."""
         value: Any = self.model
         for part in str(node.target).split("."):
             value = getattr(value, part)
-        tensor: Tensor = value.detach().double()
-        return tensor
+        tensor: Tensor = value.detach()
+        return tensor.double() if tensor.is_floating_point() else tensor
 
     def shares_qparams(self, group: Group) -> bool:
         """Whether a group's output keeps its input's qparams."""

@@ -1,10 +1,10 @@
 """What scripts write for an engine: the lines that make its program, run it, and list the kernels that ran."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.cases.runs import Run
 from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED
+from conformance.engines.inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, UNFROZEN
 from conformance.engines.native import NATIVE
 from conformance.engines.registry import engine_expression
 
@@ -64,13 +64,13 @@ PROFILED_CALLS = Once(
 """The operators that compiled code calls."""
 
 INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, inputs())\n", TRACED, INTEGER_CALLS)
-INDUCTOR_COMPILED = ProgramLines(
-    "torch._inductor.config.freezing = True\n"
-    "lowered = torch.compile(copy.deepcopy(converted))\n"
-    "lowered(*inputs())  # compiles\n",
+INDUCTOR_UNFROZEN = ProgramLines(
+    "lowered = torch.compile(copy.deepcopy(converted))\nlowered(*inputs())  # compiles\n",
     "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
     PROFILED_CALLS,
 )
+FREEZING = "torch._inductor.config.freezing = True\n"
+INDUCTOR_COMPILED = replace(INDUCTOR_UNFROZEN, lower=FREEZING + INDUCTOR_UNFROZEN.lower)
 
 PROGRAMS: dict[str, ProgramLines] = {
     EXECUTORCH.name: ProgramLines(
@@ -81,6 +81,7 @@ PROGRAMS: dict[str, ProgramLines] = {
     ),
     **dict.fromkeys((LOWERED.name, ARM_LOWERED.name), INDUCTOR),
     **dict.fromkeys((COMPILED.name, ARM_COMPILED.name), INDUCTOR_COMPILED),
+    UNFROZEN.name: INDUCTOR_UNFROZEN,
     "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
     "tosa": ProgramLines("lowered = Tosa(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
 }

@@ -18,8 +18,11 @@ from conformance.cases.contexts import CONTEXTS, RESULTS, in_contexts
 from conformance.cases.keepers import keepers
 from conformance.cases.operators import Variant
 from conformance.cases.recipes import recipe, shares
+from conformance.cases.runs import runs
 from conformance.cases.sources import is_qat_module, missing_operators, model_source, root_of, variants
+from conformance.checks.lowering import findings_of
 from conformance.configs.registry import BACKENDS
+from conformance.engines.trace import Execution, Kernel
 from conformance.oracle.graph import Graph
 from conformance.results.families import family_named
 from tests.runs_by_id import run
@@ -116,6 +119,9 @@ def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> No
     every = {family_named(root_of(claim.tree)) for claim, _ in defaults(name) if claim.dtype_config == "static-quint8"}
     of_matrices = {"linear"}
     assert not families.pop("after_leaky_relu")  # it keeps qparams in the config of ExecuTorch only
+    assert not families.pop("residual_augmented") | families.pop("selected")  # of quantizers
+    assert {"convolution", "transposed convolution"} <= families.pop("other_norm")
+    assert {"convolution", "transposed convolution", "linear"} <= families.pop("fused_twice")
     for context, found in families.items():
         if context.startswith(("shared_", "applied_")):
             assert {"convolution", "transposed convolution", "linear", "normalization"} <= found
@@ -173,12 +179,25 @@ def test_a_context_without_its_neighbours_claims_is_left_out() -> None:
     whole = backend("fbgemm")
     kept = tuple(claim for claim in whole.claims if claim.pattern != "torch.cat")
     smaller = type(whole)(whole.name, whole.config, whole.engines, kept, whole.source)
-    assert not {v.name for _, v in in_contexts(smaller)} & {"cat_first", "cat_last", "cat_kept"}
-    assert {v.name for _, v in in_contexts(smaller)} == {v.name for _, v in in_contexts(whole)} - {
-        "cat_first",
-        "cat_last",
-        "cat_kept",
-    }
+    of_cat = {"cat_first", "cat_last", "cat_kept", "behind_slice"}
+    assert not {v.name for _, v in in_contexts(smaller)} & of_cat
+    assert {v.name for _, v in in_contexts(smaller)} == {v.name for _, v in in_contexts(whole)} - of_cat
+
+
+def test_the_second_application_of_a_layer_has_a_norm_of_its_own() -> None:
+    (claim, variant), *_ = (pair for pair in in_contexts(backend("fbgemm")) if pair[1].name == "other_norm")
+    lines = model_source(claim, variant).forward
+    assert sum("self.op(" in line for line in lines) == 2
+    assert ["self.second_" in line for line in lines if "batchnorm" in line] == [False, True]
+
+
+def test_a_slice_that_no_claim_is_about_may_run_in_float_where_one_that_a_claim_is_about_may_not() -> None:
+    executed = Execution((Kernel("aten.slice_copy", False, True),), ())
+    for name, allowed in (("tosa", True), ("fbgemm", False)):
+        behind = next(
+            one for one in runs(backend(name)) if one.variant is not None and one.variant.name == "behind_slice"
+        )
+        assert (not [*findings_of(behind, executed)]) == allowed
 
 
 def test_an_embedding_whose_indices_a_config_quantizes_has_no_contexts() -> None:

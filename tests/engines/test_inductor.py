@@ -125,3 +125,17 @@ def test_a_script_shows_that_an_input_is_overwritten() -> None:
     row, _ = Judge().row(run(ADDED))
     assert [type(finding) for finding in row.findings] == [WritesToInput]
     assert "DEVIATES stable" in execute(script(run(ADDED), row, None)).output
+
+
+@installed
+def test_without_frozen_weights_a_layer_is_computed_in_float() -> None:
+    row, _ = Judge().row(run("nn.Linear/static-quint8/ptq/default", "x86-unfrozen"))
+    assert (row.failed, row.detail) == (frozenset({"lowered"}), "lowered: ran in float: aten.addmm")
+
+
+@installed
+def test_a_convolution_that_is_called_twice_before_an_activation_is_refused_while_preparing() -> None:
+    every = runs(backend("x86inductor"), ["x86-inductor"])
+    twice = next(one for one in every if one.id.startswith("x86inductor/nn.Conv2d+") and "/fused_twice/" in one.id)
+    row, _ = Judge().row(twice)
+    assert row.detail.startswith("lowered: prepare raises ValueError")

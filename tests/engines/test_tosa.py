@@ -94,3 +94,14 @@ def test_an_image_in_channels_last_format_has_its_dimensions_in_that_order_in_th
     for name in ("nn.Hardsigmoid", "torch.permute"):
         row, _ = Judge().row(run(f"{name}/static-qint8/ptq/channels_last"))
         assert (row.verdict, row.detail) == (Verdict.CONFORMS, "")
+
+
+@installed
+def test_norms_behind_two_calls_of_a_layer_are_folded_into_its_one_weight() -> None:
+    every = runs(backend("tosa"), ["tosa"])
+    shared = next(
+        one for one in every if one.variant is not None and one.variant.name == "other_norm" and "nn.Linear" in one.id
+    )
+    row, _ = Judge().row(shared)
+    assert row.failed == frozenset({"numerics"})
+    assert "output 1" in row.detail

@@ -172,3 +172,17 @@ def test_models_are_the_same_without_the_shortcut() -> None:
     fast = prepared(LINEAR)[1]
     assert fast.code == slow.code
     assert pt2e.converted(fast).code == slow_converted.code
+
+
+@installed
+@pytest.mark.parametrize(
+    ("case", "refused"),
+    [
+        ("F.linear+F.relu/static-qint8/ptq/behind_slice", "lower raises Refused: load"),
+        ("F.linear+nn.ReLU/static-qint8/ptq/selected", "the observed model raises RuntimeError: index_select()"),
+    ],
+)
+def test_what_a_quantizer_has_no_claim_about_is_built_and_refused_by_stage(case: str, refused: str) -> None:
+    row, _ = Judge().row(run(case, "contexts"))
+    assert (row.verdict, row.failed) == (Verdict.DEVIATES, frozenset({"lowered"}))
+    assert row.detail.startswith(f"lowered: {refused}")

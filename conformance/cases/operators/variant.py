@@ -37,12 +37,14 @@ class Wildcard:
 @dataclass(frozen=True)
 class Neighbour:
     """An operator beside a pattern: its name, the line that applies it, the line that makes its module, if it has one, and
-    whether its output keeps the qparams of its input."""
+    whether its output keeps the qparams of its input. One that the backend has no claim about may run in float, in kernels
+    of the name `in_float`."""
 
     operator: str
     line: str
     layer: str = ""
     keeps_qparams: bool = False
+    in_float: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class Context:
 
     ``before`` and ``after`` are in order of execution; they rebind ``x``, which the pattern takes, and ``y``, which it
     computes. ``operands`` replace those of the variant, or are further ones. ``ties`` are lines that let two modules share a
-    parameter. With two ``applications`` the pattern takes ``w`` too; its first result is ``z``. ``result`` is as in
-    `Variant`.
+    parameter. With two ``applications`` the pattern takes ``w`` too, or else its own result; its first result is ``z``.
+    ``others`` has the modules, by name and source, that the second application calls in place of the pattern's own.
+    ``result`` is as in `Variant`.
     """
 
     before: tuple[Neighbour, ...] = ()
@@ -60,6 +63,7 @@ class Context:
     operands: Mapping[str, Operand] = field(default_factory=dict)
     ties: tuple[str, ...] = ()
     applications: int = 1
+    others: Mapping[str, str] = field(default_factory=dict)
     result: str = "y"
 
     @property
