@@ -19,7 +19,7 @@ from conformance.engines.registry import engine_name
 from conformance.errors import UsageError
 from conformance.goldens.store import Store
 from conformance.host import guard
-from conformance.host.cpu import isa
+from conformance.host.cpu import cpu, isa
 from conformance.host.environment import environment
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
@@ -204,7 +204,7 @@ class Selection:
     @cached_property
     def host(self) -> Host:
         """The host by which `when` of a ledger entry is decided."""
-        return Host(torch.__version__, platform.machine(), isa(self.isa_limit))
+        return Host(torch.__version__, platform.machine(), isa(self.isa_limit), cpu()[1])
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

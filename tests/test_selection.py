@@ -13,6 +13,7 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import runs, usual
 from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.errors import UsageError
+from conformance.host.cpu import cpu
 from conformance.results.known import Host
 from conformance.results.rows import repro_command
 from conformance.selection import Selection
@@ -135,7 +136,7 @@ def test_the_header_has_versions_host_and_selection() -> None:
 
 
 def test_the_host_of_the_ledger_has_the_limited_instruction_set() -> None:
-    assert Selection(isa_limit="avx2").host == Host(torch.__version__, platform.machine(), "avx2")
+    assert Selection(isa_limit="avx2").host == Host(torch.__version__, platform.machine(), "avx2", cpu()[1])
 
 
 def test_each_selected_engine_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,11 @@ class Environment:
     arch: str
     cpu: str
     isa: str
+    cpu_flags: tuple[str, ...] = ()
 
     @property
     def host(self) -> Host:
-        return Host(self.torch, self.arch, self.isa)
+        return Host(self.torch, self.arch, self.isa, self.cpu_flags)
 
     @property
     def platform(self) -> str:
@@ -47,7 +48,7 @@ class Environment:
 
 def environment(path: Path, header: Mapping[str, Any]) -> Environment:
     """The environment of a header. Raises UsageError naming the file if any field is missing or has a wrong value."""
-    values = {field.name: header.get(field.name) for field in fields(Environment)}
+    values = {field.name: header.get(field.name) for field in fields(Environment) if field.name not in OPTIONAL}
     for name, value in values.items():
         if not isinstance(value, str):
             raise _damaged(path, name, value)
@@ -59,7 +60,7 @@ def environment(path: Path, header: Mapping[str, Any]) -> Environment:
             Shard.parse(header["shard"])
         except ValueError as error:
             raise _damaged(path, "shard", header["shard"]) from error
-    return Environment(**values)  # type: ignore[arg-type]
+    return Environment(**values, cpu_flags=tuple(header.get("cpu_flags", ())))  # type: ignore[arg-type]
 
 
 def _damaged(path: Path, name: str, value: object) -> UsageError:

@@ -14,17 +14,24 @@ from .profiles import ASKED_FOR, CHECKS, PROFILES
 from .rows import Row
 from .verdicts import AS_CHECKS
 
-CONDITIONS = ("torch", "arch", "isa")
+CONDITIONS = ("torch", "arch", "isa", "vnni")
 """Properties of a host that an entry may depend on."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Properties of a host that conditions of entries refer to."""
+    """Properties of a host that conditions of entries refer to. `flags` are those of its CPU, which no limit takes away."""
 
     torch: str
     arch: str
     isa: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def vnni(self) -> str:
+        """Whether the CPU has AVX-512 VNNI, as `True` or `False`. torch's engine x86 decides by it whether a layer gets
+        oneDNN's kernels or FBGEMM's, whatever limits the libraries."""
+        return str("avx512_vnni" in self.flags or self.isa.startswith("avx512_vnni"))
 
     @property
     def platform(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.errors import UsageError
+from conformance.host import cpu as host_cpu
 from conformance.host.isa import ISA_LIMITS, limit_isa
 
 AVX2 = ISA_LIMITS["avx2"]
@@ -57,6 +58,12 @@ def test_a_limit_that_the_environment_sets_is_accepted_once_torch_has_loaded(mon
 def test_an_unknown_limit_is_one_line_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"^--isa 'sse2': choose from avx2, avx512f$"):
         limit_isa("sse2")
+
+
+def test_a_limit_that_the_cpu_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_cpu, "cpu", lambda: ("A CPU", ("avx", "avx2")))
+    with pytest.raises(UsageError, match=r"^--isa avx512f: this CPU does not have it, but avx2$"):
+        limit_isa("avx512f")
 
 
 def test_nothing_loads_torch_before_the_limit_is_set() -> None:
