@@ -68,6 +68,8 @@ def usability(audit: Audit) -> str:
         return f"{audit.state}: in {layer.name}, {layer.faults[0].text.splitlines()[0]}; {rest}"
     if audit.usable:
         return f"{audit.state}: {measured}"
+    if not audit.repeats:
+        return f"{audit.state}: {measured} in one run and other values in the next"
     said = f"{audit.state}: {measured}, under {audit.floor_db:g}"
     if (layer := audit.destroyer) is None:
         return said

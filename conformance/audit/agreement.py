@@ -105,13 +105,13 @@ def _on_another_grid(got: Tensor, expected: Tensor, position: Tensor | None) -> 
     return Agreement(got.numel(), off=int(off.sum()), steps_max=math.ceil(float(distance.max())) if off.any() else 0)
 
 
-def clipped(position: Tensor | None, dtype: torch.dtype) -> float:
-    """The share of elements whose exact position is beyond the codes of a dtype by more than half a step. Zeros of a ReLU,
+def clipped(position: Tensor | None, dtype: torch.dtype, *, beyond: float = 0.5) -> float:
+    """The share of elements whose exact position is beyond the codes of a dtype by more than some steps. Zeros of a ReLU,
     whose zero point is the least code, are not beyond it."""
     if position is None or not position.numel():
         return 0.0
     low, high = RANGES[dtype]
-    return float(((position < low - 0.5) | (position > high + 0.5)).double().mean())
+    return float(((position < low - beyond) | (position > high + beyond)).double().mean())
 
 
 def codes_used(x: Tensor) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from conformance.configs.engines import ENGINE_TABLE, ENGINES, backend_of
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
-from conformance.host.cpu import isa
+from conformance.host.cpu import cpu, isa
 from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.host.threads import thread_count
 from conformance.models import fx
@@ -122,7 +122,7 @@ def audit(
 
 def host(isa_limit: str | None = None) -> Host:
     """This host as the conditions of the ledger see it. `isa_limit` is the instruction set that `--isa` names, or None."""
-    return Host(torch.__version__, platform.machine(), isa(isa_limit))
+    return Host(torch.__version__, platform.machine(), isa(isa_limit), cpu()[1])
 
 
 def audit_engines(

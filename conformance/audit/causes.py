@@ -68,7 +68,9 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
     found = replace(audited, layers=layers, refusals=tuple(map(refusal, audited.refusals)))
     if audited.failure:
         check = "lowered" if audited.stage in ("convert", "execute") else "observed"
-        found = replace(found, cause=cause(check, {"failure": audited.failure}))
+        found = replace(
+            found, cause=cause(check, {"failure": audited.failure, "stage": audited.stage, "error": audited.failure})
+        )
     return found
 
 

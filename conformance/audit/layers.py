@@ -167,18 +167,22 @@ class Layers:
         if step.replaced:
             return Arithmetic.INTEGER if _quantized(step.value) else Arithmetic.FLOAT
         if any(kernel.quantized for kernel in computing):
-            return Arithmetic.NAME_ONLY if self.observed.nested.get(step.node.name) else Arithmetic.INTEGER
+            return Arithmetic.NAME_ONLY if self._dequantizes(step) else Arithmetic.INTEGER
         if computing:
             return Arithmetic.FLOAT
         converts = any(kernel.name in CONVERSIONS for kernel in kernels)
         return Arithmetic.CONVERSION if converts else Arithmetic.VIEW
+
+    def _dequantizes(self, step: Step) -> list[str]:
+        """The conversions to float that a node's kernels make inside of themselves."""
+        return [inside for inside in self.observed.nested.get(step.node.name, ()) if inside.endswith("aten.dequantize")]
 
     def _reason(
         self, step: Step, core: Node, arithmetic: Arithmetic, claims: list[Claim], claim: Claim | None, qconfig: Any
     ) -> str:
         """Why a layer computes in float."""
         if arithmetic is Arithmetic.NAME_ONLY:
-            return "the kernel dequantizes: " + ", ".join(sorted(set(self.observed.nested[step.node.name])))
+            return "the kernel dequantizes: " + ", ".join(sorted({*self._dequantizes(step)}))
         if arithmetic is not Arithmetic.FLOAT:
             return ""
         kind = call_name(self.prepared.get(core.name, core), self.modules)
@@ -245,7 +249,8 @@ class Layers:
         return wrong, fields
 
     def _fixed_range(self, step: Step, truth: Tensor) -> Iterator[Finding]:
-        """The finding that a range that nobody observed clips values."""
+        """The finding that a range that nobody observed clips values by more than the step that 1 is beyond the range of a
+        sigmoid, whose end is 255/256."""
         same, value = self.converted.equivalents.get(step.node), step.value
         observer, grid = None if same is None else self._observer(source(same)), qparams(value)
         if not isinstance(observer, FixedQParamsObserver) or grid is None or grid != qparams(step.local):
@@ -253,7 +258,7 @@ class Layers:
         sqnr_db = decibels(step.local, truth)
         if sqnr_db is None:
             return
-        share = clipped(step.position, value.dtype)
+        share = clipped(step.position, value.dtype, beyond=1 + TYPICAL_BAND)
         if share >= CLIPPED:
             low, high = ((end - grid.zero_point) * grid.scale for end in RANGES[value.dtype])
             yield FixedRangeClips("reference", round(share, 4), low, high, sqnr_db)

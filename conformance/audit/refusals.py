@@ -71,18 +71,25 @@ class Refusals:
             if culprit.node is not None:
                 return self.leaves_out_near(culprit.node, stage, error, prepared, matches)
             return (node := _calling(kind, prepared)) is not None and self._leaves_out_beside(node, prepared)
-        self._kinds.append(kind)
-        self.config = _without(self.config, kind)
+        node = _own(culprit.node, matches) if culprit.node is not None else None
+        self._leave_kind(kind, node, stage, error, matches, told=not culprit.path)
         if isinstance(kind, type):
             self.mapping = copy.deepcopy(self.mapping).set_object_type(kind, None)
-        if not culprit.path:
+        return True
+
+    def _leave_kind(
+        self, kind: Any, node: Node | None, stage: str, error: Exception, matches: Matches, *, told: bool = True
+    ) -> None:
+        """Take the entries of a class of modules, a function or a method out of the config, which is a refusal of its own if
+        it is `told`."""
+        self._kinds.append(kind)
+        self.config = _without(self.config, kind)
+        if told:
             modules = self.model.named_modules(remove_duplicate=False)
             layers = [path for path, module in modules if isinstance(kind, type) and type(module) is kind]
-            layers += [named(node, "") for node in _traced(matches) if node.op != "call_module" and node.target == kind]
-            node = _own(culprit.node, matches) if culprit.node is not None else None
+            layers += [named(one, "") for one in _traced(matches) if one.op != "call_module" and one.target == kind]
             called = form_of_node(node, self.model) if node is not None else None
             self.refused.append(self._refusal("", kind, stage, error, layers, called))
-        return True
 
     def _drops_fusion(self, path: str, matches: Matches) -> bool:
         """Leave the pattern out as which a module is fused: fusion does not care that it has no qconfig. Returns False if the
@@ -99,12 +106,18 @@ class Refusals:
     ) -> bool:
         """Leave out the module around a node that raises when the observed model or the reference model is executed: the one
         that the node calls or belongs to, or else the nearest that gives it its input or uses its value. One that raises
-        although it was left out is not fused any more."""
+        although it was left out is not fused any more. A function that belongs to no module is left out by itself."""
         called = str(node.target) if node.op == "call_module" else ""
         if called in self._paths and self._drops_fusion(called, matches):
             return True
-        path = self._near(node, prepared)
-        if path is None or len(self.refused) >= MOST_REFUSALS:
+        if len(self.refused) >= MOST_REFUSALS:
+            return False
+        own, path = _own(node, matches), self._near(node, prepared)
+        left = own is None or own.op == "call_module" or own.target in self._kinds
+        if own is not None and not left and (path is None or not _scope(own, prepared)):
+            self._leave_kind(own.target, own, stage, error, matches)
+            return True
+        if path is None:
             return False
         self._leave_in_float([path])
         self.refused.append(self._of_module(path, stage, error, [path]))
@@ -251,11 +264,16 @@ def _operators(pattern: Any) -> list[Any]:
     return [one for part in pattern for one in _operators(part)]
 
 
+def _scope(node: Node, prepared: GraphModule) -> str:
+    """The path of the module whose forward calls a node, empty for the network's own."""
+    path: str = prepared.meta["_observed_graph_module_attrs"].node_name_to_scope.get(node.name, ("", None))[0]
+    return path
+
+
 def _paths_near(node: Node, prepared: GraphModule) -> Iterator[str]:
     """The paths of modules that nodes of the float network around a node call or belong to, the nearest first."""
     observers = ("activation_post_process", "dequantize")
     own = {one.name for one in prepared.graph.nodes if one.op.startswith("call_")}
-    scopes = prepared.meta["_observed_graph_module_attrs"].node_name_to_scope
     near, seen = [node], set[Node]()
     while near:
         one = near.pop(0)
@@ -263,7 +281,7 @@ def _paths_near(node: Node, prepared: GraphModule) -> Iterator[str]:
             continue
         seen.add(one)
         if one.name in own and not str(one.target).startswith(observers):
-            path = str(one.target) if one.op == "call_module" else scopes.get(one.name, ("", None))[0]
+            path = str(one.target) if one.op == "call_module" else _scope(one, prepared)
             if path:
                 yield path
         near += [*one.users, *one.all_input_nodes] if len(seen) < MOST_NEAR else []

@@ -345,7 +345,14 @@ class Audit:
             return State.UNCONVERTED
         if self.broken is not None:
             return State.BROKEN
+        if not self.repeats:  # what one run has says nothing of the next
+            return State.UNUSABLE
         return State.USABLE if self.engine_db is None or self.engine_db >= self.floor_db else State.UNUSABLE
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a second run gives the same output."""
+        return all(check.name != "repeatable" for check in self.unstable)
 
     @property
     def usable(self) -> bool:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from conformance.configs.engines import ENGINES
 
@@ -18,11 +19,16 @@ ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engin
 def explaining(
     entries: Iterable[Entry], host: Host, engine: str, check: str, features: Mapping[str, str]
 ) -> Entry | None:
-    """The first entry that explains why a layer with these features fails a check on an engine, None if there is none."""
-    for entry in entries:
-        if entry.applies(host) and any(cause.explains(engine, check, features) for cause in entry.layers):
-            return entry
-    return None
+    """The entry that explains why a layer with these features fails a check on an engine, None if there is none: of several
+    the one that says most of the layer, and of these the first."""
+    found = (
+        (len(cause.features), entry)
+        for entry in entries
+        if entry.applies(host)
+        for cause in entry.layers
+        if cause.explains(engine, check, features)
+    )
+    return max(found, key=itemgetter(0), default=(0, None))[1]
 
 
 @dataclass(frozen=True)

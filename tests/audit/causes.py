@@ -382,7 +382,7 @@ CAUSES = (
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
     Cause("conv-add-in-place", "onednn", added_to_itself_by_another_name, IMAGE, isa="*[!x]"),
-    Cause("conv-add-other-weight", "onednn", added_to_its_input, IMAGE),
+    Cause("conv-add-other-weight", "onednn", added_to_its_input, IMAGE, isa="avx512_vnni*"),
     Cause("conv-add-in-place", "onednn", added_and_activated_in_place, IMAGE),
     Cause("conv-add-scalar", "onednn", added_number, IMAGE),
     Cause("conv-padding-same", "x86", padded_to_the_same_size, IMAGE),
@@ -398,6 +398,14 @@ CAUSES = (
             isa="avx*[2f]",
         )
         for engine in ("fbgemm", "x86")
+    ),
+    Cause(
+        "onednn-saturation",
+        "onednn",
+        lambda: nn.Conv2d(8, 16, 3),
+        twice_the_calibration,
+        arch="x86_64",
+        isa="avx*[2f]",
     ),
     Cause(
         "fbgemm-direct-convolution-garbage",
@@ -451,7 +459,7 @@ CAUSES = (
         normal(2, 4),
     ),
     Cause("onednn-default-mapping-conv-transpose", "onednn", upsampled, IMAGE),
-    Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE),
+    Cause("onednn-conv-transpose-channels", "x86", lambda: nn.ConvTranspose2d(4, 3, 2, 2), IMAGE, isa="avx512_vnni*"),
     Cause("prelu-one-on-grid-of-slope", "x86", lambda: nn.PReLU(4), IMAGE),
     Cause("prelu-one-on-grid-of-slope", "qnnpack", lambda: nn.PReLU(4), IMAGE),
     Cause("tuple-observed", "x86", pooled_with_indices, IMAGE),

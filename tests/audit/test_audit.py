@@ -7,7 +7,7 @@ import pytest
 import torch
 from audited_networks import branching, images, no_claims, relu6, residual
 from torch import Tensor, nn
-from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
 
 from conformance.audit import audit
@@ -17,6 +17,7 @@ from conformance.errors import UsageError
 from conformance.models import fx
 from conformance.networks.zoo import network
 from conformance.results.audits import Arithmetic, Audit, Layer
+from tests.saturation import EXACT
 
 
 def layer(audited: Audit, name: str) -> Layer:
@@ -165,7 +166,7 @@ def test_the_layer_with_a_planted_fault_is_blamed_first(
 ) -> None:
     one = network(name)
     model, batches = one.build(), one.batches()
-    honest = audit(model, batches, "x86", reduce=False)
+    honest = audit(model, batches, EXACT, reduce=False)
     # in the middle of the network, so that later layers get inputs that are off
     modules = dict(model.named_modules())
     middle = [
@@ -175,11 +176,21 @@ def test_the_layer_with_a_planted_fault_is_blamed_first(
     ]
     planted = middle[len(middle) // 2]
     lied_to(monkeypatch, planted, change)
-    audited = audit(model, batches, "x86", reduce=False)
+    audited = audit(model, batches, EXACT, reduce=False)
     assert not honest.blamed
     assert audited.blamed[0].name == planted
     assert [layer.name for layer in audited.blamed] == [planted]
     assert audited.blamed[0].faults[0].cause is None
+
+
+def test_a_dynamic_layer_that_quantizes_its_input_computes_in_integers() -> None:
+    torch.manual_seed(0)
+    mapping = QConfigMapping().set_global(default_dynamic_qconfig)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    audited = audit(model, [torch.randn(4, 8) for _ in range(2)], "qnnpack", mapping=mapping, reduce=False)
+    linear = [layer for layer in audited.computing if layer.kernels[0].startswith("quantized.linear")]
+    assert linear
+    assert {layer.arithmetic for layer in linear} == {Arithmetic.INTEGER}
 
 
 CLEAN = (
@@ -191,7 +202,7 @@ CLEAN = (
 @pytest.mark.parametrize("name", CLEAN)
 def test_clean_networks_are_blamed_for_nothing(name: str) -> None:
     one = network(name)
-    audited = audit(one.build(), one.batches(), "x86")
+    audited = audit(one.build(), one.batches(), EXACT)
     assert audited.holds, audited.blamed
 
 

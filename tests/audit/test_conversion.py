@@ -74,6 +74,25 @@ def test_a_function_is_left_out_by_its_claims() -> None:
     assert {layer.name: layer.arithmetic for layer in audited.computing}["module"] is Arithmetic.INTEGER
 
 
+def test_a_function_that_raises_while_calibrating_is_left_out_and_named() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.linear(x)
+            return y * (x > 0)
+
+    torch.manual_seed(0)
+    audited = audit(Masked().eval(), [torch.randn(4, 8) for _ in range(2)], "qnnpack", reduce=False)
+    (refusal,) = [one for one in audited.refusals if one.operator == "operator.mul"]
+    assert (refusal.stage, refusal.cause) == ("calibrate", "boolean-observed")
+    assert not audited.failure
+    assert audited.engine_db is not None
+    assert audited.engine_db > 20
+
+
 def test_what_cannot_be_copied_is_not_taken_for_control_flow() -> None:
     model = residual()
     model.lock = threading.Lock()  # type: ignore[assignment]

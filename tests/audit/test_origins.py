@@ -17,7 +17,7 @@ from conformance.audit.agreement import decibels
 from conformance.audit.layers import _coarser
 from conformance.models import fx
 from conformance.reports.audit_text import text
-from conformance.results.audits import LOST_DB, Audit, Layer, State
+from conformance.results.audits import CLIPPED, LOST_DB, Audit, Layer, State
 from conformance.results.findings.layers import (
     FixedRangeClips,
     LayerCoarser,
@@ -25,6 +25,7 @@ from conformance.results.findings.layers import (
     PrepareDiffers,
     ReferenceDiffers,
 )
+from tests.saturation import EXACT, needs_vnni
 
 
 def kinds(layer: Layer) -> list[type]:
@@ -45,7 +46,7 @@ def padded(mode: Literal["zeros", "reflect"]) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, padding_mode=mode), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
 
 
-@pytest.mark.parametrize("engine", ["x86", "onednn", "qnnpack"])
+@pytest.mark.parametrize("engine", ["x86", pytest.param("onednn", marks=needs_vnni), "qnnpack"])
 def test_a_reference_that_is_worse_than_the_engine_is_blamed_and_the_engine_is_not(engine: str) -> None:
     audited = audit(padded("reflect"), images(), engine, reduce=False)
     assert blamed(audited) == {"0": [ReferenceDiffers]}
@@ -65,7 +66,7 @@ def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), norm).eval()
 
 
-@pytest.mark.parametrize("engine", ["x86", "onednn", "qnnpack"])
+@pytest.mark.parametrize("engine", ["x86", pytest.param("onednn", marks=needs_vnni), "qnnpack"])
 def test_a_fusion_that_computes_something_else_is_blamed_on_prepare(engine: str) -> None:
     audited = audit(normed(), rows(4, 8, 8), engine, reduce=False)
     assert blamed(audited) == {"0": [PrepareDiffers]}
@@ -85,15 +86,25 @@ def test_a_fixed_range_is_blamed_where_it_clips() -> None:
     assert audit(nn.Sequential(nn.Sigmoid()).eval(), within, "x86", reduce=False).holds
 
 
+def test_a_result_at_the_end_of_a_fixed_range_is_its_own_rounding() -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(8, 8)
+    nn.init.uniform_(linear.weight, -20, 20)
+    audited = audit(nn.Sequential(linear, nn.Sigmoid()).eval(), rows(4, 8), "qnnpack", reduce=False)
+    (layer,) = [layer for layer in audited.computing if "Sigmoid" in layer.pattern]
+    assert layer.clipped > CLIPPED, "values near 1, which is a step beyond 255/256"
+    assert audited.holds
+
+
 def test_values_beyond_those_of_the_calibration_are_nobodys_fault_but_the_network_is_not_usable() -> None:
     first, second, last = rows(4, 16)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 8)).eval()
-    audited = audit(model, [first, second, 40 * last], "x86", reduce=False)
+    audited = audit(model, [first, second, 40 * last], EXACT, reduce=False)
     assert not audited.blamed
     assert not audited.usable
     assert not audited.holds
-    assert audit(model, [first, second, 40 * last], "x86", reduce=False, floor_db=-100.0).holds
+    assert audit(model, [first, second, 40 * last], EXACT, reduce=False, floor_db=-100.0).holds
 
 
 def test_a_grid_that_is_coarser_than_the_references_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +173,7 @@ class Recurrent(nn.Module):
     ("model", "inputs", "engine"),
     [
         (padded("reflect"), images(), "x86"),
-        (normed(), rows(4, 8, 8), "onednn"),
+        (normed(), rows(4, 8, 8), EXACT),
         (nn.Sequential(nn.Sigmoid()).eval(), [4 * x for x in rows(2, 8)], "qnnpack"),
     ],
     ids=["reference", "prepare", "fixed range"],

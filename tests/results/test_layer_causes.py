@@ -89,3 +89,21 @@ def test_a_wrong_entry_is_refused(tmp_path: Path, old: str, new: str, message: s
     with pytest.raises(UsageError) as raised:
         load(ledger(tmp_path, ENTRY.replace(old, new)))
     assert message in str(raised.value)
+
+
+def test_the_cause_that_says_most_of_a_layer_explains_it(tmp_path: Path) -> None:
+    general = ENTRY.replace('"clamp"', '"anything"').replace('operator = ["nn.ReLU6", "F.hardtanh"]\n', "")
+    for text in (general + ENTRY, ENTRY + general):
+        found = explaining(load(ledger(tmp_path, text)), HOST, "qnnpack", "numerics", FEATURES)
+        assert found is not None
+        assert found.id == "clamp"
+
+
+def test_a_condition_on_vnni_is_one_on_the_cpu_and_not_on_its_limits(tmp_path: Path) -> None:
+    (entry,) = load(
+        ledger(tmp_path, ENTRY.replace('check = "numerics"\n\n', 'check = "numerics"\nwhen = { vnni = "True" }\n\n'))
+    )
+    limited = Host("2.13.0", "x86_64", "avx2", ("avx2", "avx512_vnni"))
+    assert entry.applies(HOST)
+    assert entry.applies(limited)
+    assert not entry.applies(Host("2.13.0", "x86_64", "avx2", ("avx2",)))

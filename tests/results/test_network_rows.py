@@ -77,6 +77,12 @@ def test_an_unstable_network_deviates() -> None:
     assert whole(audit).failed == {"stable"}
 
 
+def test_a_network_whose_next_run_has_other_values_is_not_usable() -> None:
+    assert clean().usable
+    for name, usable in (("batch split", True), ("repeatable", False)):
+        assert replace(clean(), stability=(Stability(name, "fail", "changes 3 of 9 values"),)).usable == usable
+
+
 def test_audits_survive_json() -> None:
     for audit in (fabricated_audit(), clean(), failed()):
         assert from_json(to_json(audit)) == audit
