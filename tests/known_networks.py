@@ -38,6 +38,7 @@ from conformance.results.jsonl import replacing
 from conformance.results.known import Coverage, Entry
 from conformance.results.ledger import backends_of
 from conformance.results.ledger_file import load
+from tests.saturation import SATURATIONS
 
 PAGE = Path(__file__).parent.parent / "docs/known-networks.md"
 BACKENDS = ("qnnpack", "fbgemm", "onednn")
@@ -204,14 +205,15 @@ def _verdict(
     except (UsageError, CannotBeBuilt) as error:
         return Verdict.REFUSED if "empty" in str(error) else Verdict.MISSED, (f"{run.id}: {error}",)
     found = explained(found, entries, host())
-    blamed = [*blames(found)]
+    every = [*blames(found)]
+    blamed = [(text, cause) for text, cause in every if cause == finding or cause not in SATURATIONS]
     said = tuple(f"{run.id}: {text}: {cause or 'NEW'}" for text, cause in blamed)
     named = {cause for _, cause in blamed}
     in_float = {layer.cause for layer in found.layers if layer.cause}
     # what only networks show apart has no globs for runs
     listed = {entry.id for entry in (*coverage.of(run.id), *(one for one in entries if not one.match))}
     loses = found.agreement_db is not None and found.agreement_db < SAME_DB
-    loses = loses and (found.lost_db is None or found.lost_db > LOST_DB)
+    loses = loses and (found.lost_db is None or found.lost_db > LOST_DB) and blamed == every
     if not finding:
         return Verdict.BLAMED if named else Verdict.CLEAN, said
     if None in named:

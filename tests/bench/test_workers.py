@@ -21,7 +21,7 @@ from conformance.errors import UsageError
 def test_a_real_worker_times_a_run_and_gives_reasons_for_others() -> None:
     runs = timed_runs(backend("fbgemm"), ["x86"], ["small"])
     id_of = {run.claim.pattern: run.id for run in runs if run.claim.dtype_config == "static-quint8"}
-    linear, transposed = id_of["nn.Linear"], id_of["nn.ConvTranspose2d"]
+    linear, wrong = id_of["nn.Linear"], id_of["torch.matmul"]
     worker = Worker(sys.executable, "1")
     try:
         assert worker.ask(do="hello")["python"] == sys.version.split()[0]
@@ -31,7 +31,7 @@ def test_a_real_worker_times_a_run_and_gives_reasons_for_others() -> None:
         answer = worker.ask(do="time", rounds=FEWEST_ROUNDS, floating=True)
         assert [len(answer[name]) for name in ("quantized", "floating")] == [FEWEST_ROUNDS] * 2
         assert "floating" not in worker.ask(do="time", rounds=FEWEST_ROUNDS, floating=False)
-        assert worker.ask(do="judge", id=transposed)["reason"].startswith("does not conform: ")
+        assert worker.ask(do="judge", id=wrong)["reason"].startswith("does not conform: ")
         missing = linear.replace("nn.Linear", "nn.Nonsense")
         assert "KeyError" in worker.ask(do="open", id=missing)["reason"]
         assert worker.ask(do="open", id=linear) == {}

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.saturation import VNNI
+
 from . import table
 from .catalogue import EVERY, FAULTS, SURVIVORS
 from .fault import Fault, alarms_of, find_run
@@ -23,6 +25,8 @@ def test_without_a_fault_every_run_agrees_with_the_ledger(engine: str) -> None:
 
 @pytest.mark.parametrize("fault", parameters(FAULTS))
 def test_a_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
+    if not VNNI and any(name.endswith("@onednn") for name in fault.runs):
+        pytest.skip("without VNNI runs on oneDNN deviate by themselves")
     alarms = fault.alarms(tmp_path)
     assert alarms, "nothing notices it"
     assert sorted(alarms) == sorted(fault.caught_by)

@@ -33,6 +33,7 @@ from conformance.results.findings.structure import (
 )
 from conformance.results.findings.values import LowSqnr, NotFinite, OutputShape
 from conformance.results.ledger_file import load
+from tests.saturation import VNNI
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -197,6 +198,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproducti
 @pytest.mark.xdist_group("scripts")  # one worker: the fixture takes a minute
 @pytest.mark.parametrize("run_id", REAL)
 def test_a_script_shows_what_its_run_showed(run_id: str, reproduced: dict[str, Reproduction]) -> None:
+    if not VNNI and "ConvTranspose2d" in run_id and run_id.endswith("@x86"):
+        pytest.skip("without VNNI the engine x86 is FBGEMM, which computes it right")
     reproduction = reproduced[run_id]
     assert reproduction.failed == REAL[run_id]
     assert reproduction.showed == REAL[run_id], reproduction.output
