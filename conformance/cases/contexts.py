@@ -204,11 +204,10 @@ def _fused_twice(site: Site) -> Iterator[Context]:
 
 def _other_norm(site: Site) -> Iterator[Context]:
     """A layer applied to two inputs, each time with a norm of its own."""
-    for norm in (name for name in operators_of(site.claim.tree) if name.startswith("nn.BatchNorm")):
-        second = replace(site.variant.operands["x"], exponent=0)
-        others = {norm.removeprefix("nn.").lower(): f"{norm}({site.variant.channels})"}
-        if norm != root_of(site.claim.tree):
-            yield Context(operands={"w": second}, applications=2, others=others, result="z, y")
+    for norm in [*operators_of(site.claim.tree)][1:]:
+        if norm.startswith("nn.BatchNorm"):
+            others = {norm.removeprefix("nn.").lower(): f"{norm}({site.variant.channels})"}
+            yield Context(operands={"w": site.variant.operands["x"]}, applications=2, others=others, result="z, y")
 
 
 def _behind_slice(site: Site) -> Iterator[Context]:
