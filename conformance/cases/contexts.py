@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import Any
 
 import torch
+from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 
 from conformance.configs.names import pattern_name
 from conformance.configs.quantizer import Declaration
@@ -149,6 +150,21 @@ def _between_layers(site: Site) -> Iterator[Context]:
         yield Context(tuple(before), tuple(after), operands={"x": taken})
 
 
+def _unasked(site: Site) -> Iterator[Context]:
+    """Between two quantized layers, left in float by the mapping."""
+    claim, operator, dtypes = site.claim, site.claim.tree, site.claim.dtypes
+    fused = isinstance(operator, tuple) or (isinstance(operator, type) and issubclass(operator, _FusedModule))
+    if (
+        not fused
+        and not isinstance(claim.entry, Declaration)
+        and {dtypes.input_dtype, dtypes.output_dtype} <= QUANTIZED
+    ):
+        for context in _between_layers(site):
+            if context.before and context.after and claim.pattern not in {n.operator for n in context.neighbours}:
+                taken = {name: replace(spec, layout="contiguous") for name, spec in context.operands.items()}
+                yield replace(context, operands=taken, unasked=True)
+
+
 def _residual(site: Site, line: str) -> Iterator[Context]:
     """As one branch of a residual connection, the other of which is the pattern's input if it has the same shape."""
     shared = site.taken == site.result and not site.writes
@@ -252,6 +268,7 @@ def _kept(site: Site, group: str) -> Iterator[Context]:
 
 CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
     "between_layers": _between_layers,
+    "unasked": _unasked,
     "residual_left": lambda site: _residual(site, "y = y + {other}"),
     "residual_right": lambda site: _residual(site, "y = {other} + y"),
     "residual_augmented": _augmented,
@@ -271,11 +288,16 @@ CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
 """The contexts by name. Each yields those forms that a site has; the first counts."""
 
 
+OF_EVERY_CLAIM = ("unasked",)
+"""Contexts in which lowering knows operators by their names."""
+
+
 def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     """Yield claims of a backend with their default variants in contexts.
 
     Every family of operators, quantized statically, dynamically or in its weights only, is in every context that any claim
-    of it can have. The claims take turns: which one is in a context depends on a checksum of their names.
+    of it can have. The claims take turns: which one is in a context depends on a checksum of their names. In `OF_EVERY_CLAIM`
+    is each of them.
     """
     families = defaultdict(list)
     for claim in backend.claims:
@@ -294,7 +316,8 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
             existing = ((site, context) for site in sites if site.exists for context in build(site))
             found = ((site, context) for site, context in existing if _quantizes(site.claim, context))
-            yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, 1))
+            most = None if name in OF_EVERY_CLAIM else 1
+            yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, most))
 
 
 def _is_behind(claim: Claim) -> bool:
@@ -328,7 +351,8 @@ def _within(site: Site, name: str, context: Context) -> Variant:
     variant = site.variant.named(name, core=False, operands=operands, context=context)
     if context.result != "y":
         variant = replace(variant, result=context.result)
-    if activation_constraints(site.claim.dtypes).scale_exact_match is not None and context.neighbours:
+    fixed = activation_constraints(site.claim.dtypes).scale_exact_match is not None and not context.unasked
+    if fixed and context.neighbours:
         preludes = [other.prelude for other in variants(site.claim) if other.prelude]
         variant = replace(variant, data="full", prelude="" if context.before else preludes[0])
     return variant

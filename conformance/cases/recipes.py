@@ -153,8 +153,11 @@ def scheme(
     activation = others = weights = None
     if constrained.dtype in QUANTIZED:
         activation = _grid(constrained, "symmetric" if symmetric else "affine", reduced=reduced)
-        if apart:
-            others = _grid(replace(constrained, scale_exact_match=None), "affine", reduced=reduced)
+        of_others = _grid(replace(constrained, scale_exact_match=None), "affine", reduced=reduced)
+        if context.unasked:  # what takes its result observes it, whatever the entry says
+            activation, shares = of_others, ()
+        elif apart:
+            others = of_others
     if weight.dtype in QUANTIZED:
         by_row = by_row and kind == "weight"
         weights = _grid(weight, "float" if by_row else "symmetric", axis=0 if by_row or per_channel else None)
@@ -213,8 +216,7 @@ def _activation(dtypes: DTypeConfig, case_scheme: Scheme) -> str:
     return _observer(grid, qat=case_scheme.qat)
 
 
-def _weight(dtypes: DTypeConfig, case_scheme: Scheme, *, per_channel: bool) -> str:
-    constrained = dtypes.weight_dtype_with_constraints
+def _weight(constrained: DTypeWithConstraints, case_scheme: Scheme, *, per_channel: bool) -> str:
     if case_scheme.weight is not None:
         return _observer(case_scheme.weight, qat=case_scheme.qat)
     if constrained.dtype is not None:
@@ -241,8 +243,9 @@ def recipe(
     """Return the `exact` recipe for a dtype config on an engine.
 
     `target` is the source of the object type that gets the pattern's qconfig if the model contains another operator that
-    must not have it; it is empty if the qconfig is global. `shares`, `fused` and `prelude_keeps` are as in `Scheme`,
-    `symmetric` and `by_row` as in `scheme`. `context` is that of the variant.
+    must not have it, or that gets none if the context leaves the pattern in float; it is empty if the qconfig is global.
+    `shares`, `fused` and `prelude_keeps` are as in `Scheme`, `symmetric` and `by_row` as in `scheme`. `context` is that of
+    the variant.
     """
     case_scheme = scheme(
         dtypes,
@@ -257,10 +260,14 @@ def recipe(
         context=context,
         prelude_keeps=prelude_keeps,
     )
-    weight = _weight(dtypes, case_scheme, per_channel=per_channel)
+    # the qconfig of an unasked pattern is that of the layers beside it
+    constrained = DTypeWithConstraints() if context.unasked else dtypes.weight_dtype_with_constraints
+    weight = _weight(constrained, case_scheme, per_channel=per_channel)
     qconfig = f"QConfig(activation={_activation(dtypes, case_scheme)}, weight={weight})"
     mapping = "QConfigMapping().set_global(qconfig)"
-    if case_scheme.others is not None:
+    if context.unasked:
+        mapping += f".set_object_type({target}, None)"
+    elif case_scheme.others is not None:
         others = f"QConfig(activation={_observer(case_scheme.others, qat=qat)}, weight={weight})"
         mapping = f"QConfigMapping().set_global({others}).set_object_type({target}, qconfig)"
     steps = 255 if case_scheme.activation is None else case_scheme.activation.high - case_scheme.activation.low

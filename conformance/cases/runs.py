@@ -14,7 +14,17 @@ from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.results.constraints import Constraint
-from conformance.results.profiles import ASKED_FOR, BENCH, CODES, CONTEXTS, EXACT, PAIRS, PROFILES, profile_names
+from conformance.results.profiles import (
+    ASKED_FOR,
+    BENCH,
+    CODES,
+    CONTEXTS,
+    EXACT,
+    OF_MAPPINGS,
+    PAIRS,
+    PROFILES,
+    profile_names,
+)
 from conformance.suggestions import did_you_mean
 
 from .claims import BackendClaims, Claim
@@ -98,8 +108,8 @@ class Run:
     def _has_own_qconfig(self) -> bool:
         """Whether operators beside the pattern must not have its qconfig, which fixes the qparams."""
         assert self.variant is not None
-        fixed = activation_constraints(self.claim.dtypes).scale_exact_match is not None
-        return bool(self.variant.prelude) or (fixed and bool(self.variant.context.neighbours))
+        fixed, context = activation_constraints(self.claim.dtypes).scale_exact_match is not None, self.variant.context
+        return bool(self.variant.prelude) or context.unasked or (fixed and bool(context.neighbours))
 
     @property
     def _prelude_keeps(self) -> bool:
@@ -136,7 +146,8 @@ class Run:
         """The names of the checks that the run goes through, in order."""
         profile = PROFILES[self.profile]
         checks = profile.checks if self.backend.quantizer is None else profile.checks_of_quantizers
-        return (*checks, *ASKED_FOR) if self._guarded else checks
+        unasked = self.variant is not None and self.variant.context.unasked
+        return (*checks, *(ASKED_FOR if self._guarded else ()), *(OF_MAPPINGS if unasked else ()))
 
     @property
     def _guarded(self) -> bool:

@@ -1,10 +1,11 @@
-"""Checks that the engine ran quantized kernels."""
+"""Checks that the engine ran quantized kernels, for what the mapping quantizes and for nothing else."""
 
 from collections.abc import Iterator
 
 from conformance.cases.runs import Run
-from conformance.engines.trace import Execution
+from conformance.engines.trace import CONVERSIONS, VIEWS, Execution
 from conformance.results.findings import Finding
+from conformance.results.findings.layers import QuantizedUnasked
 from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 from conformance.results.profiles import PROFILES
@@ -33,10 +34,33 @@ def lowered(evidence: Evidence) -> Outcome:
     return outcome(found)
 
 
+def asked(evidence: Evidence) -> Outcome:
+    """No quantized kernel computes what the mapping leaves in float."""
+    execution = evidence.back.execution
+    if execution is None:
+        return skip("not executed")
+    between = execution.kernels[_between(evidence.run, execution)]
+    names = [kernel.name for kernel in between if kernel.quantized and kernel.name not in CONVERSIONS | VIEWS]
+    return outcome([QuantizedUnasked("asked", tuple(dict.fromkeys(names)))] if names else [])
+
+
+def _between(run: Run, execution: Execution) -> slice:
+    """The kernels of a pattern that the mapping leaves in float: those between its neighbours', of which each has one that is
+    quantized. None are where a neighbour's is not."""
+    assert run.variant is not None
+    context, kernels = run.variant.context, execution.kernels
+    quantized = [n for n, kernel in enumerate(kernels) if kernel.quantized and kernel.name not in CONVERSIONS]
+    if not context.unasked or len(quantized) < len(context.neighbours):
+        return slice(0)
+    return slice(quantized[len(context.before) - 1] + 1, quantized[-len(context.after)])
+
+
 def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:
     """Yield the findings about the kernels of an execution."""
-    static = run.recipe.kind == "static"
-    in_float = [k.name for k in execution.kernels if (k.in_float if static else k.computes_in_float)]
+    static, kernels = run.recipe.kind == "static", [*execution.kernels]
+    if run.variant is not None:
+        del kernels[_between(run, execution)]
+    in_float = [k.name for k in kernels if (k.in_float if static else k.computes_in_float)]
     if run.variant is not None:
         allowed = {neighbour.in_float for neighbour in run.variant.context.neighbours} - {""}
         in_float = [name for name in in_float if name.rpartition(".")[2] not in allowed]

@@ -89,6 +89,8 @@ class Likeness:
         if "annotated" in known and not IN_FLOAT.isdisjoint(one.kind for one in row.findings):
             known.add("observed")  # what is not annotated has no observer
             known |= {"numerics"} if _other_qparams_alone(row) else set()
+        if "asked" in failed:
+            known.add("numerics")  # a quantized kernel has the grid of its input, or a fixed one
         if "observed" in failed & known:
             known.add("reference")  # the reference model does not quantize an input that is not observed
         return known

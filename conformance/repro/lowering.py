@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from conformance.engines.executorch.runtime import EXECUTORCH
 from conformance.engines.trace import CONVERSIONS, VIEWS
 from conformance.results.findings import Finding
+from conformance.results.findings.layers import QuantizedUnasked
 from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
 
 from .case import Case, Once, Renderer
@@ -28,6 +29,20 @@ def _ran_in_float(case: Case, finding: RanInFloat) -> Iterator[str]:
         "in_float = [name for name, in_integers, floating in calls if floating and not in_integers]\n"
         f"in_float = [name for name in in_float if name not in conversions{'' if static else ' | views'}]\n"
         'if in_float:\n    deviates("lowered", f"these run on float tensors: {in_float}")\n'
+    )
+
+
+def _quantized_unasked(case: Case, finding: QuantizedUnasked) -> Iterator[str]:
+    assert case.run.variant is not None
+    context = case.run.variant.context
+    yield _set("conversions", CONVERSIONS)
+    yield _set("views", VIEWS)
+    yield calls_lines(case.run.engine)
+    yield (
+        "# the layers before and after have a kernel each\n"
+        "in_integers = [name for name, in_integers, _ in calls if in_integers and name not in conversions]\n"
+        f"between = [name for name in in_integers[{len(context.before)}:-{len(context.after)}] if name not in views]\n"
+        'if between:\n    deviates("asked", f"the mapping has no qconfig for it, and this computes it: {between}")\n'
     )
 
 
@@ -59,6 +74,7 @@ def _converts_inside(case: Case, finding: ConvertsInside) -> Iterator[str]:
 
 RENDERERS: dict[type[Finding], Renderer] = {
     RanInFloat: _ran_in_float,
+    QuantizedUnasked: _quantized_unasked,
     NoQuantizedKernel: _no_quantized_kernel,
     LeftQuantized: _left_quantized,
     ConvertsInside: _converts_inside,

@@ -294,7 +294,7 @@ def _reference(case: Case) -> Iterator[str]:
 def _executed(case: Case) -> Iterator[str]:
     if codes.lowers_in_turns(case):
         return
-    checks = {"lowered", "numerics", "accuracy", "stable"} & case.failed
+    checks = {"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed
     constrained = any(
         isinstance(finding, ConstraintViolated) and finding.what == "engine's output" for finding in case.findings
     )

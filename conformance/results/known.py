@@ -10,7 +10,7 @@ from functools import cache
 from .causes import RELATIONS, LayerCause
 from .findings.stages import INPUTS, FurtherInputs
 from .globs import Globs, glob_of
-from .profiles import ASKED_FOR, CHECKS, PROFILES
+from .profiles import CHECKS, OF_SOME_RUNS, PROFILES
 from .rows import Row
 from .verdicts import AS_CHECKS
 
@@ -147,8 +147,8 @@ def _checks_of_profile(name: str) -> frozenset[str]:
     profile = PROFILES.get(name)
     if profile is None:
         return frozenset({*AS_CHECKS, *CHECKS})
-    asked_for = ASKED_FOR if profile.kind == "case" else ()
-    return frozenset({*AS_CHECKS, *profile.checks, *profile.checks_of_quantizers, *asked_for})
+    of_some = OF_SOME_RUNS if profile.kind == "case" else ()
+    return frozenset({*AS_CHECKS, *profile.checks, *profile.checks_of_quantizers, *of_some})
 
 
 def _version_in(version: str, condition: str) -> bool:

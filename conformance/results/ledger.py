@@ -9,7 +9,7 @@ from conformance.configs.engines import ENGINES
 
 from .globs import Globs, glob_of
 from .known import Entry, Host, checks_of
-from .profiles import ASKED_FOR, PROFILES, profile_names
+from .profiles import OF_SOME_RUNS, PROFILES, profile_names
 from .rows import Row
 from .verdicts import Verdict
 
@@ -60,7 +60,7 @@ def judge(
         return Expectation(expected, explaining_entries, "" if expected else f"{row.detail} (not in the ledger)")
     if row.verdict is Verdict.UNJUDGED:
         return Expectation(False, (), row.detail)
-    due = checks_of(row.id) - {name for name in ASKED_FOR if row.checks.get(name, "skip") == "skip"}  # not demanded
+    due = checks_of(row.id) - {name for name in OF_SOME_RUNS if row.checks.get(name, "skip") == "skip"}  # not demanded
     covering = tuple(
         entry for entry in entries if entry.applies(host) and entry.matches(row.id) and not due.isdisjoint(entry.check)
     )

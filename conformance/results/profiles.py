@@ -15,13 +15,11 @@ CHECK_MODULES = {
     "accuracy": "numerics",
     "stable": "stability",
     "memory": "memory",
+    "asked": "lowering",
 }
 """The table of checks: the module of `conformance/checks/` that has the function of this name. Rows keep this order."""
 
-OF_NETWORKS = ("asked",)
-"""The checks of layers of networks alone: that what the mapping leaves in float is."""
-
-CHECKS = (*CHECK_MODULES, *OF_NETWORKS)
+CHECKS = tuple(CHECK_MODULES)
 """Names of the checks, in order."""
 
 OF_QUANTIZERS = {"matched": "annotated"}
@@ -29,7 +27,13 @@ OF_QUANTIZERS = {"matched": "annotated"}
 
 
 ASKED_FOR = ("memory",)
-"""Checks that runs of core variants have, and other runs of cases if they are asked for: a row says whether its run has."""
+"""Checks that runs of core variants have, and other runs of cases if they are asked for."""
+
+OF_MAPPINGS = ("asked",)
+"""Checks of layers of networks, and of runs whose mapping leaves the pattern in float."""
+
+OF_SOME_RUNS = (*ASKED_FOR, *OF_MAPPINGS)
+"""Checks that some runs with a profile have: a row says whether its run has them."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Profile:
     kind: Literal["case", "property", "network"] = "case"
     data: Literal["dyadic", "normal", "initialized", "trained"] = "dyadic"
     mapping: Literal["exact", "ranges", "default"] = "exact"
-    checks: tuple[str, ...] = tuple(name for name in CHECK_MODULES if name not in (*OF_QUANTIZERS.values(), *ASKED_FOR))
+    checks: tuple[str, ...] = tuple(
+        name for name in CHECK_MODULES if name not in (*OF_QUANTIZERS.values(), *OF_SOME_RUNS)
+    )
     golden: Literal["stored", "computed", "none"] = "stored"
     variants: Literal["every", "default", "large", "swept", "in use", "pairs", "contexts", "none"] = "every"
     unasked: Literal["always", "core variants", "never"] = "core variants"
@@ -156,7 +162,7 @@ NETWORK = Profile(
     kind="network",
     data="normal",
     mapping="default",
-    checks=("reference", "lowered", "numerics", "stable", *OF_NETWORKS),
+    checks=("reference", "lowered", "numerics", "stable", *OF_MAPPINGS),
     golden="none",
     variants="none",
     unasked="never",

@@ -16,7 +16,7 @@ from conformance.errors import UsageError
 from .codec import By, Count, Finite, Seconds, annotations, decode_fields, object_schema, schema_of
 from .findings import KINDS, Finding, detail_of, from_json
 from .jsonl import Format, PartialFile, read_text
-from .profiles import ASKED_FOR, CHECKS, EXACT, OF_NETWORKS, OF_QUANTIZERS, PROFILES
+from .profiles import CHECKS, EXACT, OF_QUANTIZERS, OF_SOME_RUNS, PROFILES
 from .verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
@@ -178,7 +178,7 @@ def counts(rows: Iterable[Row]) -> dict[str, Any]:
         "checks": {
             check: checks[check]
             for check in CHECKS
-            if checks[check] or check not in (*OF_QUANTIZERS.values(), *ASKED_FOR, *OF_NETWORKS)
+            if checks[check] or check not in (*OF_QUANTIZERS.values(), *OF_SOME_RUNS)
         },
         "engines": {
             engine: {str(verdict): count for verdict, count in sorted(by_verdict.items())}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from .profiles import OF_MAPPINGS
 from .rows import Row
 from .severity import Assessment, Severity, assessment
 from .verdicts import Verdict
@@ -92,12 +93,14 @@ class ClaimStatus:
 
 
 def status_of(claim: str, rows: Iterable[Row]) -> ClaimStatus:
-    """The status of a claim from its rows on one engine."""
+    """The status of a claim from its rows on one engine. Those whose mapping leaves it in float say nothing about it."""
     default: list[Deviation] = []
     by_form: dict[str, list[Deviation]] = {}
     verdicts = set()
     for row in rows:
         verdicts |= {row.verdict} if is_default_use(row) else set()
+        if any(row.checks.get(name, "skip") != "skip" for name in OF_MAPPINGS):
+            continue
         if (worst := assessment(row)) is None:
             continue
         if is_default_use(row):

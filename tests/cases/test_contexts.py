@@ -119,6 +119,7 @@ def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> No
     every = {family_named(root_of(claim.tree)) for claim, _ in defaults(name) if claim.dtype_config == "static-quint8"}
     of_matrices = {"linear"}
     assert not families.pop("after_leaky_relu")  # it keeps qparams in the config of ExecuTorch only
+    assert {"convolution", "activation", "normalization", "pooling"} <= families.pop("unasked")
     assert not families.pop("residual_augmented") | families.pop("selected")  # of quantizers
     assert {"convolution", "transposed convolution"} <= families.pop("other_norm")
     assert {"convolution", "transposed convolution", "linear"} <= families.pop("fused_twice")

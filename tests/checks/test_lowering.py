@@ -75,3 +75,26 @@ def test_a_kernel_that_ends_the_interpreter_is_caught_by_lowered() -> None:
     outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, lambda x: sys.exit())))
     assert failed(outcomes) == {"lowered"}
     assert outcomes["lowered"].detail.startswith("execute raises SystemExit")
+
+
+UNASKED = "fbgemm/nn.ConvTranspose2d/static-quint8/ptq/unasked/contexts@fbgemm"
+
+
+def test_what_the_mapping_leaves_in_float_between_quantized_layers_conforms_in_float() -> None:
+    assert run(UNASKED).recipe.mapping.endswith(".set_object_type(nn.ConvTranspose2d, None)")
+    outcomes = judged(run(UNASKED))
+    assert {name: outcome.result for name, outcome in outcomes.items()} == dict.fromkeys(
+        ("lowered", "numerics", "asked"), "pass"
+    )
+
+
+def test_an_operator_that_is_quantized_unasked_is_caught_by_asked_alone() -> None:
+    outcomes = judged(run(UNASKED.replace("nn.ConvTranspose2d", "nn.ELU")))
+    assert failed(outcomes) == {"asked"}
+    assert outcomes["asked"].detail == "the mapping has no qconfig for it, and quantized.elu computes it all the same"
+
+
+def test_layers_beside_an_unasked_operator_have_to_be_quantized() -> None:
+    outcomes = judged(run(UNASKED), ("lower", lambda honest: fx.reference))
+    assert failed(outcomes) == {"lowered"}
+    assert outcomes["lowered"].detail.startswith("ran in float: aten.convolution")

@@ -95,3 +95,10 @@ def test_codes_do_not_follow_from_it_nor_a_scale_from_other_annotations(
     fused: Run, findings: tuple[Finding, ...]
 ) -> None:
     assert "numerics" not in Likeness([LEFT_OUT]).known(fused, replace(row_of(fused), findings=findings))
+
+
+def test_other_codes_follow_from_an_operator_that_is_quantized_unasked(pairs: dict[str, Run]) -> None:
+    run = pairs["channels_33x17"]
+    unasked = replace(row_of(run), checks={"numerics": "fail", "asked": "fail"})
+    assert "numerics" in Likeness([]).known(run, unasked)
+    assert "numerics" not in Likeness([]).known(run, row_of(run))

@@ -68,6 +68,13 @@ def test_exceptions_are_named_by_form_the_worst_first() -> None:
     assert found.worst is found.exceptions[0]
 
 
+def test_what_the_mapping_leaves_in_float_says_nothing_about_the_claim() -> None:
+    unasked = wrong(variant="unasked", profile="contexts")
+    assert status_of("a", [row(), unasked]).status is Support.EXCEPT
+    of_mapping = replace(unasked, checks={**unasked.checks, "asked": "fail"})
+    assert status_of("a", [row(), of_mapping]).status is Support.WORKS
+
+
 def test_a_row_without_a_form_is_named_by_its_variant() -> None:
     assert form_of(row(variant="padding_same")) == "padding same"
     assert form_of(replace(row(variant="padding_same"), form="padding='same'")) == "padding='same'"

@@ -55,7 +55,8 @@ class Context:
     computes. ``operands`` replace those of the variant, or are further ones. ``ties`` are lines that let two modules share a
     parameter. With two ``applications`` the pattern takes ``w`` too, or else its own result; its first result is ``z``.
     ``others`` has the modules, by name and source, that the second application calls in place of the pattern's own.
-    ``result`` is as in `Variant`.
+    ``unasked`` if the mapping leaves the pattern in float, and its neighbours alone are quantized. ``result`` is as in
+    `Variant`.
     """
 
     before: tuple[Neighbour, ...] = ()
@@ -64,6 +65,7 @@ class Context:
     ties: tuple[str, ...] = ()
     applications: int = 1
     others: Mapping[str, str] = field(default_factory=dict)
+    unasked: bool = False
     result: str = "y"
 
     @property
