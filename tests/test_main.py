@@ -54,6 +54,13 @@ def test_claims_as_json_have_patterns_engines_coverage_and_runs(capsys: Capture)
         assert first["id"] == f"{backend['name']}/{first['pattern']}/{first['dtype_config']}"
 
 
+def test_claims_with_their_runs_are_those_of_the_committed_lists(capsys: Capture) -> None:
+    assert main(["claims", "--backend", "fbgemm", "--runs"]) == 0
+    assert capsys.readouterr().out == (Path(__file__).parent / "cases" / "runs" / "fbgemm.txt").read_text(
+        encoding="utf-8"
+    )
+
+
 def test_claims_of_a_third_party_config(capsys: Capture) -> None:
     assert main(["claims", "--backend-config", NATIVE]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -21,9 +21,11 @@ def add(commands: "Commands") -> None:
     )
     add_backend_config(source, "list the claims of this BackendConfig, or of the one that this callable returns")
     add_operators(claims)
-    claims.add_argument(
+    form = claims.add_mutually_exclusive_group()
+    form.add_argument(
         "--json", action="store_true", help="print JSON with the engines of each backend and the runs of each claim"
     )
+    form.add_argument("--runs", action="store_true", help="print the runs of each claim, a line for each profile")
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
@@ -37,6 +39,12 @@ def claims_command(arguments: argparse.Namespace) -> int:
         backends = [backend(name) for name in dict.fromkeys(arguments.backend or BACKENDS)]
     if arguments.json:
         print(json.dumps([describe_claims(claims) for claims in backends], indent=1, ensure_ascii=False))
+        return 0
+    if arguments.runs:
+        from conformance.cases.listing import lines
+
+        for claims in backends:
+            print("\n".join(lines(claims)))
         return 0
     for claims in backends:
         print(f"{claims.name}: {claims.patterns} patterns, {len(claims.claims)} claims")
