@@ -71,6 +71,9 @@ def usability(audit: Audit) -> str:
     if not audit.repeats:
         return f"{audit.state}: {measured} in one run and other values in the next"
     said = f"{audit.state}: {measured}, under {audit.floor_db:g}"
+    if (number := audit.worst_output) is not None:
+        alone = decibels(audit.outputs_db[number - 1], "float")
+        said = f"{audit.state}: {alone} in output {number} of {len(audit.outputs_db)}, under {audit.floor_db:g}"
     if (layer := audit.destroyer) is None:
         return said
     clips = f" and clips {percent(layer.clipped)} of its values" if layer.clipped >= CLIPPED else ""
@@ -99,6 +102,8 @@ def blame(audit: Audit) -> str:
 
 def _left(audit: Audit) -> str:
     """What leaves a network unusable although nothing is to blame, as the end of a sentence."""
+    if audit.worst_output is not None:
+        return ""
     worst = max(audit.layers, key=lambda layer: layer.clipped, default=None)
     clips = worst is not None and worst.clipped >= CLIPPED
     most = f", {worst.name} clips {percent(worst.clipped)} of its values" if worst is not None and clips else ""

@@ -30,7 +30,7 @@ from conformance.results.audits import USABLE_DB, Audit, Layer
 from conformance.results.known import Host
 from conformance.results.ledger_file import load
 
-from .agreement import decibels, joined
+from .agreement import compared, decibels, joined
 from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
 from .execution import Execution
@@ -229,9 +229,16 @@ class _Work:
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
             engine_db=decibels(joined(got), exact), reference_db=decibels(joined(converted.expected), exact),
             agreement_db=decibels(joined(got), joined(converted.expected)), failure=failure, advice=advice,
+            outputs_db=tuple(_apart(got, float_output)),
             floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
         )  # fmt: skip
         return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
+
+
+def _apart(got: Any, expected: Any) -> Iterator[float | None]:
+    """Yield the SQNR in dB of each output in float, None for one that is equal or is all zero in the float network."""
+    for x, y in zip(compared(tensors_of(got)), compared(tensors_of(expected)), strict=False):
+        yield decibels(joined(x), joined(y)) if y.any() else None
 
 
 def _uncompared(got: Any, expected: Any) -> Iterator[str]:

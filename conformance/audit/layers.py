@@ -2,26 +2,22 @@
 features."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.ao.quantization import FixedQParamsObserver, ObserverBase
 from torch.fx import Node
 
 from conformance.cases.claims import Claim
-from conformance.cases.recipes import RANGES
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.engines.trace import CONVERSIONS, VIEWS, qparams_of
-from conformance.results.audits import CLIPPED, FEW_CODES, LOST_DB, Arithmetic, Fault, Form, Layer
+from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Form, Layer
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import (
-    FixedRangeClips,
-    LayerCoarser,
     LayerDiffers,
     LayerKind,
     LayerRaises,
@@ -39,8 +35,9 @@ from .conversion import Converted
 from .execution import Step
 from .features import features
 from .forms import allowing, form_of_layer
+from .grids import Grids, coarser
 from .naming import call_name, named
-from .origins import SAME_DB, Origin, converts, source
+from .origins import SAME_DB, Origin, converts
 
 AS_GOOD_DB = 0.5
 """By how much less SQNR against float a value in float has that is as good as the reference's."""
@@ -73,6 +70,7 @@ class Layers:
         meta = converted.prepared.meta["_observed_graph_module_attrs"]
         self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
         self.patterns = converted.config._pattern_complex_format_to_config
+        self.grids = Grids(converted, self.patterns)
         self.calls = Counter(node.target for node in converted.prepared.graph.nodes if node.op == "call_module")
         self.names: dict[Node, str] = {}
         self.moved = set[Node]()  # whose values are on other grids than the reference's
@@ -243,36 +241,15 @@ class Layers:
             wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
         if origin is not None:
             fields["float_db"] = decibels(value, origin.truth)
-            wrong += self._fixed_range(step, origin.truth)
+            wrong += self.grids.costs(step, origin.truth)
             if not self._keeps_a_moved_grid(step):
-                wrong += _coarser(value, local, origin.truth)
+                wrong += coarser(value, local, origin.truth)
         return wrong, fields
-
-    def _fixed_range(self, step: Step, truth: Tensor) -> Iterator[Finding]:
-        """The finding that a range that nobody observed clips values by more than the step that 1 is beyond the range of a
-        sigmoid, whose end is 255/256."""
-        same, value = self.converted.equivalents.get(step.node), step.value
-        observer, grid = None if same is None else self._observer(source(same)), qparams(value)
-        if not isinstance(observer, FixedQParamsObserver) or grid is None or grid != qparams(step.local):
-            return
-        sqnr_db = decibels(step.local, truth)
-        if sqnr_db is None:
-            return
-        share = clipped(step.position, value.dtype, beyond=1 + TYPICAL_BAND)
-        if share >= CLIPPED:
-            low, high = ((end - grid.zero_point) * grid.scale for end in RANGES[value.dtype])
-            yield FixedRangeClips("reference", round(share, 4), low, high, sqnr_db)
 
     def _keeps_a_moved_grid(self, step: Step) -> bool:
         """Whether a layer keeps the grid of its operand, which the layer before it has put on another one."""
         operands = [(node, x) for node, x in zip(step.node.all_input_nodes, step.inputs, strict=False) if qparams(x)]
         return len(operands) == 1 and operands[0][0] in self.moved and qparams(operands[0][1]) == qparams(step.value)
-
-    def _observer(self, core: Node) -> nn.Module | None:
-        """The observer of a node of the prepared network."""
-        node = self.prepared.get(core.name)
-        used_by = () if node is None else (self.modules.get(str(user.target)) for user in node.users)
-        return next((module for module in used_by if isinstance(module, ObserverBase)), None)
 
     def _packed(self, node: Node) -> Tensor | None:
         """The quantized weight of a lowered module, if it has one that can be unpacked."""
@@ -301,6 +278,7 @@ class Layers:
         fused = {name for one in step.body for name in (one.name, *members.get(one.name, ()))}
         return {
             "calls": str(self.calls.get(node.target, 1)),
+            "body": " ".join(call_name(self.prepared[one.name], self.modules) for one in self._own(step)),
             **named,
             **({} if self.hooked.isdisjoint(fused) else {"hooks": "True"}),
             **features(step, node, modules, self.lowered_modules),
@@ -348,18 +326,6 @@ def _has_hooks(model: nn.Module, node: Node) -> bool:
     """Whether the module that a node calls has forward hooks."""
     module = model.get_submodule(str(node.target))
     return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-def _coarser(value: Tensor, local: Tensor, truth: Tensor) -> Iterator[Finding]:
-    """The finding that a value has lost precision by a grid that is not the reference's, beyond float32's own roundings."""
-    own, reference = qparams(value), qparams(local)
-    if own is None or reference is None or own == reference:
-        return
-    sqnr_db, reference_db = decibels(value, truth), decibels(local, truth)
-    if sqnr_db is None or sqnr_db > SAME_DB or reference_db is None:
-        return
-    if reference_db - sqnr_db > LOST_DB:
-        yield LayerCoarser("numerics", own.text, reference.text, sqnr_db, reference_db)
 
 
 _CODED = (torch.quint8, torch.qint8, torch.quint4x2)

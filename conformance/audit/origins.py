@@ -120,9 +120,7 @@ class Origins:
         self.float = Part(converted.matches.traced[-1])
         self.prepared = _Prepared(converted.prepared, converted.reference)
         self.fused = {self.prepared.nodes[name].target for name in self.members if name in self.prepared.nodes}
-        self._float_nodes: dict[str, Node] = {}  # of a fusion the last one, whose value the node that is left has
-        for node in self.float.order:
-            self._float_nodes |= dict.fromkeys(self.members.get(node.name, (node.name,)), node)
+        self._float_nodes = float_nodes(converted)
         self._own = converted.in_float.values
         self._taken: dict[str, Any] = {}
 
@@ -182,6 +180,15 @@ class Origins:
         nodes = {self.prepared.nodes[name]: value for name, value in known.items() if name in self.prepared.nodes}
         value: Tensor = as_tensor(self.prepared.evaluate(target, nodes)[0][target])
         return value
+
+
+def float_nodes(converted: Converted) -> dict[str, Node]:
+    """The nodes of the float network by the names of those of the prepared one: of a fusion the last, whose value the node
+    that is left has."""
+    found: dict[str, Node] = {}
+    for node in converted.matches.traced[-1].graph.nodes:
+        found |= dict.fromkeys(converted.matches.members.get(node.name, (node.name,)), node)
+    return found
 
 
 def _in_float(value: Any) -> Any:

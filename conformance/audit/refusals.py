@@ -4,6 +4,7 @@ audited."""
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import getitem
 from types import TracebackType
 from typing import Any
 
@@ -113,7 +114,8 @@ class Refusals:
         if len(self.refused) >= MOST_REFUSALS:
             return False
         own, path = _own(node, matches), self._near(node, prepared)
-        left = own is None or own.op == "call_module" or own.target in self._kinds
+        # the element of a tuple is not at fault for the tuple
+        left = own is None or own.op == "call_module" or own.target in (*self._kinds, getitem)
         if own is not None and not left and (path is None or not _scope(own, prepared)):
             self._leave_kind(own.target, own, stage, error, matches)
             return True

@@ -3,6 +3,7 @@
 An audit is what `python -m conformance audit` measures and what its text, HTML and JSON are rendered from.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -256,12 +257,12 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Audit:
-    """A network on an engine. The SQNRs in dB are those of the outputs: of the engine and of the reference against the float
-    model, of the engine against the reference; None where equal. `tied_db` is the worst of the reference with values moved by
-    a tie before they are rounded, measured only where the engine loses more than LOST_DB: a network may be so sensitive that
-    two right roundings differ as much. Below `floor_db` the engine's output is not usable. `failure` is why there is no more,
-    or no more after the last layer, `stage` what it failed in, and `cause` the ledger entry that explains it. `remarks` say
-    what is wrong with the inputs, or with outputs of integers."""
+    """A network on an engine. The SQNRs in dB are those of the outputs joined: of the engine and of the reference against the
+    float model, of the engine against the reference; None where equal. `outputs_db` has the engine's of each output in float.
+    `tied_db` is the worst of the reference with values moved by a tie before they are rounded, measured only where the
+    engine loses more than LOST_DB: a network may be so sensitive that two right roundings differ as much. Below `floor_db` an
+    output is not usable. `failure` is why there is no more, or no more after the last layer, `stage` what it failed in, and
+    `cause` the ledger entry that explains it. `remarks` say what is wrong with the inputs, or with outputs of integers."""
 
     network: str
     engine: str
@@ -273,6 +274,7 @@ class Audit:
     engine_db: Finite | None = None
     reference_db: Finite | None = None
     agreement_db: Finite | None = None
+    outputs_db: tuple[Finite | None, ...] = ()
     tied_db: Finite | None = None
     floor_db: Finite = USABLE_DB
     failure: str = ""
@@ -347,7 +349,15 @@ class Audit:
             return State.BROKEN
         if not self.repeats:  # what one run has says nothing of the next
             return State.UNUSABLE
-        return State.USABLE if self.engine_db is None or self.engine_db >= self.floor_db else State.UNUSABLE
+        worst = min((db for db in (self.engine_db, *self.outputs_db) if db is not None), default=self.floor_db)
+        return State.USABLE if worst >= self.floor_db else State.UNUSABLE
+
+    @property
+    def worst_output(self) -> int | None:
+        """The number of the worst output, if it is not usable although all joined are: it may be small beside others."""
+        apart = [math.inf if db is None else db for db in self.outputs_db]
+        together = self.engine_db is None or self.engine_db >= self.floor_db
+        return 1 + apart.index(min(apart)) if together and min(apart, default=math.inf) < self.floor_db else None
 
     @property
     def repeats(self) -> bool:
@@ -370,7 +380,7 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong beside what quantization itself costs, and that leaves the network usable."""
+        """Whether nothing is wrong but what quantization itself costs, and that leaves the network usable."""
         return self.usable and not (self.failure or self.blamed or self.refusals or self.unstable or self.loses)
 
 
@@ -383,8 +393,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Audit:
-    """The audit of a JSON object. Raises TypeError for another schema, or naming a field that is missing, unknown or
-    wrong."""
+    """The audit of a JSON object. Raises TypeError for another schema and for a field that is missing, unknown or wrong."""
     if values.get("schema") != SCHEMA:
         raise TypeError(f"schema {values.get('schema')!r}; this version reads {SCHEMA}")
     audit: Audit = decode(Audit, {name: value for name, value in values.items() if name != "schema"})

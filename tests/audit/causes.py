@@ -346,6 +346,22 @@ def between_layers(operator: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), operator, nn.Linear(8, 4))
 
 
+def multiplied() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return 100 * self.linear(x)
+
+    return Call(forward, linear=nn.Linear(8, 8))
+
+
+def normed_beside_input() -> nn.Module:
+    """A linear layer, its batch norm and a ReLU, whose result is joined with the input."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.cat([self.relu(self.norm(self.linear(x))), x], 1)
+
+    return Call(forward, linear=nn.Linear(8, 8), norm=nn.BatchNorm1d(8), relu=nn.ReLU())
+
+
 def without(engine: str, kind: type[nn.Module]) -> QConfigMapping:
     """An engine's default mapping, with the modules of a class left in float."""
     return get_default_qconfig_mapping(engine).set_object_type(kind, None)
@@ -376,8 +392,10 @@ CAUSES = (
     *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "fbgemm")),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),
     Cause("boolean-observed", "x86", kept_where_greatest, IMAGE),
-    Cause("called-twice", "x86", called_twice, IMAGE),
-    Cause("called-twice", "qnnpack", called_twice, IMAGE),
+    *(
+        Cause("called-twice", engine, called_twice, IMAGE, beside=frozenset({"range-shared-with-multiple"}))
+        for engine in ("x86", "qnnpack")
+    ),
     Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
@@ -484,6 +502,8 @@ CAUSES = (
         for engine in ("x86", "qnnpack")
         for operator in (nn.ELU(), nn.LeakyReLU(), nn.Hardswish(), nn.LayerNorm(8), nn.Softmax(-1))
     ),
+    *(Cause("range-shared-with-multiple", engine, multiplied, normal(4, 8)) for engine in ("x86", "qnnpack")),
+    *(Cause("linear-norm-relu-dropped", engine, normed_beside_input, normal(4, 8)) for engine in ("x86", "qnnpack")),
     Cause("prelu-slope-rounded", "x86", lambda: nn.PReLU(4, 1.3), normal(2, 4, 32, 32)),
     Cause("qnnpack-add-scale", "qnnpack", only_zeros, normal(2, 4, mean=-1000.0), beside=FIXED),
     Cause("qnnpack-clamp-channels-last", "qnnpack", clamped, IMAGE),

@@ -118,6 +118,13 @@ def test_a_module_that_observers_cannot_take_is_left_out() -> None:
     assert not audited.failure
 
 
+def test_a_module_is_left_out_for_the_tuple_that_it_returns_and_not_what_takes_its_elements() -> None:
+    audited = audit(Unpooling().eval(), images(), "x86", reduce=False)
+    assert [(one.operator, one.layers, one.cause) for one in audited.refusals] == [
+        ("nn.MaxPool2d", ("pool",), "tuple-observed")
+    ]
+
+
 class Unpooling(nn.Module):
     """A pooling that returns a tuple."""
 

@@ -14,16 +14,18 @@ from torch.ao.quantization import QConfigMapping, default_dynamic_qconfig
 
 from conformance.audit import audit
 from conformance.audit.agreement import decibels
-from conformance.audit.layers import _coarser
+from conformance.audit.grids import coarser
 from conformance.models import fx
 from conformance.reports.audit_text import text
-from conformance.results.audits import CLIPPED, LOST_DB, Audit, Layer, State
+from conformance.reports.audit_words import headline
+from conformance.results.audits import CLIPPED, LOST_DB, USABLE_DB, Audit, Layer, State
 from conformance.results.findings.layers import (
     FixedRangeClips,
     LayerCoarser,
     LayerDiffers,
     PrepareDiffers,
     ReferenceDiffers,
+    SharedRange,
 )
 from tests.saturation import EXACT, needs_vnni
 
@@ -86,6 +88,53 @@ def test_a_fixed_range_is_blamed_where_it_clips() -> None:
     assert audit(nn.Sequential(nn.Sigmoid()).eval(), within, "x86", reduce=False).holds
 
 
+class Multiplied(nn.Module):
+    """A layer's result multiplied by a number."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.number = nn.Linear(8, 8), number
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x) * self.number
+
+
+@pytest.mark.parametrize("engine", ["x86", "qnnpack"])
+def test_a_range_that_is_shared_with_a_multiple_is_blamed_where_it_costs_most_of_the_codes(engine: str) -> None:
+    audited = audit(Multiplied(100.0).eval(), rows(64, 8), engine, reduce=False)
+    (layer,) = audited.blamed
+    assert (layer.name, kinds(layer), layer.faults[0].cause) == ("layer", [SharedRange], "range-shared-with-multiple")
+    assert not audited.usable
+    assert audited.destroyer == layer
+    assert audit(Multiplied(1.2).eval(), rows(64, 8), engine, reduce=False).holds
+
+
+class Halves(nn.Module):
+    """The results of two layers, one of which is much larger, that are joined and returned apart."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.small, self.large = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.large.weight.data *= factor
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        joined = torch.cat([self.small(x), self.large(x)], 1)
+        return joined[:, :8], joined[:, 8:]
+
+
+def test_an_output_that_is_destroyed_beside_a_larger_one_leaves_the_network_unusable() -> None:
+    audited = audit(Halves(100.0).eval(), rows(64, 8), "qnnpack", reduce=False)
+    assert audited.engine_db is not None
+    assert audited.engine_db > USABLE_DB
+    assert [(db is None or db > USABLE_DB) for db in audited.outputs_db] == [False, True]
+    assert (audited.worst_output, audited.usable, audited.holds) == (1, False, False)
+    assert "in output 1 of 2, under 10; small leaves" in headline(audited)
+    assert headline(audited).endswith("nothing to blame")
+    assert audit(Halves(1.0).eval(), rows(64, 8), "qnnpack", reduce=False).worst_output is None
+
+
 def test_a_result_at_the_end_of_a_fixed_range_is_its_own_rounding() -> None:
     torch.manual_seed(0)
     linear = nn.Linear(8, 8)
@@ -132,8 +181,8 @@ def test_a_scale_that_is_off_by_a_rounding_of_float32_is_no_coarser_grid() -> No
     assert before is not None
     assert after is not None
     assert before - after > LOST_DB
-    assert [*_coarser(rounded, local, truth)] == []
-    (finding,) = _coarser(coarse, local, truth)
+    assert [*coarser(rounded, local, truth)] == []
+    (finding,) = coarser(coarse, local, truth)
     assert isinstance(finding, LayerCoarser)
 
 

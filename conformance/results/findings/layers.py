@@ -82,6 +82,24 @@ class FixedRangeClips(Finding, kind="fixed-range-clips"):
 
 
 @dataclass(frozen=True)
+class SharedRange(Finding, kind="shared-range"):
+    """The config gives a layer's value the observer of another value, whose range is so many times as wide: this SQNR in dB
+    is left, and with a range of its own rounding would leave `own_db`."""
+
+    other: str
+    ratio: float
+    sqnr_db: float
+    own_db: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"it shares the observer of {self.other}, whose range is {self.ratio:.3g} times as wide: {self.sqnr_db:.1f} dB "
+            f"are left, {self.own_db:.1f} with a range of its own"
+        )
+
+
+@dataclass(frozen=True)
 class QuantizedUnasked(Finding, kind="quantized-unasked"):
     """A layer for which the mapping has no qconfig is computed by quantized kernels."""
 
