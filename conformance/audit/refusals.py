@@ -56,6 +56,8 @@ class Refusals:
         """Leave out what an exception of torch.ao is about, or if that was left out before, the modules around it. Returns
         False if it is unknown. `prepared` is the observed model, if there is one."""
         culprit = _culprit(error, matches)
+        if len(self.refused) < MOST_REFUSALS and stage == "prepare" and self._leaves_unfused(stage, error, matches):
+            return True
         if culprit is None or len(self.refused) >= MOST_REFUSALS:
             return False
         if culprit.path and culprit.path not in self._paths:
@@ -102,6 +104,15 @@ class Refusals:
         self.config = dropped
         return found
 
+    def _leaves_unfused(self, stage: str, error: Exception, matches: Matches) -> bool:
+        """Leave out the pattern as which a module is fused of which the network reads a parameter itself: fusing moves it."""
+        read = (str(node.target).rpartition(".")[0] for node in _traced(matches) if node.op == "get_attr")
+        owner = next((path for path in read if path not in self._paths and self._drops_fusion(path, matches)), None)
+        if owner is not None:
+            self._paths.add(owner)
+            self.refused.append(self._of_module(owner, stage, error, [owner]))
+        return owner is not None
+
     def leaves_out_near(
         self, node: Node, stage: str, error: Exception, prepared: GraphModule, matches: Matches
     ) -> bool:
@@ -113,6 +124,8 @@ class Refusals:
             return True
         if len(self.refused) >= MOST_REFUSALS:
             return False
+        if node.op == "get_attr" and self._leaves_unfused(stage, error, matches):
+            return True
         own, path = _own(node, matches), self._near(node, prepared)
         # the element of a tuple is not at fault for the tuple
         left = own is None or own.op == "call_module" or own.target in (*self._kinds, getitem)

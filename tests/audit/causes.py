@@ -346,6 +346,16 @@ def between_layers(operator: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), operator, nn.Linear(8, 4))
 
 
+def weight_of_two(*, transposed: bool) -> nn.Module:
+    """Two layers that share a weight, of which one is fused with a ReLU."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        weight = self.linear.weight.t() if transposed else self.linear.weight
+        return F.linear(self.relu(self.linear(x)), weight)
+
+    return Call(forward, linear=nn.Linear(8, 8), relu=nn.ReLU())
+
+
 def multiplied() -> nn.Module:
     def forward(self: Any, x: Tensor) -> Any:
         return 100 * self.linear(x)
@@ -386,6 +396,7 @@ IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
 FIXED = frozenset({"fixed-range-on-input"})
+READ_AGAIN = frozenset({"weight-read-after-lowering"})
 
 CAUSES = (
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
@@ -501,6 +512,17 @@ CAUSES = (
         )
         for engine in ("x86", "qnnpack")
         for operator in (nn.ELU(), nn.LeakyReLU(), nn.Hardswish(), nn.LayerNorm(8), nn.Softmax(-1))
+    ),
+    *(
+        Cause(
+            "parameter-read-after-fusion",
+            engine,
+            partial(weight_of_two, transposed=transposed),
+            normal(4, 8),
+            beside=READ_AGAIN,
+        )
+        for engine in ("x86", "qnnpack")
+        for transposed in (True, False)
     ),
     *(Cause("range-shared-with-multiple", engine, multiplied, normal(4, 8)) for engine in ("x86", "qnnpack")),
     *(Cause("linear-norm-relu-dropped", engine, normed_beside_input, normal(4, 8)) for engine in ("x86", "qnnpack")),
