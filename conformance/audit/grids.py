@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from conformance.cases.recipes import RANGES
 from conformance.checks.tolerances import TYPICAL_BAND
-from conformance.results.audits import CLIPPED, LOST_DB, Qparams
+from conformance.results.audits import CLIPPED, LEAST_DB, LOST_DB, Qparams
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import FixedRangeClips, LayerCoarser, SharedRange
 
@@ -109,6 +109,7 @@ def _width(value: object) -> float:
 
 
 def _rounded(values: Tensor, scale: float) -> float:
-    """The SQNR in dB of values that are rounded to a grid with a scale, without ends."""
+    """The SQNR in dB of values that are rounded to a grid with a scale, without ends; that of no noise is as high as that of
+    noise alone is low."""
     found = decibels((values / scale).round() * scale, values)
-    return math.inf if found is None else found
+    return -LEAST_DB if found is None else found

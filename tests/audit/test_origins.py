@@ -110,6 +110,18 @@ def test_a_range_that_is_shared_with_a_multiple_is_blamed_where_it_costs_most_of
     assert audit(Multiplied(1.2).eval(), rows(64, 8), engine, reduce=False).holds
 
 
+def test_integers_that_a_range_of_their_own_would_hold_exactly_share_one_with_their_multiple() -> None:
+    class Counts(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return x * 100.0
+
+    counts = [torch.arange(-3.0, 3.0).repeat(4, 2) for _ in range(2)]
+    found = [
+        fault for layer in audit(Counts().eval(), counts, "qnnpack", reduce=False).blamed for fault in layer.faults
+    ]
+    assert [type(fault.finding) for fault in found] == [SharedRange]
+
+
 class Halves(nn.Module):
     """The results of two layers, one of which is much larger, that are joined and returned apart."""
 
