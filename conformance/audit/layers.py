@@ -24,11 +24,11 @@ from conformance.results.findings.layers import (
     LayerShape,
     OperandOverwritten,
     PrepareDiffers,
-    QuantizedUnasked,
     ReferenceDiffers,
     WriteLost,
 )
 from conformance.results.findings.stages import Crashes
+from conformance.results.findings.structure import QuantizedUnasked
 
 from .agreement import agreement, as_tensor, clipped, codes_used, decibels, qparams
 from .conversion import Converted

@@ -5,9 +5,14 @@ from collections.abc import Iterator
 from conformance.cases.runs import Run
 from conformance.engines.trace import CONVERSIONS, VIEWS, Execution
 from conformance.results.findings import Finding
-from conformance.results.findings.layers import QuantizedUnasked
 from conformance.results.findings.stages import Raises
-from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
+from conformance.results.findings.structure import (
+    ConvertsInside,
+    LeftQuantized,
+    NoQuantizedKernel,
+    QuantizedUnasked,
+    RanInFloat,
+)
 from conformance.results.profiles import PROFILES
 
 from .evidence import Evidence, Outcome, outcome, skip

@@ -5,8 +5,13 @@ from collections.abc import Iterable, Iterator
 from conformance.engines.executorch.runtime import EXECUTORCH
 from conformance.engines.trace import CONVERSIONS, VIEWS
 from conformance.results.findings import Finding
-from conformance.results.findings.layers import QuantizedUnasked
-from conformance.results.findings.structure import ConvertsInside, LeftQuantized, NoQuantizedKernel, RanInFloat
+from conformance.results.findings.structure import (
+    ConvertsInside,
+    LeftQuantized,
+    NoQuantizedKernel,
+    QuantizedUnasked,
+    RanInFloat,
+)
 
 from .case import Case, Once, Renderer
 from .programs import calls_lines

@@ -34,6 +34,7 @@ from conformance.results.findings.structure import (
     ObservedDtype,
     ObserverNotDynamic,
     ObserverRange,
+    QuantizedUnasked,
     QuantizesNothing,
     RanInFloat,
     SharedObserver,
@@ -109,6 +110,10 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
         "the reference model quantizes nothing with the scale 0.5, 0.25 and zero point 0.0, 64.0 of weight",
     ),
     (RanInFloat("lowered", ("aten.mul", "aten.add")), "ran in float: aten.mul, aten.add"),
+    (
+        QuantizedUnasked("asked", ("quantized.elu",)),
+        "the mapping has no qconfig for it, and quantized.elu computes it all the same",
+    ),
     (NoQuantizedKernel("lowered"), "no quantized kernel ran"),
     (LeftQuantized("lowered", (0, 2)), "output 0, 2 is left quantized, the float model gives float"),
     (

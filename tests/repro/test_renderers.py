@@ -35,6 +35,7 @@ from conformance.results.findings.structure import (
     ObservedDtype,
     ObserverNotDynamic,
     ObserverRange,
+    QuantizedUnasked,
     QuantizesNothing,
     RanInFloat,
     SharedObserver,
@@ -245,6 +246,18 @@ def converts(y):
 on_output(converts)
 """
 
+UNASKED = "fbgemm/nn.ConvTranspose2d/static-quint8/ptq/unasked/contexts@fbgemm"
+THREE_KERNELS = """
+def three(x):
+    y = torch.quantize_per_tensor(x, 0.5, 0, torch.quint8)
+    for _ in range(3):
+        y = torch.ops.quantized.add(y, y, 0.5, 0)
+    return y.dequantize()
+
+
+fx.convert_fx = lambda model, **kwargs: three
+"""
+
 KERNELS = [
     Claim(LINEAR, RanInFloat("lowered", ("aten.add",)), "on_output(lambda y: y + 0)"),
     Claim(DYNAMIC, RanInFloat("lowered", ("aten.add",)), "on_output(lambda y: y + 0)"),
@@ -255,6 +268,7 @@ KERNELS = [
         "on_output(lambda y: torch.quantize_per_tensor(y, 0.5, 0, torch.quint8))",
     ),
     Claim(LINEAR, ConvertsInside("lowered", ("kernel > aten.dequantize",)), RECORDED),
+    Claim(UNASKED, QuantizedUnasked("asked", ("quantized.add",)), THREE_KERNELS),
 ]
 
 PER_CHANNEL = "torch.quantize_per_channel(y, torch.ones(len(y)), torch.zeros(len(y)), 0, torch.quint8).dequantize()"

@@ -100,17 +100,6 @@ class SharedRange(Finding, kind="shared-range"):
 
 
 @dataclass(frozen=True)
-class QuantizedUnasked(Finding, kind="quantized-unasked"):
-    """A layer for which the mapping has no qconfig is computed by quantized kernels."""
-
-    kernels: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return f"the mapping has no qconfig for it, and {', '.join(self.kernels)} computes it all the same"
-
-
-@dataclass(frozen=True)
 class LayerShape(Finding, kind="layer-shape"):
     """The shape of a layer's output differs from the reference's."""
 

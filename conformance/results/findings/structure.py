@@ -196,6 +196,17 @@ class RanInFloat(Finding, kind="ran-in-float"):
 
 
 @dataclass(frozen=True)
+class QuantizedUnasked(Finding, kind="quantized-unasked"):
+    """An operator for which the mapping has no qconfig is computed by quantized kernels."""
+
+    kernels: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"the mapping has no qconfig for it, and {', '.join(self.kernels)} computes it all the same"
+
+
+@dataclass(frozen=True)
 class NoQuantizedKernel(Finding, kind="no-quantized-kernel"):
     """No quantized kernel ran."""
 
