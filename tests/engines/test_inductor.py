@@ -17,6 +17,7 @@ from conformance.repro.script import script
 from conformance.results.findings.stability import WritesToInput
 from conformance.results.verdicts import Verdict
 from conformance.shortcuts import without
+from tests.saturation import needs_vnni
 
 missing = importlib.util.find_spec("torchao") is None
 installed = pytest.mark.skipif(missing, reason="torchao is not installed")
@@ -44,6 +45,7 @@ def test_without_torchao_the_engines_are_unavailable() -> None:
         assert reason in (engine(name).unavailable() or "")
 
 
+@needs_vnni
 @installed
 @pytest.mark.parametrize(
     "case", [CONV, NORM, "nn.Linear/static-quint8/ptq/default", "nn.Linear/dynamic-quint8/ptq/default"]
@@ -61,6 +63,7 @@ def test_weights_of_float16_are_held_to_the_oracle() -> None:
     assert row.checks["annotated"] == row.checks["numerics"] == "pass"
 
 
+@needs_vnni
 @installed
 def test_a_linear_layer_for_arm_is_fused_if_its_weight_has_a_scale_for_each_channel() -> None:
     every = {one.id: one for one in runs(backend("arminductor"), ["arm-inductor"])}
@@ -82,6 +85,7 @@ def test_models_of_the_same_source_for_other_shapes_are_prepared_apart() -> None
     assert (equal.checks["annotated"], broadcast.checks["annotated"]) == ("pass", "fail")
 
 
+@needs_vnni
 @installed
 def test_a_compiled_program_has_codes_and_kernels() -> None:
     row, _ = Judge().row(run("nn.MaxPool2d/static-quint8/ptq/default", "x86-compiled"))
@@ -120,6 +124,7 @@ def test_a_saved_and_loaded_model_computes_the_same() -> None:
     assert torch.equal(again(*subject.fresh_inputs()), model(*subject.fresh_inputs()))
 
 
+@needs_vnni
 @installed
 def test_a_script_shows_that_an_input_is_overwritten() -> None:
     row, _ = Judge().row(run(ADDED))

@@ -17,6 +17,7 @@ from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import CodesDiffer
 from conformance.results.migrations import Distance, Outcome
 from conformance.results.rows import Row
+from tests.saturation import needs_vnni
 
 installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 SAME, APART = Distance(8, 0, 0.0, 0.0, False), Distance(8, 3, 2.0, 0.1, False)
@@ -111,6 +112,7 @@ def test_a_claim_whose_quantizer_is_missing_is_not_executed() -> None:
     assert "torchao" in found.pt2e
 
 
+@needs_vnni
 @installed
 def test_claims_are_followed() -> None:
     chosen = [
