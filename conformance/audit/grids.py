@@ -3,6 +3,7 @@ that is not the reference's."""
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,6 +31,10 @@ class Grids:
         self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
         self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
         self.sharing = self._sharing(patterns)
+
+    @cached_property
+    def _float_nodes(self) -> dict[str, Node]:
+        return float_nodes(self.converted)
 
     def _sharing(self, patterns: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
         """By the name of a node the others that have its observer, of operands and results of operators that compute with a
@@ -68,7 +73,7 @@ class Grids:
 
     def _shared(self, name: str, truth: Tensor, grid: Qparams, sqnr_db: float) -> Iterator[Finding]:
         """The finding that most of the noise of a value is that of the wider ranges which share its observer."""
-        values, nodes = self.converted.in_float.values, float_nodes(self.converted)
+        values, nodes = self.converted.in_float.values, self._float_nodes
         widths = {one: _width(values.get(nodes[one])) for one in (name, *self.sharing[name]) if one in nodes}
         widest = max(widths, key=lambda one: widths[one], default=name)
         if not widths.get(name) or widths[widest] <= widths[name]:
