@@ -12,8 +12,6 @@ from conformance.commands.runs import find
 from conformance.goldens.golden import Golden
 from conformance.goldens.store import Store
 from conformance.models import build
-from conformance.repro import script as script_module
-from conformance.repro.case import NothingToCheck
 from conformance.repro.script import RENDERERS, script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
@@ -59,7 +57,6 @@ from conformance.results.findings.values import (
     QuantizedByPart,
     ValuesDiffer,
 )
-from conformance.results.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -389,25 +386,3 @@ def test_every_kind_that_the_checks_find_has_a_script_here() -> None:
         and (kind.__module__.rpartition(".")[2] != "constraints" or kind is ConstraintViolated)
     }
     assert {type(claim.finding) for claim in CLAIMS} == kinds - {*INPUTS}
-
-
-def test_a_finding_whose_renderer_checks_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = {**RENDERERS, NotFinite: lambda case, finding: iter(["print(outputs)\n"])}
-    monkeypatch.setattr(script_module, "RENDERERS", silent)
-    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite.* accuracy"):
-        script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
-
-
-def test_a_finding_without_a_renderer_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script_module, "RENDERERS", {})
-    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite"):
-        script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
-
-
-def test_a_failed_check_without_a_finding_has_no_script() -> None:
-    row = row_of(find(LINEAR), NotFinite("accuracy"))
-    partial = Row(**{**row.to_json(), "checks": {**row.checks, "numerics": "fail"}, "findings": row.findings})
-    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*findings of numerics.*run it again"):
-        script(find(LINEAR), partial, None)
-    with pytest.raises(NothingToCheck, match="accuracy"):
-        script(find(LINEAR), Row(**{**row.to_json(), "findings": ()}), None)

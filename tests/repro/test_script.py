@@ -19,8 +19,9 @@ from conformance.models import data
 from conformance.models.build import operand
 from conformance.models.fx import without
 from conformance.repro import inline, structure
-from conformance.repro.case import operand_source
-from conformance.repro.script import script
+from conformance.repro import script as script_module
+from conformance.repro.case import NothingToCheck, operand_source
+from conformance.repro.script import RENDERERS, script
 from conformance.repro.structure import pattern_source
 from conformance.results.findings.stability import RepetitionValues
 from conformance.results.findings.stages import Raises
@@ -33,6 +34,7 @@ from conformance.results.findings.structure import (
 )
 from conformance.results.findings.values import LowSqnr, NotFinite, OutputShape
 from conformance.results.ledger_file import load
+from conformance.results.rows import Row
 from tests.saturation import VNNI
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -227,3 +229,25 @@ def test_no_script_reaches_this_project(tmp_path: Path) -> None:
     path.write_text("import conformance")
     reproduction = reproduce(row_of(find(LINEAR)), path, sys.executable)
     assert re.search("No module named 'conformance'", reproduction.output)
+
+
+def test_a_finding_whose_renderer_checks_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = {**RENDERERS, NotFinite: lambda case, finding: iter(["print(outputs)\n"])}
+    monkeypatch.setattr(script_module, "RENDERERS", silent)
+    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite.* accuracy"):
+        script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
+
+
+def test_a_finding_without_a_renderer_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_module, "RENDERERS", {})
+    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite"):
+        script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
+
+
+def test_a_failed_check_without_a_finding_has_no_script() -> None:
+    row = row_of(find(LINEAR), NotFinite("accuracy"))
+    partial = Row(**{**row.to_json(), "checks": {**row.checks, "numerics": "fail"}, "findings": row.findings})
+    with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*findings of numerics.*run it again"):
+        script(find(LINEAR), partial, None)
+    with pytest.raises(NothingToCheck, match="accuracy"):
+        script(find(LINEAR), Row(**{**row.to_json(), "findings": ()}), None)
