@@ -78,6 +78,11 @@ TABLE = (
         "came back whole is not reloaded again",
     ),
     Shortcut(
+        "torch.jit",
+        "what TorchScript makes of a lowered model depends on the source of the model and the claim's dtypes, not on data: "
+        "one that came back the same is not compiled again",
+    ),
+    Shortcut(
         "memory format",
         "whether the float model keeps to channels_last inputs matters only where the lowered model does not",
     ),

@@ -13,7 +13,7 @@ from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
 from .operators import OPERATORS, Variant
 from .operators.weighted import plain_of, wrapped
-from .recipes import QUANTIZED
+from .recipes import QUANTIZED, observes_inputs
 from .sources import continuing, followed, in_tables, not_covered, operators_of
 from .spaces import SPACES
 from .spaces.arrays import arrays, common_name
@@ -202,7 +202,7 @@ def _applies(claim: Claim, variant: Variant) -> bool:
         return False
     if variant.per_channel and claim.dtypes.weight_dtype not in QUANTIZED:
         return False
-    observed = not claim.dtypes.is_dynamic and claim.dtypes.input_dtype in QUANTIZED
+    observed = observes_inputs(claim.dtypes)
     return observed or not (variant.saturates or variant.symmetric)
 
 

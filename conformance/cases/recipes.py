@@ -69,6 +69,11 @@ def dtype_config_name(dtypes: DTypeConfig) -> str:
     return f"static-{dtype_name(dtypes.input_dtype)}"
 
 
+def observes_inputs(dtypes: DTypeConfig) -> bool:
+    """Whether the ranges of inputs are observed: they are quantized, and not when the model runs."""
+    return not dtypes.is_dynamic and dtypes.input_dtype in QUANTIZED
+
+
 def activation_constraints(dtypes: DTypeConfig) -> DTypeWithConstraints:
     """The constraints that the observer of activations has to satisfy: those of the input, or those of the output where only
     these fix the qparams. A QConfig has one observer for both."""

@@ -23,6 +23,7 @@ from conformance.results.profiles import (
     OF_MAPPINGS,
     PAIRS,
     PROFILES,
+    TYPICAL,
     profile_names,
 )
 from conformance.suggestions import did_you_mean
@@ -36,7 +37,7 @@ from .operators.signatures import finite_everywhere
 from .operators.weighted import plain_of
 from .quantizers import declared_scheme, has_channels, quantizer_recipe
 from .ranges import bounds
-from .recipes import Recipe, activation_constraints, range_recipe, recipe, shares, typical_recipe
+from .recipes import Recipe, activation_constraints, observes_inputs, range_recipe, recipe, shares, typical_recipe
 from .sized import sized
 from .sources import (
     Model,
@@ -59,7 +60,7 @@ def ahead_of_time(engine: str) -> bool:
 
     Unless `--case` selects other runs, such an engine runs only the core variants of a claim and no metamorphic relations.
     """
-    return ENGINE_TABLE[engine].ahead_of_time
+    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].ahead_of_time
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -208,6 +209,10 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     kinds = ("every", "default") if whole else ("every",)
                     if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
+            if main is not None and flow == "ptq" and _goes_beyond(backend, claim, main):
+                beyond = main.named("beyond", saturates=True)
+                for engine in [engine for engine in engines if not ahead_of_time(engine)]:
+                    yield Run(backend, claim, flow, beyond, TYPICAL.name, engine)
             if main is not None and backend.quantizer is None:  # torch enforces constraints of configs only
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
@@ -225,6 +230,12 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
             # options of operators that follow a layer matter to how training fuses them
             for flow in claim_flows if other.followers else claim_flows[:1]:
                 yield from (Run(backend, claim, flow, other, profile, engine) for engine in engines)
+
+
+def _goes_beyond(backend: BackendClaims, claim: Claim, main: Variant) -> bool:
+    """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too."""
+    taken = any(spec.kind == "activation" for spec in main.operands.values())
+    return backend.quantizer is None and observes_inputs(claim.dtypes) and taken and finite_everywhere(main)
 
 
 def _is_trained(backend: BackendClaims, variant: Variant) -> bool:

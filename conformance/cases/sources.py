@@ -27,7 +27,7 @@ from .operators.expressions import Call
 from .operators.signatures import NAME, tried
 from .operators.variant import Shape, Wildcard
 from .operators.weighted import LINEAR_RANKS, WITHOUT_RELU, init_without_relu, plain_of, wrapped
-from .recipes import QUANTIZED, dtype_config_name
+from .recipes import QUANTIZED, dtype_config_name, observes_inputs
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def variants(claim: Claim) -> list[Variant]:
         applicable = declared_variants(claim.entry, applicable, transposed=transposed(claim))
     if claim.dtypes.weight_dtype not in QUANTIZED:
         applicable = [variant for variant in applicable if not variant.per_channel]
-    if claim.dtypes.is_dynamic or claim.dtypes.input_dtype not in QUANTIZED:  # ranges of activations are not observed
+    if not observes_inputs(claim.dtypes):
         applicable = [variant for variant in applicable if not variant.saturates and not variant.symmetric]
     return applicable
 

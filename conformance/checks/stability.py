@@ -16,14 +16,14 @@ from .tolerances import rounds
 
 CHECK = "stable"
 
-REPETITIONS = ("second run", "another call", "state_dict", "channels_last")
+REPETITIONS = ("second run", "another call", "state_dict", "torch.jit", "channels_last")
 """Repetitions that must not change the outputs. `another call` compares the first outputs again after a call with other
 inputs, which may have overwritten them."""
 
 
 def stable(evidence: Evidence) -> Outcome:
-    """Two runs agree bit for bit; a state_dict round trip and the memory format change nothing. No kernel writes to its
-    arguments unless its schema declares it, and another call leaves earlier outputs unchanged."""
+    """Two runs agree bit for bit; a state_dict round trip, TorchScript and the memory format change nothing. No kernel writes
+    to its arguments unless its schema declares it, and another call leaves earlier outputs unchanged."""
     execution = evidence.back.execution
     if execution is None:
         return skip("not executed")

@@ -23,6 +23,7 @@ from conformance.host.poison import fresh_memory_holds
 from conformance.models import apis, build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last
+from conformance.models.scripting import compiles, compiling, scripted
 from conformance.models.templates import Template
 from conformance.oracle import Answer, NoQparams, NotCovered
 from conformance.results.profiles import PROFILES
@@ -310,6 +311,7 @@ class _Conversion:
             program(*(_other_data(x) for x in subject.fresh_inputs()))
             repetitions["another call"] = tuple(output.clone() for output in written)
         self._reload(subject, lowered, program, execution, repetitions)
+        self._script(subject, program, execution, repetitions)
         inputs = channels_last(subject.fresh_inputs())
         if inputs is not None and not used.fixed_shapes:
             self._in_channels_last(subject, program, inputs, execution, repetitions)
@@ -331,16 +333,30 @@ class _Conversion:
         structure = (*source[:2], *stored_structure(lowered, self.run.model.source))
         if enabled("state_dict") and {source, structure} & self.whole:
             return
-        outputs: tuple[Tensor, ...] = ()
-        with self.recorder.stage("state_dict"):
+        with self.recorder.stage("state_dict"), torch.no_grad():
             reloaded = self.engine.reload(program, self.front.blank, self.config)
-            with torch.no_grad():
-                outputs = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
-            repetitions["state_dict"] = outputs
+            repetitions["state_dict"] = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
         # an output of one value alone, or of none, does not show that the state is there
         varied = any(bool((x.values.flatten() != x.values.flatten()[:1]).any()) for x in execution.outputs)
-        if "state_dict" in repetitions and varied and _equal(execution, outputs):
+        if varied and _equal(execution, repetitions.get("state_dict", ())):
             self.whole |= {source, structure}
+
+    def _script(
+        self, subject: Subject, program: Program, execution: Execution, repetitions: dict[str, tuple[Tensor, ...]]
+    ) -> None:
+        """Repeat with the program as TorchScript, saved and loaded, unless it does not compile the float model either, which
+        that of QAT need not. A model that has come back the same is not compiled again."""
+        if self.run.backend.quantizer is not None or self.engine.fixed_shapes or not isinstance(program, GraphModule):
+            return
+        source = ("torch.jit", self.run.engine, self.run.claim.dtype_config, *_written(self.run))
+        if enabled("torch.jit") and source in self.whole:
+            return
+        with self.recorder.stage("torch.jit"), torch.no_grad(), compiling():
+            repetitions["torch.jit"] = tuple(build.tensors(scripted(program)(*subject.fresh_inputs())))
+        if _equal(execution, repetitions.get("torch.jit", ())):
+            self.whole.add(source)
+        elif "torch.jit" not in repetitions and self.run.flow != "qat" and not compiles(subject.model):
+            del self.recorder.failures["torch.jit"]
 
     def _in_channels_last(
         self,

@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from conformance.shortcuts import enabled
 
 from .data import (
     activations,
+    beyond,
     ends_alone,
     fill,
     fill_initialized,
@@ -78,9 +79,20 @@ def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     """Return the data of one operand, for execution or else for calibration, in the operand's shape and layout."""
     assert run.variant is not None
     data = _values(run, name, spec, executed=executed)
-    if run.variant.saturates and not executed and spec.kind == "activation":
-        data = ends_alone(data)
+    if (change := changed(run, spec, executed=executed)) is not None:
+        data = change(data)
     return laid_out(data, spec.layout)
+
+
+def changed(run: Run, spec: Operand, *, executed: bool) -> Callable[[Tensor], Tensor] | None:
+    """What makes the execution of a variant that saturates exceed what calibration saw: there is less in the calibration if
+    data are dyadic, else more in the execution. None if the operand stays as it is."""
+    assert run.variant is not None
+    if not run.variant.saturates or spec.kind != "activation":
+        return None
+    if PROFILES[run.profile].data == "dyadic":
+        return None if executed else ends_alone
+    return beyond if executed else None
 
 
 def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:

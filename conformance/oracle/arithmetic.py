@@ -34,6 +34,10 @@ INNER_BAND = 2.0**-12
 """Half width of a tie in steps, for a tensor between two operators whose scales are no powers of two: sixteen roundings of
 float32, each of 2**-24 of the greatest code."""
 
+INPUT_BAND = 2.0**-14
+"""Half width of a tie in steps, for an input whose scale is no power of two: the inverse of the scale and the product with it
+are each rounded by 2**-24 of the greatest code, 255."""
+
 HALF_MAX = 65504.0
 """The greatest float16. Packing clamps weights to it (`HandleWeightsSaturation` in
 aten/src/ATen/native/quantized/cpu/qlinear_prepack.cpp)."""

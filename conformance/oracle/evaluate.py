@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .arithmetic import EXACT_BAND, INNER_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
+from .arithmetic import EXACT_BAND, INNER_BAND, INPUT_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
 from .calibration import calibrate, cloned
 from .graph import Graph, value_of
 from .interpreter import Interpreter, NotCovered
@@ -120,7 +120,8 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
     quantized where a group takes it."""
     interpreter.set_inputs(inputs)
     values, graph = interpreter.values, interpreter.graph
-    bands = {node: EXACT_BAND for node in values if not graph.stays_float(node)}
+    observed = interpreter.known_qparams is not None
+    bands = {node: INPUT_BAND if observed else EXACT_BAND for node in values if not graph.stays_float(node)}
     codes: dict[fx.Node, Codes] = {}
     outputs = itertools.count()
 
@@ -145,7 +146,7 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
                 value = value.dequantized(interpreter.roundings.get(producer, to_even))
             group_inputs[node] = value
         result, band = interpreter.evaluate(group, cloned(group_inputs))
-        between = interpreter.known_qparams is not None and graph.is_taken(group.result)
+        between = observed and graph.is_taken(group.result)
         bands[group.result] = max(band, INNER_BAND) if between else band
         values[group.result] = result if graph.has_float_result(group) else quantized(group.result, result)
 

@@ -18,7 +18,7 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import untraced
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
-from conformance.models.build import clipped, names, range_in_use
+from conformance.models.build import changed, clipped, names, range_in_use
 from conformance.models.build import label as named
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
@@ -92,8 +92,8 @@ def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
     """The expression of one operand's data, which equals that of `models.build.operand`."""
     assert run.variant is not None
     values = _values_source(run, name, spec, executed=executed)
-    if run.variant.saturates and not executed and spec.kind == "activation":
-        values = f"ends_alone({values})"
+    if (change := changed(run, spec, executed=executed)) is not None:
+        values = f"{change.__name__}({values})"
     return values if spec.layout == "contiguous" else f"laid_out({values}, {spec.layout!r})"
 
 

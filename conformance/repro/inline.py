@@ -14,7 +14,7 @@ from conformance.configs.registry import BACKENDS
 from conformance.engines import mutation
 from conformance.engines.executorch import bridge
 from conformance.host import guard, poison
-from conformance.models import data, observers, pt2e, qparams
+from conformance.models import data, observers, pt2e, qparams, scripting
 from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 
@@ -286,7 +286,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 MODULES = tuple(
     module.__name__
-    for module in (recipes, data, poison, guard, transforms, settings, qparams, observers, mutation, bridge)
+    for module in (recipes, data, poison, guard, scripting, transforms, settings, qparams, observers, mutation, bridge)
 )
 """The modules whose definitions scripts inline, one after those that import from it."""
 PT2E_MODULES = ("conformance.models.pt2e_names", "conformance.models.pt2e")

@@ -129,7 +129,6 @@ LINES: dict[str, Callable[[Run, str], str]] = {
     ),
     relations.STATE_DICT: _text(f"{LOADED}again = call(inputs(), other)\n"),
     relations.TORCH_LOAD: _text("loaded_state(lowered)\nagain = first\n"),
-    relations.TORCHSCRIPT: _text("again = call(inputs(), scripted(lowered))\n"),
 }
 """The lines that evaluate each relation; they bind its outputs to `again`."""
 

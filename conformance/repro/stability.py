@@ -18,6 +18,7 @@ REPETITIONS = {
         "again = written  # after another call\n"
     ),
     "state_dict": f"{LOADED}again = tensors(other(*inputs()))\n",
+    "torch.jit": "again = tensors(scripted(lowered)(*inputs()))\n",
     "channels_last": f"{CHANNELS_LAST}with fresh_memory_holds(0xAA):\n    again = tensors(lowered(*channels_last))\n",
 }
 """The lines of each repetition, which leave its outputs in `again`."""

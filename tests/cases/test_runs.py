@@ -195,8 +195,31 @@ def test_a_claim_without_variants_has_a_run_that_is_not_covered() -> None:
 def test_every_claim_has_a_typical_run_in_every_flow(name: str) -> None:
     all_runs = every_run(name)
     flows = {(run.claim.id, run.flow, run.engine) for run in all_runs}
-    typical = [(run.claim.id, run.flow, run.engine) for run in all_runs if run.profile == "typical"]
-    assert sorted(typical) == sorted(flows)
+    typical = [run for run in all_runs if run.profile == "typical" and run.variant and not run.variant.saturates]
+    assert sorted((run.claim.id, run.flow, run.engine) for run in typical) == sorted(flows)
+
+
+@pytest.mark.parametrize("name", ["fbgemm", "onednn", "qnnpack"])
+def test_claims_that_observe_inputs_are_executed_beyond_what_calibration_saw(name: str) -> None:
+    beyond = [run for run in every_run(name) if "/beyond/typical@" in run.id]
+    observing = {
+        run.claim.id for run in every_run(name) if "/ptq/" in run.id and run.claim.dtype_config.startswith("static")
+    }
+    assert {run.claim.id for run in beyond} == observing
+    assert len(beyond) == len(observing) * len(backend(name).engines)
+
+
+def test_an_execution_beyond_what_calibration_saw_has_inputs_1_5_and_2_times_as_large() -> None:
+    linear = "fbgemm/nn.Linear/static-quint8/ptq"
+    beyond, default = (
+        subject(next(run for run in every_run("fbgemm") if run.id == f"{linear}/{variant}/typical@fbgemm"))
+        for variant in ("beyond", "default")
+    )
+    (seen,), (executed,) = beyond.calibration, beyond.inputs
+    assert executed.shape == seen.shape
+    assert set((executed / seen).flatten().tolist()) == {1.5, 2.0}
+    assert [x.shape for x in default.inputs] == [executed.shape]
+    assert not any(run.engine == "executorch" for run in every_run("executorch") if "/beyond/" in run.id)
 
 
 def test_data_are_the_same_on_every_engine_and_backend() -> None:

@@ -11,6 +11,8 @@ from conformance.checks.evidence import Back, Evidence, Expectation
 from conformance.checks.stability import stable
 from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import Expected, Golden
+from conformance.models.build import subject
+from conformance.models.scripting import compiles
 from tests.lies import (
     CONV,
     LINEAR,
@@ -49,7 +51,7 @@ def test_an_output_that_the_next_call_overwrites_is_caught_by_stable_alone() -> 
 
     outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, same)))
     assert failed(outcomes) == {"stable"}
-    assert outcomes["stable"].detail.startswith("another call changes ")
+    assert "another call changes 32 of 32 values" in outcomes["stable"].detail
 
 
 def every_second() -> Callable[[Tensor], Tensor]:
@@ -67,6 +69,24 @@ def test_an_output_that_changes_in_every_second_call_is_caught_by_stable_alone()
     outcomes = judged(run(LINEAR), with_codes(every_second()))
     assert failed(outcomes) == {"stable"}
     assert "second run changes 1 of 32 values" in outcomes["stable"].detail
+
+
+def scripted_lie(x: Tensor) -> Tensor:
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return torch.relu(x)
+    return x
+
+
+def test_a_model_that_computes_something_else_as_torchscript_is_caught_by_stable_alone() -> None:
+    outcomes = judged(run(LINEAR), after("lower", lambda graph: applied(graph, scripted_lie)))
+    assert failed(outcomes) == {"stable"}
+    assert "torch.jit changes " in outcomes["stable"].detail
+
+
+def test_a_program_is_not_compiled_by_torchscript_if_the_float_model_is_not() -> None:
+    of_float_scale = run("fbgemm/F.interpolate/static-quint8/ptq/default/exact@fbgemm")
+    assert not compiles(subject(of_float_scale).model)
+    assert judged(of_float_scale)["stable"].result == "pass"
 
 
 def test_a_kernel_that_does_not_write_all_of_its_output_is_caught_by_stable() -> None:

@@ -13,9 +13,9 @@ from conformance.engines.trace import Execution, Output
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
+from conformance.models.scripting import remembered_annotations
 from conformance.models.templates import Template
 from conformance.properties.metamorphic import callables, relations, transforms
-from conformance.properties.metamorphic.scripting import remembered_annotations
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row

@@ -71,7 +71,6 @@ FAULTS: dict[Finding, str] = {
     RelationOutputs("stable", relations.SECOND_CALL, 2, 1): "[y] * len(calls)",
     RelationWrites("stable", relations.INPUTS_KEPT, (), (0,)): "(given[0].zero_(), y)[1]",
     Raises("stable", relations.SPLIT_BATCH, "RuntimeError", ""): "y if len(calls) == 1 else y.reshape(-1, 0)",
-    Raises("stable", relations.TORCHSCRIPT, "RuntimeError", ""): "y",  # TorchScript does not compile the wrapper
 }
 
 

@@ -87,7 +87,8 @@ class Variant:
     the leading dimension between calibration and execution, and ``executed`` has operands of the execution that differ from
     those of the calibration in their sizes. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
     the observers of activations are symmetric too. A variant that ``saturates`` is calibrated with the two ends of the
-    data and zeros, so that its execution exceeds the observed range of the output, but not that of the input. ``core``
+    data and zeros, so that its execution exceeds the observed range of the output, but not that of the input; with data that
+    are not dyadic, its execution has inputs 1.5 and 2 times as large as those of the calibration. ``core``
     variants are also used if the operator begins a longer pattern. ``followers`` has arguments of operators that follow it in
     a pattern, as source text by operator. ``prelude`` is the source of an operator that precedes it, ``wildcard`` the operand
     of the pattern's wildcard, ``applications`` how often the module is applied, ``result`` the expression that the model

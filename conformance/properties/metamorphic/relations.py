@@ -16,7 +16,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule, symbolic_trace
+from torch.fx import GraphModule
 
 from conformance.cases.runs import Run, describe
 from conformance.cases.sources import root_of, without_relu
@@ -49,7 +49,6 @@ from .callables import (
     implementation,
     small,
 )
-from .scripting import remembered_annotations
 
 SECOND_CALL = "a second call"
 ITEM_ALONE = "an item alone"
@@ -60,7 +59,6 @@ RELU_APART = "ReLU apart"
 INPUTS_KEPT = "a call"
 SECOND_THREAD = "a second thread"
 STATE_DICT = "a loaded state_dict"
-TORCHSCRIPT = "torch.jit"
 TORCH_LOAD = "torch.load"
 
 
@@ -239,15 +237,6 @@ def _torch_load(impl: EngineImplementation) -> None:
     transforms.loaded_state(impl.program)
 
 
-def _torchscript(impl: EngineImplementation) -> Finding | None:
-    """The model as TorchScript, saved and loaded, gives the same output."""
-    assert isinstance(impl.program, nn.Module)
-    with remembered_annotations():
-        script = transforms.scripted(impl.program)
-    again = as_call(script)(impl.subject.fresh_inputs())
-    return impl.compare(TORCHSCRIPT, impl.outputs, again)
-
-
 def _items_alone(impl: Implementation) -> Finding | None:
     """Batch items are independent: the first, the second and the last give the same alone as in the batch."""
     return _in_parts(ITEM_ALONE, impl, 1, 2, -1)
@@ -300,17 +289,6 @@ def _by_items(evaluate: Callable[[Implementation], Finding | None]) -> Callable[
 _keeps_to_memory_format = _holds_in_float(_channels_last)
 
 
-def _is_scriptable(run: Run) -> bool:
-    """Whether TorchScript compiles the float model; always true for QAT, whose float model it need not compile."""
-    if run.flow == "qat":
-        return True
-    try:
-        torch.jit.script(symbolic_trace(small(run).model))
-    except RuntimeError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Relation:
     """A relation between executions of an implementation.
@@ -336,7 +314,6 @@ RELATIONS = (
     Relation(INPUTS_KEPT, _inputs_kept, _always),
     Relation(SECOND_THREAD, _two_threads, _always, shapes=True),
     Relation(STATE_DICT, _state_dict, _always),
-    Relation(TORCHSCRIPT, _torchscript, _is_scriptable, shapes=True),
     Relation(TORCH_LOAD, _torch_load, _always, shapes=True),
 )
 """In the order of evaluation. If a second call differs, no other relation is evaluated, for lack of a stable output."""

@@ -64,14 +64,6 @@ def on_threads(count: int, call: Call, inputs: Sequence[Tensor]) -> list[Tensor]
         torch.set_num_threads(before)
 
 
-def scripted(model: nn.Module) -> Any:
-    """The model compiled by TorchScript, saved and loaded."""
-    saved = io.BytesIO()
-    torch.jit.save(torch.jit.script(model), saved)
-    saved.seek(0)
-    return torch.jit.load(saved)  # type: ignore[no-untyped-call]
-
-
 def loaded_state(model: nn.Module) -> Any:
     """The state_dict of the model saved and loaded with torch's own defaults."""
     file = io.BytesIO()

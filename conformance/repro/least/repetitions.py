@@ -21,11 +21,11 @@ WAYS = {
     "second run": SECOND,
     "another call": ANOTHER,
     "state_dict": STATE,
+    "torch.jit": SCRIPTED,
     "channels_last": LAYOUT,
     relations.SECOND_CALL: SECOND,
     relations.STATE_DICT: STATE,
     relations.CHANNELS_LAST: LAYOUT,
-    relations.TORCHSCRIPT: SCRIPTED,
     relations.TORCH_LOAD: LOADED,
     relations.INPUTS_KEPT: WRITES,
 }
