@@ -26,7 +26,8 @@ class Step:
     reference quantizes here. `full` is the float network's own value, `in_float` its node, and `origin` what the layer has in
     float. `body` are the reference nodes that compute the value from the inputs of the layer. `overwritten` are the operands
     that the kernel changed, each with the SQNR in dB of what is left, although they are used again, `error` is what the
-    kernel raised, `crash` how it ended an earlier process, `inputs` what it got, and `formats` their memory formats.
+    kernel raised, `crash` how it ended an earlier process, `inputs` what it got, `formats` their memory formats, and
+    `aliased` is true where two of its operands are in the same memory.
     """
 
     node: Node
@@ -43,6 +44,7 @@ class Step:
     crash: str = ""
     inputs: tuple[Any, ...] = ()
     formats: tuple[str, ...] = ()
+    aliased: bool = False
 
     @property
     def replaced(self) -> bool:
@@ -80,6 +82,7 @@ class Execution(ListsAsLists, Interpreter):
             return result
         inputs = tuple(self._copies.get(node) for node in n.all_input_nodes)
         formats = tuple(memory_format(self.env[node]) for node in n.all_input_nodes)
+        addresses = [own for one in n.args if isinstance(one, Node) and (own := memory(self.env[one]))]
         local, position, body, origin = self._reference(same)
         self.entered(n)
         recorder, error, crash = Recorder(), None, self.replaced.get(n.name, "")
@@ -99,7 +102,7 @@ class Execution(ListsAsLists, Interpreter):
             Step(
                 n, value, local, position, self._origins.own(same) if same else None, origin, body,
                 tuple(recorder.kernels), overwritten, self._origins.node(same) if same else None, error, crash, inputs,
-                formats,
+                formats, len({*addresses}) < len(addresses),
             )
         )  # fmt: skip
         return result

@@ -35,6 +35,7 @@ def features(
     found |= {
         "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),
         "formats": " ".join(name for name in step.formats if name),
+        "aliased": str(step.aliased),
         "dtypes": " ".join(dtype_name(x.dtype) for x in tensors),
         "producers": " ".join(call_name(one, lowered) for one in step.node.all_input_nodes),
         "consumers": " ".join(call_name(one, lowered) for one in step.node.users),

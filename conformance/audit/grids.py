@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.ao.quantization import FixedQParamsObserver, ObserverBase
 from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import Node
@@ -46,18 +46,20 @@ class Grids:
             if by_count.get(len(taken)) is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT:
                 for one in taken:
                     observer, operand = self.modules.get(str(one.target)), one.args[:1]
-                    if isinstance(observer, ObserverBase) and observer is self._behind(node):
+                    if isinstance(observer, ObserverBase) and observer in self._behind(node):
                         shared.setdefault(observer, {}).update({str(operand[0]): None, name: None})
         return {name: tuple(one for one in names if one != name) for names in shared.values() for name in names}
 
-    def _behind(self, node: Node) -> ObserverBase | None:
+    def _behind(self, node: Node) -> list[ObserverBase]:
         used_by = (self.modules.get(str(user.target)) for user in node.users)
-        return next((module for module in used_by if isinstance(module, ObserverBase)), None)
+        return [module for module in used_by if isinstance(module, ObserverBase)]
 
-    def observer(self, core: Node) -> nn.Module | None:
-        """The observer of a node of the prepared network."""
+    def _is_fixed(self, core: Node, grid: Qparams) -> bool:
+        """Whether a grid is the fixed one of an observer of a value. Operators that read a value may have one each."""
         node = self.prepared.get(core.name)
-        return None if node is None else self._behind(node)
+        behind = [] if node is None else self._behind(node)
+        fixed = [one for one in behind if isinstance(one, FixedQParamsObserver)]
+        return any((float(one.scale), float(one.zero_point)) == (grid.scale, grid.zero_point) for one in fixed)
 
     def costs(self, step: Step, truth: Tensor) -> Iterator[Finding]:
         """Yield what is wrong with the reference's own grid for a layer whose value in float is `truth`."""
@@ -66,7 +68,7 @@ class Grids:
         if same is None or grid is None or sqnr_db is None or grid != qparams(step.local):
             return
         core = source(same)
-        if isinstance(self.observer(core), FixedQParamsObserver):
+        if self._is_fixed(core, grid):
             yield from _fixed(step, grid, sqnr_db)
         elif core.name in self.sharing:
             yield from self._shared(core.name, truth, grid, sqnr_db)

@@ -19,6 +19,7 @@ REPRESENTATIVE = PATH.with_name("representative_layers.jsonl")
 
 NOT_OPTIONS = frozenset(
     {
+        "aliased",
         "operator",
         "inputs",
         "formats",

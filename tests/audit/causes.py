@@ -144,6 +144,14 @@ def added_to_itself_by_another_name() -> nn.Module:
     return Call(forward, first=nn.Conv2d(4, 4, 1), conv=nn.Conv2d(4, 4, 3, padding=1), same=nn.Identity())
 
 
+def added_to_a_view_of_itself() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        x = self.first(x)
+        return self.conv(x) + x.view(x.shape)
+
+    return Call(forward, first=nn.Conv2d(4, 16, 1), conv=nn.Conv2d(16, 16, 3, padding=1))
+
+
 def added_and_used_again() -> nn.Module:
     def forward(self: Any, x: Tensor) -> Any:
         y = self.other(x)
@@ -411,6 +419,8 @@ CAUSES = (
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
     Cause("conv-add-in-place", "onednn", added_to_itself_by_another_name, IMAGE, isa="*[!x]"),
+    # images as large as CPUs with AMX need to show it
+    Cause("conv-add-in-place", "onednn", added_to_a_view_of_itself, normal(2, 4, 40, 40), isa="avx512_vnni*"),
     Cause("conv-add-other-weight", "onednn", added_to_its_input, IMAGE, isa="avx512_vnni*"),
     Cause("conv-add-in-place", "onednn", added_and_activated_in_place, IMAGE),
     Cause("conv-add-scalar", "onednn", added_number, IMAGE),

@@ -88,6 +88,26 @@ def test_a_fixed_range_is_blamed_where_it_clips() -> None:
     assert audit(nn.Sequential(nn.Sigmoid()).eval(), within, "x86", reduce=False).holds
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_fixed_range_is_blamed_beside_the_observer_of_another_operator(first: bool) -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.gated = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Any:
+            if first:
+                y = self.layer(x)
+                return self.gated(torch.sigmoid(x)) + y
+            y = self.gated(torch.sigmoid(x))
+            return self.layer(x) + y
+
+    (layer,) = audit(Gated().eval(), [4 * x for x in rows(2, 8)], "x86", reduce=False).blamed
+    assert kinds(layer) == [FixedRangeClips]
+    assert layer.faults[0].cause == "fixed-range-on-input"
+
+
 class Multiplied(nn.Module):
     """A layer's result multiplied by a number."""
 
