@@ -156,10 +156,10 @@ def shown(name: str, entries: Sequence[Entry]) -> Iterator[Shown]:
         listed = coverage.of(run.id)
         if any(entry.undefined or "crashes" in entry.check for entry in listed):
             continue
-        for entry in listed:
-            if entry.check & BLAMED:
-                found[entry.id, run.engine].append(run)
-        if _full(run) and not listed and run.profile == "exact" and not _excepted(run, entries):
+        shows = [entry for entry in listed if entry.check & BLAMED]
+        for entry in shows:
+            found[entry.id, run.engine].append(run)
+        if _full(run) and not shows and run.profile == "exact" and not _excepted(run, entries):
             clean[run.claim.id, run.engine].append(run)
     for (finding, engine), ones in sorted(found.items()):
         ones.sort(
@@ -178,7 +178,8 @@ def _full(run: Run) -> bool:
 
 def _excepted(run: Run, entries: Iterable[Entry]) -> bool:
     """Whether the ledger excepts a run from a finding, whose values do not show what runs like it do."""
-    return any(glob_of(glob).matches(run.id) for entry in entries if entry.exclude for glob in entry.match)
+    excepting = [entry for entry in entries if entry.exclude and entry.check & BLAMED]
+    return any(glob_of(glob).matches(run.id) for entry in excepting for glob in entry.match)
 
 
 def outcome(one: Shown, entries: list[Entry], coverage: Coverage) -> Outcome:
