@@ -8,6 +8,6 @@ ROOT = HERE.parent
 KNOWN = HERE / "known"
 """The ledger."""
 SCRIPTS = KNOWN / "scripts"
-"""The least script of each known finding, and what each printed when it was last run (`outputs.json`)."""
+"""The least script of each known finding."""
 GOLDEN = (HERE / "golden").resolve()
 """The stored goldens. In a checkout `conformance/golden` is a symbolic link to `golden/`."""

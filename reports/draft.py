@@ -1,25 +1,17 @@
 """Reports for upstream: what is wrong, a reproduction, and what was tried, in the form of pytorch's issue template."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from conformance.errors import UsageError
 from conformance.markdown import fenced
 from conformance.results.known import KnownFinding
-from conformance.results.reproductions import Reproduced, recorded
+from conformance.results.reproductions import Reproduced
 from conformance.results.severity import Severity
 
 from .support import Cause, Place, Table
 
-UPSTREAM = Path("docs") / "upstream"
-"""The folder of the committed reports, in a checkout."""
 CLAIMS_SHOWN = 6
 """Maximum number of claims that are named for a place."""
-
-
-def written(made: Table) -> dict[str, str]:
-    """The committed reports: the text of each unreported, severe finding, by the name of its file."""
-    return {f"{name}.md": draft(made, made.findings[name], recorded(name)) for name in severe(made)}
 
 
 def shows(made: Table, finding: str) -> dict[Place, list[tuple[str, str, Cause]]]:
@@ -43,6 +35,12 @@ def severe(made: Table) -> list[str]:
     unreported = [name for name in named if made.findings[name].upstream == "unreported"]
     limit = [*Severity].index(Severity.WRONG)
     return sorted(name for name in unreported if [*Severity].index(severity_of(shows(made, name))) <= limit)
+
+
+def listed(made: Table) -> Iterator[str]:
+    """Yield a line for each finding that is worth a report: its severity, id and title."""
+    for name in severe(made):
+        yield f"{severity_of(shows(made, name)).phrase}: {name}: {made.findings[name].title}"
 
 
 def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:

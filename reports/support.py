@@ -334,20 +334,14 @@ def readme(text: str, made: Table) -> str:
     return f"{before}{BEGIN}\n{lines}\n{END}{after}"
 
 
-def write(made: Table, root: Path, further: Mapping[Path, str]) -> Iterator[Path]:
-    """Write the committed table, its page, the README's table and further files of the checkout, whose folders have
-    no others, and yield their paths."""
+def write(made: Table, root: Path) -> Iterator[Path]:
+    """Write the committed table, its page and the README's table, and yield their paths."""
     page, front = root / "docs" / "support.md", root / "README.md"
     texts = {
         RECORDED: json_text(made),
         page: FORMATS["markdown"](made),
         front: readme(front.read_text(encoding="utf-8"), made),
-        **{root / path: text for path, text in further.items()},
     }
-    for path in {path.parent for path in further}:
-        (root / path).mkdir(parents=True, exist_ok=True)
-        for stale in {*(root / path).glob("*.md")} - texts.keys():
-            stale.unlink()
     for path, text in texts.items():
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")

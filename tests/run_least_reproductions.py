@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the whole script of a finding is in every report; only a report for upstream needs it stored
         drafted = severe(table(report))
         stored = [one for one in results if one.least or one.finding in drafted]
-        record({one.finding: one.reproduced for one in stored if one.reproduced})
+        record({one.finding: one.reproduced.script for one in stored if one.reproduced})
     lines = sorted(one.lines for one in results if one.reproduced)
     if lines:
         tenth, short = lines[min(len(lines) - 1, round(0.9 * len(lines)))], sum(n <= MOST_LINES for n in lines)

@@ -72,7 +72,7 @@ def accept_command(arguments: argparse.Namespace) -> int:
         words |= {field: text for field in ("title", "reason") if (text := getattr(arguments, field))}
         scripts = ledger / "scripts"
         first = 1 + sum(script.stem.rpartition("-")[0] == name for script in scripts.glob("*.py"))
-        record({f"{name}-{place}": reproduced[row.id] for place, row in enumerate(rows, first)}, scripts)
+        record({f"{name}-{place}": reproduced[row.id].script for place, row in enumerate(rows, first)}, scripts)
         values = {"id": name, **words, "upstream": arguments.upstream}
         path = add_to_ledger(ledger, rows[0].backend, values, places(rows, [one.row for one in results]))
         print(f"{path}: {name}: {len(rows)} runs, whose reproductions are in {scripts}")

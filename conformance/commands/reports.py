@@ -42,7 +42,8 @@ def add(commands: "Commands") -> None:
     add_ledger(support)
     text = "print a report of a known finding for upstream, with its reproduction run here; nothing is sent"
     draft = add_command(commands, "draft", draft_command, text)
-    draft.add_argument("finding", metavar="FINDING", help="the id of a known finding")
+    help_text = "the id of a known finding (default: list those that nobody has reported, with wrong numbers or worse)"
+    draft.add_argument("finding", metavar="FINDING", nargs="?", help=help_text)
     add_ledger(draft)
     actions = add_actions(commands, "ci", "print rows files for continuous integration")
     for name, command, text in (
@@ -110,13 +111,11 @@ def findings_command(arguments: argparse.Namespace) -> int:
 def support_command(arguments: argparse.Namespace) -> int:
     from conformance.paths import ROOT
     from conformance.reports import support
-    from conformance.reports.draft import UPSTREAM, written
 
     entries = entries_of(arguments.ledger)
     made = support.table(_report(arguments)) if arguments.rows else support.recorded(entries)
     if arguments.write:
-        drafts = {UPSTREAM / name: text for name, text in written(made).items()}
-        return _print_lines(str(path) for path in support.write(made, ROOT, drafts))
+        return _print_lines(str(path) for path in support.write(made, ROOT))
     if arguments.format != "text":
         print(support.FORMATS[arguments.format](made), end="")
         return 0
@@ -126,13 +125,15 @@ def support_command(arguments: argparse.Namespace) -> int:
 
 
 def draft_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.draft import draft
+    from conformance.reports.draft import draft, listed
     from conformance.reports.support import recorded
     from conformance.repro.execution import execute
     from conformance.results.reproductions import script_of
     from conformance.suggestions import unknown
 
     made = recorded(entries_of(arguments.ledger))
+    if arguments.finding is None:
+        return _print_lines(listed(made))
     if arguments.finding not in made.findings:
         raise unknown("finding", arguments.finding, sorted(made.findings))
     text = script_of(arguments.finding)

@@ -6,13 +6,13 @@ import pytest
 from invocation import CONFORMS, LEDGER, WRONG, row, write
 
 from conformance.errors import UsageError
-from conformance.paths import ROOT, SCRIPTS
+from conformance.paths import SCRIPTS
 from conformance.reports import draft, support
 from conformance.reports.load import Report
 from conformance.repro.execution import execute
 from conformance.results.findings.values import OutputShape
 from conformance.results.ledger_file import load
-from conformance.results.reproductions import OUTPUTS, Reproduced, record, recorded, script_of
+from conformance.results.reproductions import Reproduced, record, script_of
 
 SHAPE = (OutputShape("numerics", 0, (1,), (2,)),)
 SHOWN = Reproduced("print('DEVIATES')\n", "expected 1\ngot 2\nDEVIATES numerics\n", ("PyTorch version: 2.13.0",))
@@ -56,15 +56,10 @@ def test_unreported_findings_with_wrong_numbers_or_worse_are_drafted(
     assert draft.severe(table(tmp_path, upstream, wrong=wrong)) == severe
 
 
-def test_scripts_are_recorded_with_what_they_printed(tmp_path: Path) -> None:
-    record({"one": SHOWN, "two": SHOWN}, tmp_path)
-    (tmp_path / "two.py").unlink()
-    record({"three": SHOWN}, tmp_path)
-    assert recorded("one", tmp_path) == SHOWN == recorded("three", tmp_path)
-    assert script_of("two", tmp_path) is None
-    assert "two" not in (tmp_path / OUTPUTS).read_text(encoding="utf-8")
-    with pytest.raises(UsageError, match="two: no least script: tox -e least"):
-        recorded("two", tmp_path)
+def test_scripts_are_recorded_beside_others(tmp_path: Path) -> None:
+    record({"one": "1", "two": "2"}, tmp_path / "scripts")
+    record({"two": "3"}, tmp_path / "scripts")
+    assert [script_of(name, tmp_path / "scripts") for name in ("one", "two", "three")] == ["1", "3", None]
 
 
 def test_a_script_is_executed_without_this_project() -> None:
@@ -82,15 +77,15 @@ def test_a_script_that_does_not_show_it_is_refused(script: str) -> None:
         execute(script)
 
 
-def test_every_committed_script_is_of_a_finding_and_has_its_output() -> None:
-    known = {entry.id for entry in load()}
+def test_every_committed_script_is_of_a_finding() -> None:
     names = {path.stem for path in SCRIPTS.glob("*.py")}
     assert names
-    assert names <= known
-    assert all(recorded(name).output for name in names)
+    assert names <= {entry.id for entry in load()}
 
 
-def test_the_committed_drafts_are_those_of_the_ledger() -> None:
-    folder = ROOT / draft.UPSTREAM
-    committed = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
-    assert committed == draft.written(support.recorded(load())), "python -m conformance support --write"
+def test_every_finding_that_is_worth_a_report_is_listed_and_has_a_script() -> None:
+    made = support.recorded(load())
+    names = draft.severe(made)
+    assert names
+    assert all(map(script_of, names)), "tox -e least -- --write ROWS"
+    assert [line.split(": ")[1] for line in draft.listed(made)] == names
