@@ -415,6 +415,10 @@ CAUSES = (
         Cause("called-twice", engine, called_twice, IMAGE, beside=frozenset({"range-shared-with-multiple"}))
         for engine in ("x86", "qnnpack")
     ),
+    *(
+        Cause("conv-amx", engine, lambda: nn.Conv2d(32, 32, 8, stride=8), normal(2, 32, 24, 24), isa="*+amx")
+        for engine in ("onednn", "x86")
+    ),
     Cause("conv-add-broadcast", "onednn", added_to_each_position, IMAGE),
     Cause("conv-add-in-place", "onednn", added_and_used_again, IMAGE),
     Cause("conv-add-in-place", "onednn", added_to_itself, normal(2, 4, 8, 8, last=True), isa="*[!x]"),
