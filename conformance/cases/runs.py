@@ -32,7 +32,7 @@ from .claims import BackendClaims, Claim
 from .combined import combined, further_inputs
 from .constraints import constrained
 from .contexts import in_contexts
-from .operators import EXTENTS, Operand, Variant
+from .operators import EXTENTS, WEIGHTED, Operand, Variant
 from .operators.signatures import finite_everywhere
 from .operators.weighted import plain_of
 from .quantizers import declared_scheme, has_channels, quantizer_recipe
@@ -209,7 +209,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     kinds = ("every", "default") if whole else ("every",)
                     if PROFILES[profile].variants in kinds:
                         yield from (Run(backend, claim, flow, variant, profile, engine) for engine in engines)
-            if main is not None and flow == "ptq" and _goes_beyond(backend, claim, main):
+            if main is not None and flow == "ptq" and _goes_beyond(backend, claim):
                 beyond = main.named("beyond", saturates=True)
                 for engine in [engine for engine in engines if not ahead_of_time(engine)]:
                     yield Run(backend, claim, flow, beyond, TYPICAL.name, engine)
@@ -232,10 +232,12 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                 yield from (Run(backend, claim, flow, other, profile, engine) for engine in engines)
 
 
-def _goes_beyond(backend: BackendClaims, claim: Claim, main: Variant) -> bool:
-    """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too."""
-    taken = any(spec.kind == "activation" for spec in main.operands.values())
-    return backend.quantizer is None and observes_inputs(claim.dtypes) and taken and finite_everywhere(main)
+def _goes_beyond(backend: BackendClaims, claim: Claim) -> bool:
+    """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too: a layer whose kernel
+    sums products of codes, and no fused one, whose sums are the same."""
+    root, *rest = operators_of(claim.tree)
+    layer = not rest and root in WEIGHTED and plain_of(root) == root
+    return backend.quantizer is None and observes_inputs(claim.dtypes) and layer
 
 
 def _is_trained(backend: BackendClaims, variant: Variant) -> bool:

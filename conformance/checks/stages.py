@@ -22,7 +22,7 @@ from conformance.goldens.store import GoldenError, Store
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import apis, build, fx
 from conformance.models.build import Subject
-from conformance.models.data import channels_last
+from conformance.models.data import channels_last, reversed_data
 from conformance.models.scripting import compiles, compiling, scripted
 from conformance.models.templates import Template
 from conformance.oracle import Answer, NoQparams, NotCovered
@@ -308,7 +308,7 @@ class _Conversion:
         if "stable" not in self.run.checks:
             return execution, repetitions
         with stage("another call"), torch.no_grad():
-            program(*(_other_data(x) for x in subject.fresh_inputs()))
+            program(*(reversed_data(x) for x in subject.fresh_inputs()))
             repetitions["another call"] = tuple(output.clone() for output in written)
         self._reload(subject, lowered, program, execution, repetitions)
         self._script(subject, program, execution, repetitions)
@@ -346,17 +346,18 @@ class _Conversion:
     ) -> None:
         """Repeat with the program as TorchScript, saved and loaded, unless it does not compile the float model either, which
         that of QAT need not. A model that has come back the same is not compiled again."""
-        if self.run.backend.quantizer is not None or self.engine.fixed_shapes or not isinstance(program, GraphModule):
-            return
-        source = ("torch.jit", self.run.engine, self.run.claim.dtype_config, *_written(self.run))
-        if enabled("torch.jit") and source in self.whole:
+        run, dtypes = self.run, self.run.claim.dtypes
+        source = ("torch.jit", run.engine, dtypes.is_dynamic, dtypes.weight_dtype, *_written(run))
+        known = enabled("torch.jit") and source in self.whole
+        if known or run.backend.quantizer or self.engine.fixed_shapes or not isinstance(program, GraphModule):
             return
         with self.recorder.stage("torch.jit"), torch.no_grad(), compiling():
             repetitions["torch.jit"] = tuple(build.tensors(scripted(program)(*subject.fresh_inputs())))
-        if _equal(execution, repetitions.get("torch.jit", ())):
-            self.whole.add(source)
-        elif "torch.jit" not in repetitions and self.run.flow != "qat" and not compiles(subject.model):
+        if "torch.jit" not in repetitions and run.flow != "qat" and not compiles(subject.model):
             del self.recorder.failures["torch.jit"]
+            self.whole.add(source)
+        elif _equal(execution, repetitions.get("torch.jit", ())):
+            self.whole.add(source)
 
     def _in_channels_last(
         self,
@@ -393,8 +394,3 @@ def _equal(execution: Execution, repeated: tuple[Tensor, ...]) -> bool:
     return len(values) == len(again) and all(
         a.shape == b.shape and not bool(differ(a, b).any()) for a, b in zip(values, again, strict=True)
     )
-
-
-def _other_data(x: Tensor) -> Tensor:
-    """Other data of the same shape and range. Indices and offsets of bags stay, because offsets have to be ascending."""
-    return x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x

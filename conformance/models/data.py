@@ -232,6 +232,11 @@ def ends_alone(data: Tensor) -> Tensor:
     return ends
 
 
+def reversed_data(x: Tensor) -> Tensor:
+    """Return other data of the same shape and range. Indices and offsets of bags stay, because offsets have to be ascending."""
+    return x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x
+
+
 def beyond(data: Tensor) -> Tensor:
     """Return a copy whose elements are 1.5 and 2 times as large, in turns."""
     factors = torch.tensor([1.5, 2.0]).repeat(data.numel() // 2 + 1)[: data.numel()]

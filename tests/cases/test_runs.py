@@ -200,13 +200,18 @@ def test_every_claim_has_a_typical_run_in_every_flow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fbgemm", "onednn", "qnnpack"])
-def test_claims_that_observe_inputs_are_executed_beyond_what_calibration_saw(name: str) -> None:
+def test_layers_are_executed_beyond_what_calibration_saw(name: str) -> None:
     beyond = [run for run in every_run(name) if "/beyond/typical@" in run.id]
-    observing = {
-        run.claim.id for run in every_run(name) if "/ptq/" in run.id and run.claim.dtype_config.startswith("static")
+    layers = {
+        *(
+            f"{kind}{rank}d"
+            for rank in (1, 2, 3)
+            for kind in ("nn.Conv", "nn.ConvTranspose", "F.conv", "F.conv_transpose")
+        )
     }
-    assert {run.claim.id for run in beyond} == observing
-    assert len(beyond) == len(observing) * len(backend(name).engines)
+    assert {run.claim.pattern for run in beyond} == {*layers, "nn.Linear", "F.linear"}
+    assert {run.claim.dtype_config.partition("-")[0] for run in beyond} == {"static"}
+    assert {run.engine for run in beyond} == {*backend(name).engines}
 
 
 def test_an_execution_beyond_what_calibration_saw_has_inputs_1_5_and_2_times_as_large() -> None:
