@@ -233,7 +233,7 @@ def ends_alone(data: Tensor) -> Tensor:
 
 
 def reversed_data(x: Tensor) -> Tensor:
-    """Return other data of the same shape and range. Indices and offsets of bags stay, because offsets have to be ascending."""
+    """Return other data of the same shape and range. Indices and offsets of bags stay: offsets have to be ascending."""
     return x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x
 
 
