@@ -79,8 +79,8 @@ TABLE = (
     ),
     Shortcut(
         "torch.jit",
-        "what TorchScript makes of a lowered model depends on the source of the model and the claim's dtypes, not on data: "
-        "one that came back the same is not compiled again",
+        "what TorchScript makes of a lowered model depends on the source of the model, not on data: one that came back the "
+        "same is not compiled again",
     ),
     Shortcut(
         "memory format",

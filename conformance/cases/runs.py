@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from torch import nn
@@ -61,6 +61,16 @@ def ahead_of_time(engine: str) -> bool:
     Unless `--case` selects other runs, such an engine runs only the core variants of a claim and no metamorphic relations.
     """
     return engine in ENGINE_TABLE and ENGINE_TABLE[engine].ahead_of_time
+
+
+@cache
+def _first_alike(backend: BackendClaims, claim: Claim) -> Claim:
+    """The first claim about the pattern of a claim whose dtypes differ in that of activations alone."""
+
+    def kind(one: Claim) -> tuple[object, ...]:
+        return one.pattern, one.dtypes.is_dynamic, one.dtypes.weight_dtype
+
+    return next(one for one in backend.claims if kind(one) == kind(claim))
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -157,6 +167,20 @@ class Run:
         if PROFILES[self.profile].kind != "case" or not ENGINE_TABLE[self.engine].native:
             return False
         return guard.switched_on() or (self.profile == EXACT.name and self.variant is not None and self.variant.core)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the program is compiled by TorchScript, too: of the runs whose lowered models have the same code and
+        classes, which the dtype of activations, training, and the engine of a model without weights do not change, the first.
+        Of a longer pattern and a fused module that is the default variant, whose options are those of the root."""
+        first = flows(self.claim, self.backend.entries)[0]
+        if self.profile != EXACT.name or self.flow != first or self.backend.quantizer is not None:
+            return False
+        root, *rest = operators_of(self.claim.tree)
+        whole = not rest and plain_of(root) == root
+        on_first = self.claim.dtypes.weight_dtype is not None or self.engine not in self.backend.engines[1:]
+        first_form = whole or self.variant == variants(self.claim)[0]
+        return on_first and first_form and _first_alike(self.backend, self.claim) is self.claim
 
     @property
     def further(self) -> int:

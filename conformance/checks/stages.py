@@ -345,15 +345,14 @@ class _Conversion:
         self, subject: Subject, program: Program, execution: Execution, repetitions: dict[str, tuple[Tensor, ...]]
     ) -> None:
         """Repeat with the program as TorchScript, saved and loaded, unless it does not compile the float model either, which
-        that of QAT need not. A model that has come back the same is not compiled again."""
-        run, dtypes = self.run, self.run.claim.dtypes
-        source = ("torch.jit", run.engine, dtypes.is_dynamic, dtypes.weight_dtype, *_written(run))
-        known = enabled("torch.jit") and source in self.whole
-        if known or run.backend.quantizer or self.engine.fixed_shapes or not isinstance(program, GraphModule):
+        that of QAT need not. A model that has come back the same, or need not, is not compiled again."""
+        source = ("torch.jit", self.run.engine, self.run.claim, *_written(self.run))
+        known = not self.run.scripted or (enabled("torch.jit") and source in self.whole)
+        if known or self.engine.fixed_shapes or not isinstance(program, GraphModule):
             return
         with self.recorder.stage("torch.jit"), torch.no_grad(), compiling():
             repetitions["torch.jit"] = tuple(build.tensors(scripted(program)(*subject.fresh_inputs())))
-        if "torch.jit" not in repetitions and run.flow != "qat" and not compiles(subject.model):
+        if "torch.jit" not in repetitions and self.run.flow != "qat" and not compiles(subject.model):
             del self.recorder.failures["torch.jit"]
             self.whole.add(source)
         elif _equal(execution, repetitions.get("torch.jit", ())):

@@ -227,6 +227,24 @@ def test_an_execution_beyond_what_calibration_saw_has_inputs_1_5_and_2_times_as_
     assert not any(run.engine == "executorch" for run in every_run("executorch") if "/beyond/" in run.id)
 
 
+def test_every_source_of_a_layer_is_compiled_by_torchscript_once() -> None:
+    compiled = [run for name in ("fbgemm", "qnnpack") for run in every_run(name) if run.variant and run.scripted]
+    assert {(run.profile, run.claim.dtype_config) for run in compiled if run.claim.pattern == "nn.ReLU"} == {
+        ("exact", "static-quint8"),  # fbgemm
+        ("exact", "static-qint8"),  # qnnpack, which declares both
+    }
+    assert {run.engine for run in compiled if run.claim.id == "fbgemm/nn.ReLU/static-quint8"} == {"fbgemm"}
+    assert {run.engine for run in compiled if run.claim.id == "fbgemm/nn.Linear/static-quint8"} == {"fbgemm", "x86"}
+    for claim, all_options in (
+        ("fbgemm/nn.Conv2d/static-quint8", True),
+        ("fbgemm/nn.Conv2d+nn.ReLU/static-quint8", False),
+    ):
+        sources = {run.model.source for run in every_run("fbgemm") if run.claim.id == claim and run.profile == "exact"}
+        found = {run.model.source for run in compiled if run.claim.id == claim}
+        assert (found == sources) is all_options
+        assert found <= sources
+
+
 def test_data_are_the_same_on_every_engine_and_backend() -> None:
     keys = {
         run.key
