@@ -264,6 +264,8 @@ def twice() -> SequentialSteps:
         (twice(), 2.0, 4, 5),  # 3, then 4.5
         (twice(), 4.0, 9, 9),  # 6, then 9
         (twice(), 0.5, 0, 3),  # a tie of the input: 0, or 1 and all that follows from it
+        (twice(), 0.5 + 2.0**-15, 0, 3),  # as near to a tie as float32 may miss it
+        (twice(), 0.5 + 2.0**-13, 1, 3),
     ],
 )
 def test_the_result_of_a_tie_covers_both_roundings(model: nn.Module, value: float, low: int, high: int) -> None:
