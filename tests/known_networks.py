@@ -154,8 +154,8 @@ def shown(name: str, entries: Sequence[Entry]) -> Iterator[Shown]:
         if run.variant is None or run.constraint is not None or run.flow != "ptq":
             continue
         listed = coverage.of(run.id)
-        if any(entry.undefined or "crashes" in entry.check for entry in listed):
-            continue
+        if any(entry.undefined or entry.check & {"crashes", "memory"} for entry in listed):
+            continue  # what memory holds decides
         shows = [entry for entry in listed if entry.check & BLAMED]
         for entry in shows:
             found[entry.id, run.engine].append(run)
