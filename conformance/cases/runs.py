@@ -63,6 +63,12 @@ def ahead_of_time(engine: str) -> bool:
     return engine in ENGINE_TABLE and ENGINE_TABLE[engine].ahead_of_time
 
 
+def _is_plain(claim: Claim) -> bool:
+    """Whether the pattern of a claim is one operator, and no fused module."""
+    root, *rest = operators_of(claim.tree)
+    return not rest and plain_of(root) == root
+
+
 @cache
 def _first_alike(backend: BackendClaims, claim: Claim) -> Claim:
     """The first claim about the pattern of a claim whose dtypes differ in that of activations alone."""
@@ -176,10 +182,8 @@ class Run:
         first = flows(self.claim, self.backend.entries)[0]
         if self.profile != EXACT.name or self.flow != first or self.backend.quantizer is not None:
             return False
-        root, *rest = operators_of(self.claim.tree)
-        whole = not rest and plain_of(root) == root
         on_first = self.claim.dtypes.weight_dtype is not None or self.engine not in self.backend.engines[1:]
-        first_form = whole or self.variant == variants(self.claim)[0]
+        first_form = _is_plain(self.claim) or self.variant == variants(self.claim)[0]
         return on_first and first_form and _first_alike(self.backend, self.claim) is self.claim
 
     @property
@@ -259,8 +263,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
 def _goes_beyond(backend: BackendClaims, claim: Claim) -> bool:
     """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too: a layer whose kernel
     sums products of codes, and no fused one, whose sums are the same."""
-    root, *rest = operators_of(claim.tree)
-    layer = not rest and root in WEIGHTED and plain_of(root) == root
+    layer = _is_plain(claim) and root_of(claim.tree) in WEIGHTED
     return backend.quantizer is None and observes_inputs(claim.dtypes) and layer
 
 
