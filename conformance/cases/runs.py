@@ -177,14 +177,16 @@ class Run:
     @property
     def scripted(self) -> bool:
         """Whether the program is compiled by TorchScript, too: of the runs whose lowered models have the same code and
-        classes, which the dtype of activations, training, and the engine of a model without weights do not change, the first.
-        Of a longer pattern and a fused module that is the default variant, whose options are those of the root."""
+        classes, which the dtype of activations and training do not change, the first. Further engines, whose packed weights
+        are other objects, compile default variants of what has weights; longer patterns and fused modules, whose options are
+        those of the root, the default variant."""
         first = flows(self.claim, self.backend.entries)[0]
         if self.profile != EXACT.name or self.flow != first or self.backend.quantizer is not None:
             return False
-        on_first = self.claim.dtypes.weight_dtype is not None or self.engine not in self.backend.engines[1:]
-        first_form = _is_plain(self.claim) or self.variant == variants(self.claim)[0]
-        return on_first and first_form and _first_alike(self.backend, self.claim) is self.claim
+        on_first = self.engine not in self.backend.engines[1:]
+        by_options = on_first and _is_plain(self.claim)
+        by_default = self.variant == variants(self.claim)[0] and (on_first or self.claim.dtypes.weight_dtype is not None)
+        return (by_options or by_default) and _first_alike(self.backend, self.claim) is self.claim
 
     @property
     def further(self) -> int:

@@ -234,7 +234,9 @@ def test_every_source_of_a_layer_is_compiled_by_torchscript_once() -> None:
         ("exact", "static-qint8"),  # qnnpack, which declares both
     }
     assert {run.engine for run in compiled if run.claim.id == "fbgemm/nn.ReLU/static-quint8"} == {"fbgemm"}
-    assert {run.engine for run in compiled if run.claim.id == "fbgemm/nn.Linear/static-quint8"} == {"fbgemm", "x86"}
+    weighted = [run for run in compiled if run.claim.id == "fbgemm/nn.Linear/static-quint8"]
+    assert {run.variant.name for run in weighted if run.variant and run.engine == "x86"} == {"default"}
+    assert {run.variant.name for run in weighted if run.variant and run.engine == "fbgemm"} > {"default", "no_bias"}
     for claim, all_options in (
         ("fbgemm/nn.Conv2d/static-quint8", True),
         ("fbgemm/nn.Conv2d+nn.ReLU/static-quint8", False),
