@@ -11,13 +11,12 @@ import torch
 
 from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
-from .operators import OPERATORS, Variant
-from .operators.weighted import plain_of, wrapped
+from .operators import OPERATORS, SPACES, Variant
+from .operators.arrays import arrays, common_name
+from .operators.fused import plain_of, wrapped
+from .operators.space import COMMON, JOINT, Factor
 from .recipes import QUANTIZED, observes_inputs
 from .sources import continuing, followed, in_tables, not_covered, operators_of
-from .spaces import SPACES
-from .spaces.arrays import arrays, common_name
-from .spaces.space import COMMON, JOINT, Factor
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
@@ -46,7 +45,7 @@ def points(operator: str) -> tuple[Variant, ...]:
     space = SPACES[operator]
     fixed = {repr(variant.named("", core=False)) for variant in OPERATORS[operator]}
     singles = [name for name in _own(operator) if repr(space.at(name).named("")) not in fixed]
-    names = dict.fromkeys((*singles, *arrays()[operator]))
+    names = dict.fromkeys((*singles, *arrays().get(operator, ())))
     stated = [filled(operator, name) if JOINT in name else space.at(name) for name in names]
     fixed |= {repr(variant.named("")) for variant in stated}
     drawn = {
@@ -62,7 +61,7 @@ def _namesakes(operator: str) -> list[str]:
 
 def _stated(operator: str) -> int:
     """The number of points of an operator's name that are boundary values or in an array."""
-    return sum(len({*_own(other), *arrays()[other]}) for other in _namesakes(operator))
+    return sum(len({*_own(other), *arrays().get(other, ())}) for other in _namesakes(operator))
 
 
 def _missing(operator: str) -> int:

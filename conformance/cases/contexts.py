@@ -20,9 +20,9 @@ from conformance.results.families import family_named
 
 from .claims import BackendClaims, Claim
 from .keepers import keepers
-from .operators import WEIGHTED, Operand, Shape, Variant
+from .operators import Operand, Shape, Variant, has_weights
+from .operators.fused import plain_of
 from .operators.variant import Context, Neighbour
-from .operators.weighted import plain_of
 from .recipes import QUANTIZED, activation_constraints, shares
 from .sources import in_tables, is_qat_module, not_covered, operators_of, root_of, variants
 
@@ -330,7 +330,7 @@ def _quantizes(claim: Claim, context: Context) -> bool:
     claim may have none for weights."""
     if not isinstance(claim.entry, Declaration) or claim.dtypes.weight_dtype is not None:
         return True
-    return not any(neighbour.operator in WEIGHTED for neighbour in context.neighbours)
+    return not any(has_weights(neighbour.operator) for neighbour in context.neighbours)
 
 
 def _adjacent(tree: Any) -> Iterator[tuple[str, str]]:

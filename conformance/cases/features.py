@@ -11,13 +11,12 @@ from functools import cache, lru_cache
 from operator import le
 from typing import Any
 
-from .operators import OPERATORS, WEIGHTED, Shape, Variant
+from .operators import OPERATORS, SPACES, Shape, Variant, has_weights
 from .operators.expressions import Call, with_numbers
-from .operators.weighted import FUSED, plain_of
+from .operators.fused import FUSED, plain_of
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
 from .sources import root_of
-from .spaces import SPACES
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
 CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
@@ -56,7 +55,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
     yield from _data(variant, steps)
     yield from _operands(operator, variant)
     yield from _model(variant)
-    if plain_of(operator) not in WEIGHTED:
+    if not has_weights(operator):
         yield from _options(operator, variant)
         yield from _shapes(operator, variant)
     elif "inear" in operator:

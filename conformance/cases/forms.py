@@ -1,9 +1,8 @@
 """How a run differs from default use, in the terms of its operator."""
 
 from .features import OPERANDS, arguments_of, features_of, stated_options
-from .operators import WEIGHTED, Variant
+from .operators import Variant, has_weights
 from .operators.variant import ALONE
-from .operators.weighted import plain_of
 from .runs import Run
 from .sources import in_tables, root_of, variants
 
@@ -69,7 +68,7 @@ def form(run: Run) -> str:
 
 def options(operator: str, variant: Variant) -> dict[str, str]:
     """The options that a variant states, as source text by name."""
-    if plain_of(operator) in WEIGHTED:
+    if has_weights(operator):
         named = {name: repr(value) for name, value in arguments_of(operator, variant).items() if value is not None}
     else:
         named = stated_options(operator, variant)

@@ -10,12 +10,13 @@ import numpy
 
 from conformance.results.in_use import LayerInUse
 
-from .operators import OPERATORS, Operand, Shape, Variant
-from .operators.elementwise import WIDE_INPUT
+from .operators import OPERATORS, RECORDS, Operand, Shape, Variant
 from .operators.geometry import Geometry
-from .operators.shape import SHAPES
+from .operators.joining import JOINING
+from .operators.pooling import POOLING
+from .operators.record import WIDE_INPUT
 from .operators.variant import arguments
-from .operators.weighted import linear
+from .operators.views import VIEWS
 
 POSITIONAL: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("nn.BatchNorm2d", "nn.BatchNorm3d"), ("num_features",)),
@@ -51,6 +52,9 @@ CALLS: dict[str, tuple[str, tuple[str, ...]]] = {
     "torch.stack": ("torch.stack({})", ("dim",)),
 }
 """Functions and methods of one input or of a list: the call, and the names of arguments that have only a position."""
+
+SHARING = frozenset(record.name for record in (*POOLING, *VIEWS, *JOINING))
+"""Operators whose result may have another shape than their input, whose qparams it has."""
 
 BINARY = {
     "operator.add": "{} + {}",
@@ -214,7 +218,8 @@ def _linear(layer: _Layer) -> Variant:
     features = int(str(layer.options["in_features"])), int(str(layer.options["out_features"]))
     leading, bias = layer.shapes[0][:-1], layer.options["bias"] is not None
     name = f"{features[0]}to{features[1]}_rows_{'x'.join(map(str, leading))}{'' if bias else '_no_bias'}"
-    return linear(features, *leading, **({} if bias and not layer.folded else {"bias": False})).named(name)
+    stated = {} if bias and not layer.folded else {"bias": False}
+    return RECORDS["nn.Linear"].at(name, {"features": features, "leading": leading, **stated})
 
 
 def _module(layer: _Layer) -> Variant:
@@ -246,7 +251,7 @@ def _variant(
     A function with fixed qparams follows an operator with qparams of its own, as in a network, if the layer follows another.
     """
     default = OPERATORS[layer.operator][0]
-    output = () if layer.operator in SHAPES else shapes[0]
+    output = () if layer.operator in SHARING else shapes[0]
     variant = Variant(name, call, _operands(shapes), init, affine or {}, output, data=default.data)
     fixed = any(form.prelude for form in OPERATORS[layer.operator]) and default.data in ("unit", "signed_unit")
     return variant.named(name, prelude=WIDE_INPUT, data="full") if fixed and layer.produced else variant

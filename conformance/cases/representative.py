@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from conformance.results.in_use import LayerInUse
 
 from .in_use import Unwritable, value_of, variant_of
+from .operators.arithmetic import ARITHMETIC
 from .operators.elementwise import ELEMENTWISE
 
 COUNTS = frozenset(
@@ -20,7 +21,7 @@ COUNTS = frozenset(
 MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 2**25, 2**18, 2**16
 """Bounds of a selected layer: what the oracle, the generator of parameters, and that of inputs take some 50 ms for."""
 
-FLAT = ELEMENTWISE.keys() - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
+FLAT = frozenset(record.name for record in (*ELEMENTWISE, *ARITHMETIC)) - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
 """Operators that treat all elements alike, whatever the shape, unless they broadcast one."""
 
 UNCERTAIN = frozenset({"nn.LSTM", "nn.GRU"})

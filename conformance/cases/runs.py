@@ -32,9 +32,9 @@ from .claims import BackendClaims, Claim
 from .combined import combined, further_inputs
 from .constraints import constrained
 from .contexts import in_contexts
-from .operators import EXTENTS, WEIGHTED, Operand, Variant
+from .operators import EXTENTS, Operand, Variant, has_weights
+from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
-from .operators.weighted import plain_of
 from .quantizers import declared_scheme, has_channels, quantizer_recipe
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, range_recipe, recipe, shares, typical_recipe
@@ -185,7 +185,9 @@ class Run:
             return False
         on_first = self.engine not in self.backend.engines[1:]
         by_options = on_first and _is_plain(self.claim)
-        by_default = self.variant == variants(self.claim)[0] and (on_first or self.claim.dtypes.weight_dtype is not None)
+        by_default = self.variant == variants(self.claim)[0] and (
+            on_first or self.claim.dtypes.weight_dtype is not None
+        )
         return (by_options or by_default) and _first_alike(self.backend, self.claim) is self.claim
 
     @property
@@ -265,7 +267,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
 def _goes_beyond(backend: BackendClaims, claim: Claim) -> bool:
     """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too: a layer whose kernel
     sums products of codes, and no fused one, whose sums are the same."""
-    layer = _is_plain(claim) and root_of(claim.tree) in WEIGHTED
+    layer = _is_plain(claim) and has_weights(root_of(claim.tree))
     return backend.quantizer is None and observes_inputs(claim.dtypes) and layer
 
 

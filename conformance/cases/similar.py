@@ -7,8 +7,8 @@ from .claims import BackendClaims, Claim
 from .contexts import CHANNELS_LAST
 from .features import features, features_of
 from .operators import OPERATORS
+from .operators.fused import plain_of
 from .operators.variant import batch_variants, data_variants, layout_variants, strided_variant
-from .operators.weighted import plain_of
 from .runs import Run, runs
 from .sources import root_of, variants
 

@@ -14,9 +14,8 @@ from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
 from .claims import Claim
 from .declarations import has_form_of, required
 from .in_use import variant_of
-from .operators import EXTENTS, OPERATORS, Variant
-from .operators.counts import counts
-from .operators.weighted import plain_of
+from .operators import EXTENTS, RECORDS, Variant
+from .operators.fused import plain_of
 from .representative import computation
 from .sources import deployed, has_per_channel, is_qat_module, root_of
 
@@ -73,6 +72,6 @@ def _further(claim: Claim) -> Iterator[Variant]:
     operator = root_of(claim.tree)
     if isinstance(claim.tree, tuple) or plain_of(operator) != operator or is_qat_module(operator):
         return
-    yield from counts(operator, OPERATORS[operator][0])
+    yield from RECORDS[operator].counted()
     if computation(operator) not in {computation(pattern.partition("+")[0]) for pattern in representatives()}:
         yield from (variant for extent, variant in deployed(claim) if extent == EXTENTS[0])

@@ -12,8 +12,6 @@ from torch import nn
 from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 from torch.ao.quantization.utils import MatchAllNode
 
-from conformance.cases.operators.networks import layers
-from conformance.cases.operators.sizes import enlarged
 from conformance.configs.names import NAMESPACES, operator_named, pattern_name
 from conformance.configs.quantizer import Declaration
 from conformance.errors import UsageError
@@ -21,12 +19,12 @@ from conformance.errors import UsageError
 from .claims import Claim
 from .declarations import declared_variants, has_form_of, required
 from .followers import FOLLOWERS, JOINS, OPTIONS, follower, modules_of, variants_of
-from .operators import OPERATORS, Operand, Variant, codes
+from .operators import OPERATORS, RECORDS, Operand, Variant, normed_ranks
 from .operators.declared import DECLARED
 from .operators.expressions import Call
+from .operators.fused import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .operators.signatures import NAME, tried
 from .operators.variant import Shape, Wildcard
-from .operators.weighted import LINEAR_RANKS, WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .recipes import QUANTIZED, dtype_config_name, observes_inputs
 
 
@@ -186,8 +184,7 @@ def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
     root = root_of(claim.tree)
     per_channel = has_per_channel(claim)
-    layer = plain_of(root)
-    for extent, sized in layers(layer, OPERATORS[layer][0]):
+    for extent, sized in RECORDS[plain_of(root)].timed():
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
         yield extent, variant.named(sized.name, per_channel=per_channel)
 
@@ -201,14 +198,15 @@ def swept(claim: Claim) -> Iterator[Variant]:
         return
     root = root_of(claim.tree)
     layer = plain_of(root)
+    record = RECORDS[layer]
     declared = claim.entry if isinstance(claim.entry, Declaration) else None
     behind, last = (False, False) if declared is None else (declared.behind, declared.channels_last)
-    for sized in codes.swept(layer, OPERATORS[layer], images=behind, channels_last=last):
+    for sized in record.swept(images=behind, channels_last=last):
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
         if not has_form_of(claim.entry, variant):
             continue
         variant = required(claim.entry, variant)
-        per_channel = layer in codes.ONE_WEIGHT and has_per_channel(claim)
+        per_channel = record.weighted and has_per_channel(claim)
         if not per_channel or (root == layer and not isinstance(claim.tree, tuple)):
             yield variant
         if per_channel:
@@ -223,8 +221,7 @@ def has_per_channel(claim: Claim) -> bool:
 @cache
 def _large(tree: Any, per_channel: bool) -> Variant:
     root = root_of(tree)
-    layer = plain_of(root)
-    variant, *_ = continuing(tree, [wrapped(enlarged(layer, OPERATORS[layer][0]), root)])
+    variant, *_ = continuing(tree, [wrapped(RECORDS[plain_of(root)].enlarged(), root)])
     return variant.named("large", per_channel=per_channel)
 
 
@@ -236,7 +233,7 @@ def _variants(tree: Any) -> list[Variant]:
     continued = continuing(tree, [variant for variant in own if variant.core])
     if _in_tables(tree):
         normed = root_of(tree) == "nn.Linear" and "nn.BatchNorm1d" in operators_of(tree)
-        return [*continued, *(LINEAR_RANKS if normed else ())]
+        return [*continued, *(normed_ranks() if normed else ())]
     name = NAME if _from_signature(tree) else ""
     return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
 

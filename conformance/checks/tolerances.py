@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from conformance.cases.claims import Claim
-from conformance.cases.operators import WEIGHTED
+from conformance.cases.operators import has_weights
 from conformance.cases.runs import Run
 from conformance.cases.sources import operators_of, root_of
 from conformance.goldens.golden import Golden
@@ -113,7 +113,7 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE, golden: Golden | Non
         allowed = replace(allowed, steps=general.steps, band=general.band)
     if operator in RECURRENT:
         return replace(allowed, magnitude=max(1.0, _greatest_state(run)))
-    if operator in WEIGHTED and run.recipe.kind != "static" and _has_bias(run):
+    if has_weights(operator) and run.recipe.kind != "static" and _has_bias(run):
         return replace(allowed, magnitude=GREATEST_BIAS)
     return allowed
 

@@ -10,11 +10,10 @@ from hypothesis.strategies import DrawFn
 
 from conformance.cases.combined import continues
 from conformance.cases.declarations import declared_variants
-from conformance.cases.operators import OPERATORS, Operand, Variant
-from conformance.cases.operators.weighted import plain_of, wrapped
+from conformance.cases.operators import OPERATORS, SPACES, Factor, Operand, Variant
+from conformance.cases.operators.fused import plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows, root_of
-from conformance.cases.spaces import SPACES, Factor
 from conformance.configs.quantizer import Declaration
 
 from .samples import Family, Sample, run_of, valid

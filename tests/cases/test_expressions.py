@@ -4,11 +4,9 @@ import re
 
 import pytest
 
-from conformance.cases.operators import OPERATORS
+from conformance.cases.operators import OPERATORS, RECORDS
 from conformance.cases.operators.expressions import Call, with_numbers
-from conformance.cases.operators.networks import LAYERS, layers
-from conformance.cases.operators.sizes import ANY, SIZES, Size, resized
-from conformance.cases.operators.weighted import FUSED, QAT, WITHOUT_RELU, init_without_relu, plain_of, wrapped
+from conformance.cases.operators.fused import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -16,7 +14,7 @@ def test_a_parsed_call_renders_as_it_is_written(operator: str) -> None:
     for variant in OPERATORS[operator]:
         for source in filter(None, (variant.init, variant.call)):
             if not re.search(r" [-+*/]+ ", source):
-                assert Call.parse(source).source == source.replace("(x, )", "(x)")  # a call without options
+                assert Call.parse(source).source == source
 
 
 @pytest.mark.parametrize("source", ["x + y", "x", "[f(x)]", "f(x).y"])
@@ -36,30 +34,12 @@ def test_a_position_that_a_call_lacks_is_an_error() -> None:
         Call.parse("nn.ReLU()").with_arguments({0: 4})
 
 
-def test_an_operator_that_cannot_be_resized_is_named_with_its_variant_and_text() -> None:
-    default = OPERATORS["nn.ReLU"][0]
-    expected = r"nn\.ReLU, variant default: cannot be resized: 'nn\.ReLU\(\)' has no positional argument 0"
-    with pytest.raises(ValueError, match=expected):
-        resized("nn.ReLU", default, Size(((2, 4),), {0: 4}))
-    addition = OPERATORS["operator.add"][0]
-    with pytest.raises(ValueError, match=r"operator\.add, variant default: cannot be resized: 'x \+ y' is not a call"):
-        resized("operator.add", addition, Size(((2, 4),), {0: 4}))
-
-
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_operator_takes_the_sizes_of_its_layer(operator: str) -> None:
-    layer = plain_of(operator)
-    default = OPERATORS[layer][0]
-    enlarged = wrapped(resized(layer, default, SIZES.get(layer, ANY)), operator)
-    assert enlarged.operands["x"].shape != OPERATORS[operator][0].operands["x"].shape
-    timed = layers(layer, default)
+def test_every_operator_has_larger_sizes(operator: str) -> None:
+    record = RECORDS[plain_of(operator)]
+    assert wrapped(record.enlarged(), operator).operands["x"].shape != OPERATORS[operator][0].operands["x"].shape
+    timed = record.timed()
     assert len({variant.name for _, variant in timed}) == len(timed) > 1
-
-
-def test_sizes_and_layers_are_those_of_operators_in_the_tables() -> None:
-    assert {*SIZES} <= {*OPERATORS}
-    assert {layer.operator for layer in LAYERS} - {None} <= {*OPERATORS}
-    assert not ({*SIZES} | {layer.operator for layer in LAYERS}) & ({*FUSED} | {*QAT})
 
 
 def test_numbers_are_replaced_from_left_to_right_with_their_signs_and_without_indices() -> None:

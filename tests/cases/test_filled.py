@@ -13,11 +13,10 @@ from conformance.cases.combined import (
     further_inputs,
     points,
 )
-from conformance.cases.operators import OPERATORS
+from conformance.cases.operators import OPERATORS, SPACES
+from conformance.cases.operators.arrays import arrays, common_name
+from conformance.cases.operators.space import JOINT
 from conformance.cases.ranges import bounds
-from conformance.cases.spaces import SPACES
-from conformance.cases.spaces.arrays import arrays, common_name
-from conformance.cases.spaces.space import JOINT
 
 
 def names(operator: str) -> list[str]:

@@ -12,7 +12,7 @@ from torch import nn
 from conformance.cases.claims import backend
 from conformance.cases.in_use import Unwritable, value_of, variant_of
 from conformance.cases.operators import Variant
-from conformance.cases.operators.elementwise import WIDE_INPUT
+from conformance.cases.operators.record import WIDE_INPUT
 from conformance.cases.sources import written
 from conformance.configs.registry import BACKENDS
 from conformance.results.in_use import LayerInUse, read

@@ -11,9 +11,8 @@ import torch
 from torch.ao.quantization.backend_config.native import get_native_backend_config
 
 from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
-from conformance.cases.operators import OPERATORS, Variant
+from conformance.cases.operators import OPERATORS, Variant, has_weights
 from conformance.cases.operators.variant import arguments
-from conformance.cases.operators.weighted import WEIGHTED
 from conformance.cases.ranges import RANGES
 from conformance.cases.runs import Run, runs
 from conformance.cases.sources import missing_operators, model_source, operators_of, root_of, variants
@@ -171,8 +170,8 @@ def test_the_stated_output_shape_is_that_of_the_output() -> None:
 
 
 def layers() -> Iterator[tuple[str, Variant]]:
-    for name, table in WEIGHTED.items():
-        if name.startswith(("nn.", "F.")):
+    for name, table in OPERATORS.items():
+        if has_weights(name) and name.startswith(("nn.", "F.")):
             yield from ((name, variant) for variant in table if variant.name != "called_twice" and variant.output)
 
 

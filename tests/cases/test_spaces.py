@@ -12,12 +12,11 @@ from torch.nn import functional as F
 
 from conformance.cases.claims import backend
 from conformance.cases.combined import SLICE, combined, points
-from conformance.cases.operators import OPERATORS
-from conformance.cases.operators.weighted import plain_of
+from conformance.cases.operators import OPERATORS, SPACES, Space
+from conformance.cases.operators.arrays import Group, arrays, groups
+from conformance.cases.operators.fused import plain_of
+from conformance.cases.operators.space import APART, LEFT_OUT, factor
 from conformance.cases.sources import root_of
-from conformance.cases.spaces import SPACES, Space
-from conformance.cases.spaces.arrays import Group, arrays, groups
-from conformance.cases.spaces.space import APART, LEFT_OUT, factor
 
 NOT_IN_TORCH = frozenset(
     {

@@ -12,7 +12,7 @@ from torch.ao.quantization import FixedQParamsObserver
 from torch.fx import GraphModule
 
 from conformance.cases.claims import backend
-from conformance.cases.operators.codes import TAIL
+from conformance.cases.operators.record import TAIL
 from conformance.cases.runs import Run, runs
 from conformance.engines.registry import engine
 from conformance.execution.batch import judge_runs

@@ -1,6 +1,6 @@
 """Operators of configs of third parties, in the form in which these declare their own. They have no option spaces."""
 
-from .elementwise import IMAGE
+from .record import IMAGE
 from .variant import Operand, Shape, Variant, batch_variants, data_variants, layout_variants, operands, static_variants
 
 

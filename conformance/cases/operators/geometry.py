@@ -3,6 +3,10 @@
 from .variant import Shape, arguments
 
 SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
+SIGNALS: dict[int, Shape] = {1: (8, 67, 201), 2: (8, 67, 15, 13), 3: (4, 67, 5, 9, 7)}
+"""Shapes of large signals, images and volumes by the number of spatial dimensions. The number of channels is no multiple of a
+vector or tile of any engine."""
+
 UNBATCHED: dict[int, Shape] = {rank: (17, *spatial[1:]) for rank, spatial in SPATIAL.items()}
 """Sizes of images without a batch, of which the first one is no multiple of the channels for which it may be taken."""
 
@@ -28,10 +32,12 @@ class Geometry:
         *,
         transposed: bool = False,
         spatial: Shape = (),
+        items: int = 2,
         **options: object,
     ) -> None:
         self.rank, self.channels, self.kernel, self.transposed = rank, channels, kernel, transposed
         self.spatial, self.options = spatial or SPATIAL[rank], options
+        self.items = items
 
     def _each(self, value: object) -> Shape:
         return (value,) * self.rank if isinstance(value, int) else value  # type: ignore[return-value]
@@ -42,7 +48,7 @@ class Geometry:
         dilation = self._each(self.options.get("dilation", 1))
         padding = self.options.get("padding", 0)
         if padding == "same":
-            return (2, self.channels[1], *self.spatial)
+            return (self.items, self.channels[1], *self.spatial)
         paddings = (0,) * self.rank if padding == "valid" else self._each(padding)
         dims = zip(self.spatial, kernel, stride, paddings, dilation, strict=True)
         if self.transposed:
@@ -50,7 +56,7 @@ class Geometry:
             sizes = tuple(_transposed_size(*dim, e) for dim, e in zip(dims, extra, strict=True))
         else:
             sizes = tuple(_size(*dim) for dim in dims)
-        return (2, self.channels[1], *sizes)
+        return (self.items, self.channels[1], *sizes)
 
     @property
     def arguments(self) -> str:
@@ -68,15 +74,3 @@ class Geometry:
         left, right = self.channels if self.transposed else self.channels[::-1]
         weight = {"weight": (left, right // groups, *self._each(self.kernel))}
         return weight if self.options.get("bias") is False else weight | {"bias": (self.channels[1],)}
-
-
-def positional(geometry: Geometry) -> str:
-    """All options of a functional convolution after the bias, as tuples, in the order of its signature."""
-    names = ["stride", "padding", *(["output_padding"] if geometry.transposed else []), "dilation"]
-    defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}
-    values: list[object] = []
-    for name in names:
-        value = geometry.options.get(name, defaults[name])
-        values.append((value,) * geometry.rank if isinstance(value, int) else value)
-    values.insert(3, geometry.options.get("groups", 1))
-    return "".join(f", {value!r}" for value in values)

@@ -172,11 +172,6 @@ def static_variants(base: Variant) -> list[Variant]:
     return [base.named("saturates", saturates=True), base.named("symmetric", data="symmetric")]
 
 
-def called_twice(base: Variant, name: str = "called_twice", **changes: object) -> Variant:
-    """`base` with the same module applied to its own result."""
-    return base.named(name, **{"call": "self.op(self.op(x))", "applications": 2, "core": False, **changes})
-
-
 def layout_variants(base: Variant, name: str = "channels_last") -> list[Variant]:
     """`base` on images or volumes in channels-last memory format."""
     laid = {

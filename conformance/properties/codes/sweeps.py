@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from conformance.cases.operators.codes import BINARY, CODES, FIXED, MOVING, NORMS, ONE_WEIGHT
-from conformance.cases.operators.weighted import plain_of
+from conformance.cases.operators import RECORDS
+from conformance.cases.operators.fused import plain_of
+from conformance.cases.operators.record import CODES, SweepKind
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.engines import decomposed
@@ -49,8 +50,8 @@ PAIR_TURNS = 9
 LAYER_TURNS = 27
 """Turns of a sweep over the codes of an operator with channels, of which a turn has as many outputs for each code."""
 
-CHANNELLED = frozenset({*ONE_WEIGHT, *NORMS})
-"""Operators with weights, or with a factor, for each output channel."""
+CHANNELLED = (SweepKind.WEIGHTS, SweepKind.CHANNELS)
+"""Kinds of operators with weights, or with a factor, for each output channel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class Plan:
     @property
     def channels(self) -> int | None:
         """The dimension of the output's channels, behind that of turns; None for an operator that treats all alike."""
-        if operator_of(self.run) not in CHANNELLED:
+        if kind_of(self.run) not in CHANNELLED:
             return None
         return self.results.dim() - 1 if operator_of(self.run).lower().endswith("linear") else 2
 
@@ -113,7 +114,7 @@ class Plan:
         """Whether a result is a function of its channel and of one code of each operand."""
         shape = self.results.shape
         sizes = [size for operand in self.operands for size in zip(operand.numbers.shape, shape, strict=False)]
-        return operator_of(self.run) not in MOVING and all(size in (1, due) for size, due in sizes)
+        return kind_of(self.run) is not SweepKind.MOVES and all(size in (1, due) for size, due in sizes)
 
     @property
     def turns(self) -> int:
@@ -154,17 +155,22 @@ def operator_of(run: Run) -> str:
     return plain_of(root_of(run.claim.tree))
 
 
+def kind_of(run: Run) -> SweepKind | None:
+    """How the output of that operator depends on codes."""
+    return RECORDS[operator_of(run)].sweep
+
+
 def input_grid(run: Run) -> Grid:
     """The grid of the inputs: all codes of the dtype, but for a layer those of the recipe, because sums of products of
     greater ones may saturate."""
     grid = run.recipe.scheme.others or run.recipe.scheme.activation
     assert grid is not None
-    return grid if operator_of(run) in ONE_WEIGHT else grids.whole(grid)
+    return grid if kind_of(run) is SweepKind.WEIGHTS else grids.whole(grid)
 
 
 def sweeps_pairs(run: Run) -> bool:
     """Whether a sweep has all pairs of the codes of two inputs."""
-    return operator_of(run) in BINARY and len(run.model.operands) == 2
+    return kind_of(run) is SweepKind.PAIRS and len(run.model.operands) == 2
 
 
 @lru_cache(8)
@@ -175,11 +181,11 @@ def _numbers(count: int, shape: tuple[int, ...], turns: int, operand: int, pairs
 def plan(run: Run, subject: Subject, own_qparams: bool, *, in_float: bool = False) -> Plan:
     """Plan the sweep of a run. `own_qparams` says whether the output takes a scale and zero point, `in_float` whether no
     result is quantized."""
-    operator, layer = operator_of(run), operator_of(run) in ONE_WEIGHT
+    kind, layer = kind_of(run), kind_of(run) is SweepKind.WEIGHTS
     specs = run.model.operands
     pairs = sweeps_pairs(run)
     places = torch.Size(specs[0][1].shape).numel()
-    turns = LAYER_TURNS if operator in CHANNELLED else PAIR_TURNS if pairs else max(TURNS, -(-2 * CODES // places))
+    turns = LAYER_TURNS if kind in CHANNELLED else PAIR_TURNS if pairs else max(TURNS, -(-2 * CODES // places))
     grid = input_grid(run)
     count = grid.high - grid.low + 1
     operands: list[Operand] = []
@@ -190,7 +196,7 @@ def plan(run: Run, subject: Subject, own_qparams: bool, *, in_float: bool = Fals
             qparams = operands[0].qparams
         operands.append(Operand(name, codes, qparams, spec.layout))
     sweep = Sweep(subject.model, run.recipe.scheme)
-    results, dyadic = _results(sweep, operands, apart=operator in MOVING)
+    results, dyadic = _results(sweep, operands, apart=kind is SweepKind.MOVES)
     flat = results.flatten(1)
     greatest = torch.stack([flat.abs().amax(1), *(one.exact.flatten(1).abs().amax(1) for one in operands)]).amax(0)
     magnitude = 3 * greatest if layer else greatest
@@ -207,7 +213,7 @@ def plan(run: Run, subject: Subject, own_qparams: bool, *, in_float: bool = Fals
     else:
         qparams = operands[0].qparams
     # kernels that take no qparams may choose those of their output, which is a matter of the exact profile
-    declares = own_qparams or fixed.fixed is not None or operator not in (*BINARY, *FIXED)
+    declares = own_qparams or fixed.fixed is not None or kind not in (SweepKind.PAIRS, SweepKind.FIXED)
     return Plan(run, tuple(operands), count, pairs, results, magnitude, qparams, declares, in_float)
 
 

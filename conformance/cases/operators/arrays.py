@@ -3,7 +3,7 @@
 Operators that are computed alike, such as `nn.ReLU` and `F.relu`, share an array: which of them is called is one more thing
 that is chosen. The arrays are stored, because ids name their points: a value that is added to a space adds points and
 changes none.
-`python -m conformance.cases.spaces.arrays` completes them after a change of the spaces; that needs covertable.
+`python -m conformance.cases.operators.arrays` completes them after a change of the spaces; that needs covertable.
 """
 
 import json

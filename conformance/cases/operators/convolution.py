@@ -1,15 +1,17 @@
-"""Option spaces of convolutions and linear layers, as modules and as functions."""
+"""Convolutions, as modules and as functions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-from conformance.cases.operators import Operand, Shape, Variant
-from conformance.cases.operators.geometry import SPATIAL, Geometry
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, style
 from .elementwise import DEVICE, LENGTHS
+from .geometry import SIGNALS, SPATIAL, UNBATCHED, Geometry
+from .networks import convolutions
 from .pooling import each_dimension, per_dimension
-from .space import LAYOUT, LEFT_OUT, RESULT, STRIDED, Factor, Pick, Source, Space, batches, data, factor
+from .record import BATCH as LARGE_BATCH
+from .record import CHANNELS, SWEPT_SIGNALS, WEIGHTS_SWEPT, Operator, SweepKind, fixed
+from .space import LAYOUT, LEFT_OUT, RESULT, STRIDED, TWICE, Factor, Pick, Source, Space, Values, batches, data, factor
+from .variant import Operand, Shape, Variant
 
 DATA = data("full", "positive", "negative", "tiny", "huge", "symmetric")
 PER_CHANNEL = factor("per_channel", False, covers=(), per_channel=True)
@@ -31,7 +33,7 @@ def _lengths(rank: int) -> Callable[[Pick], Shape]:
     return lambda pick: tuple(pick(range(1, 14)) for _ in range(rank))
 
 
-def _channels(pick: Pick) -> tuple[int, int]:
+def drawn_channels(pick: Pick) -> tuple[int, int]:
     """Channels of the input and of the output."""
     return pick([n for n in LENGTHS if n < 70]), pick([n for n in LENGTHS if n < 70])
 
@@ -64,7 +66,7 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
             (33, 17),
             (64, 2),
             *([(16, 16), (5, 5)] if transposed else []),
-            drawn=_channels,
+            drawn=drawn_channels,
             covers=("in_channels", "out_channels", "weight"),
         ),
         factor(
@@ -106,12 +108,14 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
 def _geometry(rank: int, *, transposed: bool) -> Callable[..., Geometry]:
     """The geometry of a convolution, from the values of its factors."""
 
-    def geometry(channels: Any, kernel_size: Any, spatial: Any, groups: Any, **options: Any) -> Geometry:
+    def geometry(
+        channels: Any, kernel_size: Any, spatial: Any, groups: Any, items: int = 2, **options: Any
+    ) -> Geometry:
         grouped, count = _grouped(channels, 1 if groups is LEFT_OUT else groups)
         order = ("stride", "padding", "output_padding", "dilation", "groups", "bias", "padding_mode")
         stated = {**options, "groups": LEFT_OUT if groups is LEFT_OUT else count}
         chosen = {name: stated[name] for name in order if name in stated and stated[name] is not LEFT_OUT}
-        return Geometry(rank, grouped, kernel_size, transposed=transposed, spatial=spatial, **chosen)
+        return Geometry(rank, grouped, kernel_size, transposed=transposed, spatial=spatial, items=items, **chosen)
 
     return geometry
 
@@ -176,7 +180,7 @@ def _module(rank: int, *, transposed: bool) -> Space:
 
     def write(form: str, style: str, **values: Any) -> Variant:
         made = geometry(**values)
-        shape: Shape = (2, made.channels[0], *made.spatial)
+        shape: Shape = (made.items, made.channels[0], *made.spatial)
         operand = Operand(shape if form == "batched" else shape[1:])
         output = made.output if form == "batched" else ()
         return Variant("", applied(style), {"x": operand}, made.module, output=output)
@@ -222,7 +226,7 @@ def _functional(rank: int, *, transposed: bool) -> Space:
 
     def write(form: str, style: str, **values: Any) -> Variant:
         made = geometry(**values)
-        shape: Shape = (2, made.channels[0], *made.spatial)
+        shape: Shape = (made.items, made.channels[0], *made.spatial)
         parameters = made.parameters
         bias = Source("self.bias") if "bias" in parameters else None if style in (BY_POSITION, INTEGERS) else LEFT_OUT
         options = {one: made.options.get(one, LEFT_OUT) for one in order}
@@ -245,62 +249,130 @@ def _functional(rank: int, *, transposed: bool) -> Space:
     return Space(tuple(factors), write, tuple(_constraints(rank, transposed=transposed)))
 
 
-FEATURES = factor(
-    "features",
-    (16, 8),
-    (1, 1),
-    (3, 5),
-    (7, 33),
-    (64, 17),
-    (128, 96),
-    (257, 4),
-    (4, 257),
-    drawn=_channels,
-    covers=("in_features", "out_features", "weight"),
-)
-LEADING = factor(
-    "leading",
-    (4,),
-    covers=("input",),
-    rank3=(2, 5),
-    rank4=(2, 3, 2),
-    unbatched=(),
-    single_row=(1,),
-    rows_33=(33,),
-    rows_129=(129,),
-    drawn=lambda pick: tuple(pick((1, 2, 3, 5, 8, 17)) for _ in range(pick((0, 1, 1, 1, 2, 3)))),
-)
+SHALLOW: Shape = (1, 6, 4)
+DEFAULTS = frozenset({"default", "no_bias", "batch0", "saturates", "symmetric", "per_channel"})
+"""The fixed variants that longer patterns have of every layer."""
 
 
-def _linear(*, functional: bool) -> Space:
-    def write(features: Any, leading: Any, bias: Any, style: str) -> Variant:
-        inputs, outputs = features
-        shape, output = (*leading, inputs), (*leading, outputs)
-        if not functional:
-            init = f"nn.Linear({inputs}, {outputs}{'' if bias is LEFT_OUT else ', bias=False'})"
-            return Variant("", applied(style), {"x": Operand(shape)}, init, output=output)
-        parameters = {"weight": (outputs, inputs)} | ({"bias": (outputs,)} if bias is LEFT_OUT else {})
-        value = Source("self.bias") if bias is LEFT_OUT else LEFT_OUT
-        call = function("F.linear", {"input": "x", "weight": "self.weight"}, {"bias": value}, style)
-        return Variant("", call, {"x": Operand(shape)}, parameters=parameters, output=output)
+def _geometries(rank: int) -> dict[str, Values]:
+    """Values of a convolution's geometry, by the name of the fixed variant."""
+    values: dict[str, Values] = {
+        "no_bias": {"bias": False},
+        "groups": {"groups": 2},
+        "stride": {"stride": 2, "padding": LEFT_OUT},
+        "dilation": {"padding": 2, "dilation": 2},
+        "depthwise": {"channels": (8, 8), "groups": "depthwise"},
+        "pointwise": {"channels": (5, 3), "kernel_size": 1, "padding": LEFT_OUT},
+        "unequal": {"channels": (3, 5), "kernel_size": 2, "padding": LEFT_OUT},
+        "wide": {"channels": (16, 32)},
+    }
+    if rank > 1:
+        kernel, stride, padding = ((3, 5), (2, 1), (0, 2)) if rank == 2 else ((1, 3, 2), (1, 2, 1), (0, 1, 2))
+        values["asymmetric"] = {"channels": (4, 6), "kernel_size": kernel, "stride": stride, "padding": padding}
+        values["rows_of_padding"] = {  # rows of the output that are computed from padding alone
+            "channels": (16, 16),
+            "kernel_size": (*(1,) * (rank - 1), 2),
+            "padding": (1, *(0,) * (rank - 1)),
+            "groups": "depthwise",
+            "spatial": (2, 4, 3)[-rank:],
+        }
+    if rank == 2:
+        values["grayscale"] = {"channels": (1, 8)}
+    if rank == 3:
+        values["shallow"] = {"groups": "multiplied", "spatial": SHALLOW}
+    return values | {"padding_same": {"padding": "same"}}
 
-    styles = style(BY_POSITION, keyword_bias=BY_NAME, keyword=ALL_BY_NAME) if functional else style(keyword=ALL_BY_NAME)
-    constraints: tuple[Callable[..., bool], ...] = (
-        lambda leading, batch: bool(leading) or batch is None,
-        lambda saturates, data: not saturates or data in ("full", "symmetric"),
+
+def _transposed_geometries(rank: int) -> dict[str, Values]:
+    small = {"spatial": (5, 3, 2)} if rank == 3 else {}
+    values: dict[str, Values] = {
+        "no_bias": {"bias": False},
+        "stride": {"stride": 2, "output_padding": 1, **small},
+        "groups": {"groups": 2},
+        "dilation": {"padding": 2, "dilation": 2},
+        "depthwise": {"channels": (8, 8), "groups": "depthwise"},
+        "unequal": {"channels": (3, 5), "kernel_size": 2, "padding": LEFT_OUT},
+        "wide": {"channels": (16, 32)},
+    }
+    if rank == 2:
+        doubled = {"channels": (8, 8), "kernel_size": 2, "stride": 2, "padding": LEFT_OUT, "spatial": (4, 3)}
+        values |= {"upsampling": doubled, "grayscale": {"channels": (1, 8)}}
+        # the padding of a transposed convolution is cut from its result: here as much as an element of the input contributes
+        values["cropped"] = {"padding": 3}
+    return values
+
+
+def _convolution(rank: int, *, transposed: bool, functional: bool) -> Operator:
+    geometries = _transposed_geometries(rank) if transposed else _geometries(rank)
+    kind = "F.conv_transpose" if transposed else "F.conv"
+    name = f"{kind}{rank}d" if functional else f"nn.Conv{'Transpose' * transposed}{rank}d"
+    space = (_functional if functional else _module)(rank, transposed=transposed)
+    values = {**geometries, **_further(rank, transposed=transposed, functional=functional)}
+    ends = "saturates symmetric batch0 batch1 batch5 unbatched positive negative tiny huge"
+    values["unbatched"] = {"form": "unbatched", "spatial": UNBATCHED[rank]}
+    first = [*geometries, *(one for one in values if one not in geometries and one != "unbatched")]
+    names = ["default", *(one for one in first if one not in ("called_twice", "keyword") or functional)]
+    if not functional:
+        ends += " keyword called_twice"
+        values["called_twice"] = {"channels": (4, 4), "style": TWICE}
+    core = DEFAULTS | {"groups", "padding_same"} | ({"stride", "depthwise"} if transposed else set())
+    channels, kernel = (35, SIGNALS[rank][1]), {"kernel_size": 1, "padding": 0, "items": 1}
+    sweeps = {
+        one: {"channels": (inputs, CHANNELS), "spatial": SWEPT_SIGNALS[rank], **kernel}
+        for inputs, one in enumerate(WEIGHTS_SWEPT, 1)
+    }
+    return Operator(
+        name,
+        space,
+        fixed(space, f"{' '.join(names)} {ends}", values),
+        core,
+        large={"channels": channels, "items": SIGNALS[rank][0], "spatial": SIGNALS[rank][2:]},
+        layers=convolutions(rank, transposed=transposed),
+        counts=_batches() if name == "nn.Conv2d" else {},
+        sweep=SweepKind.WEIGHTS,
+        sweeps=sweeps,
     )
-    factors = (FEATURES, LEADING, factor("bias", LEFT_OUT, False), PER_CHANNEL, SATURATES, DATA, BATCH, STRIDED, RESULT)
-    return Space((*factors, styles), write, constraints, {} if functional else DEVICE)
 
 
-def _spaces() -> Iterator[tuple[str, Space]]:
-    for rank in SPATIAL:
-        yield f"nn.Conv{rank}d", _module(rank, transposed=False)
-        yield f"F.conv{rank}d", _functional(rank, transposed=False)
-        yield f"nn.ConvTranspose{rank}d", _module(rank, transposed=True)
-        yield f"F.conv_transpose{rank}d", _functional(rank, transposed=True)
-    yield "nn.Linear", _linear(functional=False)
-    yield "F.linear", _linear(functional=True)
+def _batches() -> dict[str, Values]:
+    """Pointwise convolutions of many small images."""
+    pointwise = {"channels": (19, 21), "kernel_size": 1, "padding": 0, "spatial": (3, 5)}
+    return {f"batch_{items}": {**pointwise, "items": items} for items in (33, 129, LARGE_BATCH)}
 
 
-WEIGHTED = dict(_spaces())
+def _further(rank: int, *, transposed: bool, functional: bool) -> dict[str, Values]:
+    """Values beside a convolution's geometry, by the name of the fixed variant."""
+    laid = {"layout": "channels_last"}
+    values: dict[str, Values] = {}
+    if not transposed:
+        values["per_channel"] = {"per_channel": True}
+        if rank > 1 and not functional:
+            values["channels_last"] = laid
+        if rank == 2 and not functional:
+            values["channels_last_batch0"] = {**laid, "batch": 0}
+        if rank == 2:
+            # each channel becomes one element: the result lies in memory as a contiguous one does
+            values["channels_last_to_one"] = {"kernel_size": 4, "spatial": (2, 2), **laid}
+        if not functional:
+            values["depthwise_per_channel"] = {"channels": (8, 8), "groups": "depthwise", "per_channel": True}
+            values |= {f"padding_{mode}": {"padding_mode": mode} for mode in ("reflect", "replicate", "circular")}
+    if functional:
+        every = {"stride": 1, "dilation": 1, "groups": 1, **({"output_padding": 0} if transposed else {})}
+        unpadded = {"padding": LEFT_OUT, "style": BY_NAME}
+        values |= {
+            "optionals_left_out": {"bias": False, **unpadded},
+            "options_left_out": unpadded,
+            "integers": {"style": INTEGERS},
+            "keyword_options": {**every, "style": BY_NAME},
+            "keyword_bias": {**every, "style": BIAS_BY_NAME},
+            "keyword": {**every, "style": ALL_BY_NAME},
+        }
+    return values
+
+
+CONVOLUTIONS = [
+    _convolution(rank, transposed=transposed, functional=functional)
+    for rank in SPATIAL
+    for transposed in (False, True)
+    for functional in (False, True)
+]

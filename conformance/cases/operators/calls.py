@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .space import LEFT_OUT, Factor
+from .space import LEFT_OUT, TWICE, Factor
 
 BY_NAME = "options by name"
 BY_POSITION = "options by position"
 ALL_BY_NAME = "all by name"
-TWICE = "twice"
-"""A module is applied to its own result."""
+EACH_BY_NAME = "each option by name"
+"""As BY_NAME, with those options by name, too, that the others pass by position."""
 
 
 def style(default: str = BY_NAME, **labelled: str) -> Factor:
@@ -26,7 +26,7 @@ def arguments(options: Mapping[str, Any], style: str, required: int = 0) -> list
     leading = required
     if style == BY_POSITION:
         leading = next((n for n, value in enumerate(options.values()) if value is LEFT_OUT), len(options))
-    elif style == ALL_BY_NAME:
+    elif style in (ALL_BY_NAME, EACH_BY_NAME):
         leading = 0
     positional = [repr(value) for _, value in stated[:leading]]
     return [*positional, *(f"{name}={value!r}" for name, value in stated[leading:])]

@@ -7,13 +7,19 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from conformance.cases.operators import Variant
+from .variant import Variant
 
 Point = Mapping[str, str]
 """A point of an option space: the label of the chosen value by the name of its factor. Other factors have their default."""
 
+Values = Mapping[str, Any]
+"""Values of factors, or of further parameters of a space's `write`, by name."""
+
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one element of a sequence."""
+
+TWICE = "twice"
+"""The style of a call in which a module is applied to its own result."""
 
 JOINT = "+"
 """Between the labels in the name of a point."""
@@ -73,7 +79,8 @@ class Factor:
 class Space:
     """The option space of an operator.
 
-    `write` returns the variant of the values of all factors, which it gets by name, except those of COMMON. `constraints`
+    `write` returns the variant of the values of all factors, which it gets by name, except those of COMMON, and of what
+    else a fixed point sets. `constraints`
     say which combinations are valid: the names of their parameters are those of the factors that they relate. `left_out` are
     keyword arguments that no factor sets, with the reason.
     """
@@ -91,6 +98,11 @@ class Space:
     def factor_of(self) -> Mapping[str, str]:
         """The name of the factor that has a label."""
         return {label: factor.name for factor in self.factors for label in factor.values if label}
+
+    @cached_property
+    def defaults(self) -> Values:
+        """The default value of every factor."""
+        return {factor.name: factor.values[""] for factor in self.factors}
 
     def values(self, point: Point) -> dict[str, Any]:
         """The value of every factor at a point. Raises KeyError for a factor or label that the space lacks."""
@@ -123,9 +135,11 @@ class Space:
         """The variant of the point with a name."""
         return self.written(name, self.values(self.point(name)))
 
-    def written(self, name: str, values: Mapping[str, Any]) -> Variant:
+    def written(self, name: str, values: Values) -> Variant:
         """The variant of these values of all factors."""
         variant = self.write(**{factor: value for factor, value in values.items() if factor not in COMMON})
+        if values.get("style") == TWICE:
+            variant = replace(variant, applications=2)
         for factor, change in COMMON.items():
             if factor in values:
                 variant = change(variant, values[factor])
@@ -157,7 +171,9 @@ class Space:
 
 
 def _with_layout(variant: Variant, layout: str) -> Variant:
-    """The variant with operands in a memory format, as far as their ranks have it."""
+    """The variant with operands in a memory format, as far as their ranks have it; they are contiguous already."""
+    if layout == "contiguous":
+        return variant
     laid = {
         name: replace(spec, layout=layout)
         for name, spec in variant.operands.items()
