@@ -3,8 +3,8 @@
     python tests/run_least_reproductions.py ROWS… [--python PYTHON] [--finding ID] [--write]
 
 A script is that of the finding's worst run, or of the next one of which a least script was seen to deviate; a finding without
-one has the whole reproduction of its worst run. Scripts run in an isolated interpreter. With `--write` they are stored beside
-the ledger, with what they print.
+one has the whole reproduction of its worst run. Scripts run in an isolated interpreter. With `--write` the least ones
+of findings that are worth a report to upstream are stored beside the ledger.
 """
 
 import argparse
@@ -117,9 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = f"{one.lines} lines" if one.least else f"{one.lines} lines, whole" if one.reproduced else "none"
             print(f"{one.finding}: {text}: {one.run}" + (f"\n    {one.reason}" if one.reason else ""), flush=True)
     if arguments.write:
-        # the whole script of a finding is in every report; only a report for upstream needs it stored
+        # a report has the script of every finding; only those worth a report to upstream are stored
         drafted = severe(table(report))
-        stored = [one for one in results if one.least or one.finding in drafted]
+        stored = [one for one in results if one.least and one.finding in drafted]
         record({one.finding: one.reproduced.script for one in stored if one.reproduced})
     lines = sorted(one.lines for one in results if one.reproduced)
     if lines:

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .arguments import add_actions, add_command, add_ledger, add_rows, entries_o
 
 if TYPE_CHECKING:
     from conformance.reports.load import Report
+    from conformance.results.known import Entry
 
     from .arguments import Commands
 
@@ -131,16 +132,41 @@ def draft_command(arguments: argparse.Namespace) -> int:
     from conformance.results.reproductions import script_of
     from conformance.suggestions import unknown
 
-    made = recorded(entries_of(arguments.ledger))
+    entries = entries_of(arguments.ledger)
+    made = recorded(entries)
     if arguments.finding is None:
         return _print_lines(listed(made))
     if arguments.finding not in made.findings:
         raise unknown("finding", arguments.finding, sorted(made.findings))
-    text = script_of(arguments.finding)
-    if text is None:
-        raise UsageError(f"{arguments.finding}: no least script: tox -e least -- --write ROWS…")
+    text = script_of(arguments.finding) or script_of_a_run([one for one in entries if one.id == arguments.finding])
     print(draft(made, made.findings[arguments.finding], execute(text)), end="")
     return 0
+
+
+def script_of_a_run(entries: "Sequence[Entry]") -> str:
+    """The script of the first run that entries list and this host can execute. Raises UsageError if it can execute none."""
+    from conformance.cases.claims import backend
+    from conformance.cases.runs import runs
+    from conformance.configs.registry import REGISTERED
+    from conformance.engines.availability import probe
+
+    from .runs import CannotBeReproduced, reproduction
+
+    globs = [glob for entry in entries for glob in entry.match]
+    listed = (run for name in REGISTERED for run in runs(backend(name), (), globs))
+    reason = "no run of it"
+    for run in listed:
+        matching = [entry for entry in entries if entry.matches(run.id)]
+        if not matching:
+            continue
+        if (missing := probe(run.engine)) is None:
+            try:
+                return reproduction(run, matching, None, least=True)
+            except CannotBeReproduced as error:
+                reason = str(error)
+                break
+        reason = f"engine {run.engine} is unavailable here: {missing}: it shows in {run.id}"
+    raise UsageError(f"{entries[0].id}: no stored script, and {reason}")
 
 
 def ci_summary_command(arguments: argparse.Namespace) -> int:

@@ -158,30 +158,44 @@ def show_command(arguments: argparse.Namespace) -> int:
 @every_run()
 def repro_command(arguments: argparse.Namespace) -> int:
     run, entries, reason = selected(arguments)
-    if reason:
-        print(reason, file=sys.stderr)
+    try:
+        print(reproduction(run, entries, reason, arguments.isa, least=arguments.least), end="")
+    except CannotBeReproduced as error:
+        print(error, file=sys.stderr)
         return 1
+    return 0
+
+
+class CannotBeReproduced(Exception):
+    """Raised for a run that cannot be judged here, with the reason."""
+
+
+def reproduction(
+    run: "Run", entries: "Sequence[Entry]", reason: str | None, isa: str | None = None, *, least: bool
+) -> str:
+    """Return the script of a run, which is judged for it: the least one if that is wanted and there is one, or the whole one.
+
+    `reason` is why the run cannot be executed here. Raises CannotBeReproduced with it, or with why there is no verdict.
+    """
+    if reason:
+        raise CannotBeReproduced(reason)
     from conformance.execution.batch import judge_runs, undefined_row
     from conformance.host.isolation import Raised
-    from conformance.repro.least.script import NoLeastForm, least
+    from conformance.repro.least import script as least_script
     from conformance.repro.script import script
 
     (judged,) = judge_runs([run], lambda _: None)
     if isinstance(judged, Raised):
-        print(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}", file=sys.stderr)
-        return 1
+        raise CannotBeReproduced(f"{run.id}: the suite itself fails on it, which is our fault:\n{judged.traceback}")
     if judged.unusable and not judged.row.failed:
-        print(f"{run.id}: {judged.unusable}", file=sys.stderr)
-        return 1
+        raise CannotBeReproduced(f"{run.id}: {judged.unusable}")
     undefined = next((entry.undefined for entry in entries if entry.undefined), "")
     row = undefined_row(run, undefined) if undefined else judged.row
     note = ""
-    if arguments.least:
+    if least:
         try:
-            print(least(run, row, isa=arguments.isa), end="")
-            return 0
-        except NoLeastForm as error:
+            return least_script.least(run, row, isa=isa)
+        except least_script.NoLeastForm as error:
             note = f"This is the whole script. {error}"
-    text = script(run, row, entries[0] if entries else None, isa=arguments.isa)
-    print(text.replace(f"{run.id}\n", f"{run.id}\n\n{note}\n", 1) if note else text, end="")
-    return 0
+    text = script(run, row, entries[0] if entries else None, isa=isa)
+    return text.replace(f"{run.id}\n", f"{run.id}\n\n{note}\n", 1) if note else text

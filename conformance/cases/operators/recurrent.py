@@ -202,6 +202,18 @@ def _embedding(name: str) -> Operator:
     return Operator(name, space, points, large=large, layers=layers, counts=counts)
 
 
+BAGS_OF_SUMS: Mapping[str, Values] = {
+    "max": {"mode": "max"},
+    "last_offset": {"include_last_offset": True},
+    "padding_index": {"table": (2, 12), "padding_idx": 0},
+    "matrix": {"lookups": "matrix"},
+    "odd_width": {"table": (10, 7)},
+    "sample_weights": {"weights": True},
+    "keyword_offsets": {"style": "offsets by name"},
+}
+"""Fixed variants of bags, which are sums unless they say otherwise."""
+
+
 def _bags(name: str) -> Operator:
     qat = name.startswith("nnqat")
 
@@ -252,18 +264,9 @@ def _bags(name: str) -> Operator:
         lambda include_last_offset, padding_idx: LEFT_OUT in (include_last_offset, padding_idx),
     )
     space = Space(factors, write, constraints, {**TRAINING, **NORMED, **MADE})
-    values: dict[str, Values] = {
-        "max": {"mode": "max"},
-        "last_offset": {"include_last_offset": True},
-        "padding_index": {"table": (2, 12), "padding_idx": 0},
-        "matrix": {"lookups": "matrix"},
-        "odd_width": {"table": (10, 7)},
-        "sample_weights": {"weights": True},
-        "keyword_offsets": {"style": "offsets by name"},
-    }
     # torch's default is the mean
     points: dict[str, Values] = {"default": {"mode": LEFT_OUT}, "sum": {"mode": "sum"}}
-    points |= {name: {"mode": "sum", **one} for name, one in values.items()}
+    points |= {name: {"mode": "sum", **one} for name, one in BAGS_OF_SUMS.items()}
     large = {"table": LARGE_TABLE, "lookups": (1013, 101)}
     layers = embeddings(lambda lookups: {"lookups": (lookups, lookups // 4)})
     counted = {f"offsets_{LOOKUPS}": {"table": (1000, 8), "lookups": (LOOKUPS, BAGS)}}
