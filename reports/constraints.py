@@ -20,7 +20,7 @@ from conformance.results.rows import Row
 
 def kind(row: Row) -> str:
     """The kind of the operator that prepare sees: module or function, fused or not, dynamic, QAT."""
-    form = "module" if row.pattern.startswith(("nn.", "nni.", "nnqat.", "nniqat.")) else "function"
+    form = "module" if row.pattern.partition(".")[0] in ("nn", "nni", "nnqat", "nniqat") else "function"
     fused = "+" in row.pattern or row.pattern.startswith(("nni.", "nniqat."))
     dynamic = "dynamic " if row.dtype_config.startswith("dynamic") else ""
     unregistered = f" ({row.backend})" if row.backend not in ENGINES else ""

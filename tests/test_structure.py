@@ -1,6 +1,7 @@
 """The structure of the code: imports between packages run one way, modules and functions are short."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,25 @@ def test_functions_are_short(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines"
+
+
+PART_OF_A_NAME = re.compile(
+    r"""["'][A-Za-z.]+["']\ (not\ )?in\ \(?((self\.|layer\.)?operator|root|plain|pattern|claim\.pattern)\b"""
+    r"""|\.startswith\(\(?["'](nn|F|Tensor|operator)\.["']""",
+    re.VERBOSE,
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_an_operator_is_stands_in_its_record(path: Path) -> None:
+    """Nothing is recovered from a part of an operator's name, but by `operators.spelling`."""
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    assert [f"{number}: {line.strip()}" for number, line in lines if PART_OF_A_NAME.search(line)] == []
+
+
+@pytest.mark.parametrize("line", ['if "inear" in operator:', 'if name.startswith("nn."):', "'Bn' not in root"])
+def test_a_test_for_a_part_of_a_name_is_seen(line: str) -> None:
+    assert PART_OF_A_NAME.search(line)
 
 
 def test_the_suite_has_one_import_name() -> None:

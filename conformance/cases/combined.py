@@ -12,9 +12,10 @@ import torch
 from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
 from .operators import OPERATORS, SPACES, Variant
-from .operators.arrays import arrays, common_name
-from .operators.fused import plain_of, wrapped
+from .operators.arrays import arrays
+from .operators.fused import is_normed, plain_of, wrapped
 from .operators.space import COMMON, JOINT, Factor
+from .operators.spelling import LINEAR, computation, is_batch_norm, spelled
 from .recipes import QUANTIZED, observes_inputs
 from .sources import continuing, followed, in_tables, not_covered, operators_of
 
@@ -56,7 +57,7 @@ def points(operator: str) -> tuple[Variant, ...]:
 
 def _namesakes(operator: str) -> list[str]:
     """The operators that have an operator's name as a module, function or method: most of them call the same kernels."""
-    return [other for other in SPACES if common_name(other) == common_name(operator)]
+    return [other for other in SPACES if computation(other) == computation(operator)]
 
 
 def _stated(operator: str) -> int:
@@ -150,8 +151,8 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         if usual[claim.pattern] is claim:
             yield from ((claim, required(claim.entry, one)) for one in followed(claim) if _applies(claim, one))
         layer = plain_of(root)
-        plain = layer == root and not any("BatchNorm" in name for name in rest)
-        kind = layer, frozenset(map(common_name, rest)), claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
+        plain = layer == root and not any(map(is_batch_norm, rest))
+        kind = layer, frozenset(map(computation, rest)), claim.dtypes.is_dynamic, claim.dtypes.input_dtype in QUANTIZED
         first = plain and kind not in whole
         found = [variant for variant in points(layer) if _applies(claim, variant)]
         if rest and first:  # of the fixed variants a longer pattern has the core ones in other profiles
@@ -182,7 +183,7 @@ def _placed(claim: Claim, variant: Variant) -> Variant:
 def exponents(claim: Claim) -> range:
     """The exponents of the steps of data that a claim is tried with. Those of what is folded with a batch norm are of the
     usual size, because the bias has to lie on the grid of the products."""
-    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(claim.tree))
+    normed = any(map(is_normed, operators_of(claim.tree)))
     return range(-8, -3) if normed else range(-13, 3)
 
 
@@ -214,8 +215,8 @@ def _continued(tree: Any, root: str, variants: list[Variant]) -> Iterator[Varian
 
 def continues(tree: Any, root: str, variant: Variant) -> bool:
     """Whether the rest of a pattern can follow a variant of its root operator, whose output has to have channels."""
-    normed = any("BatchNorm" in name or "Bn" in name for name in operators_of(tree))
-    ranks = (2,) if normed and "inear" in plain_of(root) else (2, 3, 4, 5)
+    normed = any(map(is_normed, operators_of(tree)))
+    ranks = (2,) if normed and spelled(plain_of(root)).computes == LINEAR else (2, 3, 4, 5)
     # a bias has to lie on the grid of the products, in the 24 bits that float32 has; folded ones are finer and greater
     exact = not normed or variant.data not in ("tiny", "huge")
     by_position = "(input=" not in variant.call

@@ -22,6 +22,7 @@ from .claims import BackendClaims, Claim
 from .keepers import keepers
 from .operators import Operand, Shape, Variant, has_weights
 from .operators.fused import plain_of
+from .operators.spelling import is_batch_norm, spelled
 from .operators.variant import Context, Neighbour
 from .recipes import QUANTIZED, activation_constraints, shares
 from .sources import in_tables, is_qat_module, not_covered, operators_of, root_of, variants
@@ -214,14 +215,14 @@ def _applied_twice(site: Site) -> Iterator[Context]:
 def _fused_twice(site: Site) -> Iterator[Context]:
     """A layer, and with it the modules that are fused with it, applied to two inputs."""
     operators = [*operators_of(site.claim.tree)]
-    if len(operators) > 1 and all(name.startswith("nn.") for name in operators):
+    if len(operators) > 1 and all(spelled(name).namespace == "nn" for name in operators):
         yield from _applied_twice(site)
 
 
 def _other_norm(site: Site) -> Iterator[Context]:
     """A layer applied to two inputs, each time with a norm of its own."""
     for norm in [*operators_of(site.claim.tree)][1:]:
-        if norm.startswith("nn.BatchNorm"):
+        if is_batch_norm(norm):
             others = {norm.removeprefix("nn.").lower(): f"{norm}({site.variant.channels})"}
             yield Context(operands={"w": site.variant.operands["x"]}, applications=2, others=others, result="z, y")
 

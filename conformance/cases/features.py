@@ -14,14 +14,13 @@ from typing import Any
 from .operators import OPERATORS, SPACES, Shape, Variant, has_weights
 from .operators.expressions import Call, with_numbers
 from .operators.fused import FUSED, plain_of
+from .operators.spelling import EMBEDDINGS, INSTANCE_NORM, LINEAR, TRANSPOSED, spelled
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
 from .sources import root_of
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
 CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
-"""Options of the functionals after input, weight and bias, in the order of their signatures."""
-
 
 DISTINCTIVE = frozenset({"alpha", "divisor_override", "proj_size"})
 """Numeric options that set a variant apart whatever their value."""
@@ -58,7 +57,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
     if not has_weights(operator):
         yield from _options(operator, variant)
         yield from _shapes(operator, variant)
-    elif "inear" in operator:
+    elif _computes(operator) == LINEAR:
         yield from _linear(operator, variant)
     else:
         yield from _convolution(operator, variant)
@@ -119,14 +118,14 @@ def _operands(operator: str, variant: Variant) -> Iterator[str]:
         yield "other_zero_point"
     elif len({spec.exponent for spec in specs}) > 1 and variant.wildcard is None:
         yield "other_scale"
-    if len({spec.shape for spec in specs}) > 1 and operator.startswith(("operator.", "torch.")):
+    if len({spec.shape for spec in specs}) > 1 and spelled(operator).namespace in ("operator", "torch"):
         yield "operands of different shapes"
     if len({len(spec.shape) for spec in specs}) > 1:
         yield "operands of different ranks"
     if "x" in variant.operands:
         rank = len(variant.operands["x"].shape)
         yield f"rank{rank}"
-        if "inear" in operator and rank > 3:
+        if _computes(operator) == LINEAR and rank > 3:
             yield "rank3"
 
 
@@ -145,7 +144,7 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
         yield "dilation"
         if _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
             yield "padding with dilation"
-    if "ax_pool" in operator and "stride" not in stated and len(stated) > 1:
+    if _computes(operator) == "maxpool" and not variant.init and "stride" not in stated and len(stated) > 1:
         yield "stride_left_out"
     if operator == "F.pad" and min(_literal(stated["pad"])) < 0:
         yield "cropping"
@@ -165,7 +164,7 @@ def stated_options(operator: str, variant: Variant) -> dict[str, str]:
     if variant.init:
         inputs = dict(Call.parse(variant.call).keywords).keys() & {"input"}
         return {**_named(operator, call, 0), **dict.fromkeys(inputs, "x")}
-    tensors = 0 if operator.startswith("Tensor.") or OPERANDS & dict(call.keywords).keys() else 1
+    tensors = 0 if spelled(operator).namespace == "Tensor" or OPERANDS & dict(call.keywords).keys() else 1
     return _named(operator, call, tensors)
 
 
@@ -212,22 +211,22 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
     alike = _formats_look_alike(shape)
     if operator in ("nn.MaxPool2d", "F.max_pool2d") and math.prod(shape[-2:]) > MOST_OF_INT8:
         yield "over_127_elements"
-    if "squeeze" in operator and "unsqueeze" not in operator:
+    computes, rank = _computes(operator), spelled(operator).rank
+    if computes == "squeeze":
         yield from _squeeze(operator, variant, shape)
-    if "daptive" in operator:
-        rank = int(operator[-2])
+    if computes == "adaptiveavgpool" and rank is not None:
         if set(shape[-rank:]) == {1}:
             yield "spread"
         if alike and rank == 3 and len(shape) == 4:
             yield "flat"
-    if "interpolate" in operator and len(shape) > 2:
+    if computes == "interpolate" and len(shape) > 2:
         if set(shape[2:]) == {1}:
             yield "spread"
         if alike and len(shape) == 5:
             yield "flat"
-    if ".mean" in operator and alike and len(shape) == 4:
+    if computes == "mean" and alike and len(shape) == 4:
         yield "flat"
-    if "nstance" in operator:
+    if computes == INSTANCE_NORM:
         yield from _instance_norm(variant, shape)
     if operator in SEQUENCES and max(shape) > LONG_SEQUENCE:
         yield "long_sequence"
@@ -238,7 +237,7 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
             yield "over the batch"
         if int(dim) < -1:
             yield "negative dimension"
-    if "Embedding" in operator and int(Call.parse(variant.init).positional[1]) % 2:
+    if computes in EMBEDDINGS and variant.init and int(Call.parse(variant.init).positional[1]) % 2:
         yield "odd_width"
 
 
@@ -268,12 +267,22 @@ def arguments_of(operator: str, variant: Variant) -> dict[str, Any]:
         source = Call.parse(source).positional[0]
     call, plain = Call.parse(source), plain_of(operator)
     names: tuple[str, ...]
-    if plain.startswith("F."):
-        names = ("input", "weight", "bias", *(CONV_TRANSPOSE if "transpose" in plain else CONVOLUTION))
+    if spelled(plain).namespace == "F":
+        names = ("input", "weight", "bias", *_options_of(plain))
     else:
         names = ("in_channels", "out_channels", "kernel_size")
     texts = dict(zip(names, call.positional, strict=False)) | dict(call.keywords)
     return {name: _literal(text) for name, text in texts.items()}
+
+
+def _computes(operator: str) -> str:
+    """What the layer computes that an operator is or holds."""
+    return spelled(plain_of(operator)).computes
+
+
+def _options_of(function: str) -> tuple[str, ...]:
+    """The options of a functional convolution after input, weight and bias, in the order of its signature."""
+    return CONV_TRANSPOSE if spelled(function).computes == TRANSPOSED else CONVOLUTION
 
 
 def _no_bias(variant: Variant, arguments: dict[str, Any]) -> bool:
@@ -305,8 +314,8 @@ def _style(variant: Variant) -> Iterator[str]:
         yield "keyword_bias"
     elif keywords:
         yield "keyword_options"
-    if ".conv" in call.function:
-        options = CONV_TRANSPOSE if "transpose" in call.function else CONVOLUTION
+    if spelled(call.function).rank is not None:
+        options = _options_of(call.function)
         stated = len(call.positional) + len(call.keywords) - 3
         if stated < len(options):
             yield "options_left_out"
@@ -320,7 +329,8 @@ def _style(variant: Variant) -> Iterator[str]:
 def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     """Geometry of a convolution."""
     arguments, plain = arguments_of(operator, variant), plain_of(operator)
-    rank, transposed = int(plain[-2]), "ranspose" in plain
+    rank, transposed = spelled(plain).rank, spelled(plain).computes == TRANSPOSED
+    assert rank is not None
 
     def lengths(value: Any) -> Shape:
         return (value,) * rank if isinstance(value, int) else tuple(value)

@@ -15,6 +15,7 @@ from .operators.geometry import Geometry
 from .operators.joining import JOINING
 from .operators.pooling import POOLING
 from .operators.record import WIDE_INPUT
+from .operators.spelling import INSTANCE_NORM, TRANSPOSED, is_batch_norm, spelled
 from .operators.variant import arguments
 from .operators.views import VIEWS
 
@@ -120,22 +121,17 @@ class _Layer:
         shapes = tuple(tuple(map(int, text.split("x"))) for text in layer.inputs)
         if not shapes:
             raise Unwritable("the table has no shape of an input")
-        return cls(operator, options, shapes, bool(layer.producers), "BatchNorm" in followers)
+        return cls(operator, options, shapes, bool(layer.producers), any(map(is_batch_norm, followers.split("+"))))
 
     @cached_property
     def configured(self) -> dict[str, object]:
         """Options other than their defaults. The stride of pooling is its kernel by default, so it stays."""
-        kept = {"stride"} if "Pool" in self.operator or "pool" in self.operator else set()
+        kept = {"stride"} if spelled(self.operator).computes.endswith("pool") else set()
         return {
             name: value
             for name, value in self.options.items()
             if name in kept or name not in DEFAULTS or not _is_each(value, DEFAULTS[name])
         }
-
-    @property
-    def rank(self) -> int:
-        """The number of spatial dimensions of a convolution, in its name."""
-        return int(self.operator[-2])
 
 
 def value_of(text: str) -> object:
@@ -195,17 +191,19 @@ def _operands(shapes: Iterable[Shape]) -> dict[str, Operand]:
 
 def _convolution(layer: _Layer) -> Variant:
     """A convolution. One that a batch norm follows has no bias of its own: the recorded one is that of the folded layer."""
-    if not layer.operator.startswith("nn."):
+    if spelled(layer.operator).namespace != "nn":
         raise Unwritable("the table does not record the shape of a function's weight")
     channels = layer.options["in_channels"], layer.options["out_channels"]
     names = ("stride", "padding", "output_padding", "dilation", "groups", "padding_mode")
     options = {name: _collapsed(layer.configured[name]) for name in names if name in layer.configured}
-    transposed = "Transpose" in layer.operator
+    spelling = spelled(layer.operator)
+    assert spelling.rank is not None
+    transposed = spelling.computes == TRANSPOSED
     shape, kernel = layer.shapes[0], _collapsed(layer.options["kernel_size"])
     label = _label({"kernel_size": kernel} | options)
     if layer.folded or layer.options["bias"] is None:
         options["bias"] = False
-    geometry = Geometry(layer.rank, channels, kernel, transposed=transposed, spatial=shape[2:], **options)  # type: ignore[arg-type]
+    geometry = Geometry(spelling.rank, channels, kernel, transposed=transposed, spatial=shape[2:], **options)  # type: ignore[arg-type]
     bias = "_no_bias" if layer.options["bias"] is None else ""
     name = f"{channels[0]}to{channels[1]}_{'x'.join(map(str, shape[2:]))}{label}{bias}"
     output = (shape[0], *geometry.output[1:])
@@ -213,7 +211,7 @@ def _convolution(layer: _Layer) -> Variant:
 
 
 def _linear(layer: _Layer) -> Variant:
-    if not layer.operator.startswith("nn."):
+    if spelled(layer.operator).namespace != "nn":
         raise Unwritable("the table does not record the shape of a function's weight")
     features = int(str(layer.options["in_features"])), int(str(layer.options["out_features"]))
     leading, bias = layer.shapes[0][:-1], layer.options["bias"] is not None
@@ -228,7 +226,7 @@ def _module(layer: _Layer) -> Variant:
     rest = {name: value for name, value in layer.configured.items() if name not in UNCONFIGURED | first.keys()}
     if layer.operator == "nn.ReLU6":
         rest = {name: value for name, value in rest.items() if name == "inplace"}
-    elif layer.options.get("affine") and layer.operator.startswith("nn.InstanceNorm"):
+    elif layer.options.get("affine") and spelled(layer.operator).computes == INSTANCE_NORM:
         rest["affine"] = True
     text = ", ".join([*map(repr, first.values()), *(f"{name}={value!r}" for name, value in rest.items())])
     shape = layer.shapes[0]

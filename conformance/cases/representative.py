@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from conformance.results.in_use import LayerInUse
 
 from .in_use import Unwritable, value_of, variant_of
+from .operators import has_weights
 from .operators.arithmetic import ARITHMETIC
 from .operators.elementwise import ELEMENTWISE
+from .operators.spelling import TRANSPOSED, computation, spelled
 
 COUNTS = frozenset(
     {
@@ -58,11 +60,6 @@ def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
 def root(layer: LayerInUse) -> str:
     """The root operator of a layer's pattern."""
     return layer.pattern.partition("+")[0]
-
-
-def computation(operator: str) -> str:
-    """What an operator computes, whether it is called as a module, function, method or operator."""
-    return operator.rpartition(".")[2].replace("_", "").lower()
 
 
 def _covering(family: list[LayerInUse]) -> list[LayerInUse]:
@@ -138,9 +135,9 @@ def weights(layer: LayerInUse) -> int:
 
 def multiplications(layer: LayerInUse) -> int:
     """Number of multiplications of a convolution or linear layer; of another operator, of elements."""
-    if root(layer).startswith(("nn.Conv", "nn.Linear")):
+    if has_weights(root(layer)) and spelled(root(layer)).namespace == "nn":
         variant = variant_of(layer)
-        positions = variant.operands["x"].shape if "Transpose" in root(layer) else variant.output
+        positions = variant.operands["x"].shape if spelled(root(layer)).computes == TRANSPOSED else variant.output
         return weights(layer) * math.prod(positions) // positions[-1 if root(layer) == "nn.Linear" else 1]
     return elements(layer)
 

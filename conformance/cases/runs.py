@@ -35,6 +35,7 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
+from .operators.spelling import EMBEDDINGS, spelled
 from .quantizers import declared_scheme, has_channels, quantizer_recipe
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, range_recipe, recipe, shares, typical_recipe
@@ -143,7 +144,7 @@ class Run:
             qat=self.flow == "qat",
             per_channel=has_channels(self.claim, self.variant),
             symmetric=self.variant.symmetric,
-            by_row="mbedding" in root_of(self.claim.tree),
+            by_row=spelled(root_of(self.claim.tree)).computes in EMBEDDINGS,
             target=target_source(self.claim) if self._has_own_qconfig else "",
             shares=shares(self.claim.entry),
             context=self.variant.context,

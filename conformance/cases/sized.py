@@ -16,7 +16,7 @@ from .declarations import has_form_of, required
 from .in_use import variant_of
 from .operators import EXTENTS, RECORDS, Variant
 from .operators.fused import plain_of
-from .representative import computation
+from .operators.spelling import computation
 from .sources import deployed, has_per_channel, is_qat_module, root_of
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)

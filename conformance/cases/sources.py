@@ -24,6 +24,7 @@ from .operators.declared import DECLARED
 from .operators.expressions import Call
 from .operators.fused import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .operators.signatures import NAME, tried
+from .operators.spelling import TRANSPOSED, is_batch_norm, spelled
 from .operators.variant import Shape, Wildcard
 from .recipes import QUANTIZED, dtype_config_name, observes_inputs
 
@@ -69,7 +70,7 @@ def root_of(tree: Any) -> str:
 
 def transposed(claim: Claim) -> bool:
     """Whether the root of a pattern is a transposed convolution, whose weights have output channels in dimension 1."""
-    return "onvTranspose" in root_of(claim.tree) or "conv_transpose" in root_of(claim.tree)
+    return spelled(plain_of(root_of(claim.tree))).computes == TRANSPOSED
 
 
 def is_qat_module(name: str) -> bool:
@@ -256,7 +257,7 @@ def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
     """Variants of a pattern from variants of its root operator."""
     if _has_wildcard(tree):
         core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
-    if any(name.startswith("nn.BatchNorm") for name in operators_of(tree)):
+    if any(map(is_batch_norm, operators_of(tree))):
         core = [v for v in core if v.output]
     return core
 
@@ -391,4 +392,4 @@ def without_relu(claim: Claim, variant: Variant) -> Model | None:
 def target_source(claim: Claim) -> str:
     """Source of the object type that gets the claim's qconfig if the model contains other operators."""
     name = root_of(claim.tree)
-    return repr(name.removeprefix("Tensor.")) if name.startswith("Tensor.") else name
+    return repr(name.removeprefix("Tensor.")) if spelled(name).namespace == "Tensor" else name

@@ -8,6 +8,7 @@ from torch import nn
 from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import GraphModule, Node
 
+from conformance.cases.operators.spelling import is_batch_norm
 from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.runs import Run
@@ -125,12 +126,16 @@ def _declared_class(run: Run) -> type[nn.Module] | None:
         return fused.qat_module
     if entry.fused_module is None:
         return None
-    if isinstance(entry.pattern, tuple) and any("BatchNorm" in getattr(op, "__name__", "") for op in entry.pattern[1:]):
-        folded = tuple(op for op in entry.pattern if "BatchNorm" not in getattr(op, "__name__", ""))
+    if isinstance(entry.pattern, tuple) and any(map(_is_norm, entry.pattern[1:])):
+        folded = tuple(op for op in entry.pattern if not _is_norm(op))
         if len(folded) == 1:
             return folded[0]  # type: ignore[no-any-return]
         return entries[folded].fused_module if folded in entries else entry.fused_module
     return entry.fused_module
+
+
+def _is_norm(operator: object) -> bool:
+    return is_batch_norm(getattr(operator, "__name__", ""))
 
 
 def class_name(declared: type) -> str:

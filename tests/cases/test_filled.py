@@ -14,8 +14,9 @@ from conformance.cases.combined import (
     points,
 )
 from conformance.cases.operators import OPERATORS, SPACES
-from conformance.cases.operators.arrays import arrays, common_name
+from conformance.cases.operators.arrays import arrays
 from conformance.cases.operators.space import JOINT
+from conformance.cases.operators.spelling import computation
 from conformance.cases.ranges import bounds
 
 
@@ -74,7 +75,7 @@ def test_operators_with_enough_points_draw_none() -> None:
 
 def test_one_operator_of_a_name_has_its_drawn_points() -> None:
     having = {operator for operator in SPACES if any(v.name.startswith("drawn_") for v in points(operator))}
-    names_of = [common_name(operator) for operator in having]
+    names_of = [computation(operator) for operator in having]
     assert len(names_of) == len({*names_of}) > 2
 
 

@@ -5,13 +5,13 @@ from functools import cache
 import pytest
 
 from conformance.cases.in_use import Unwritable, variant_of
+from conformance.cases.operators.spelling import computation
 from conformance.cases.representative import (
     MOST_ELEMENTS,
     MOST_MULTIPLICATIONS,
     MOST_WEIGHTS,
     UNCERTAIN,
     affordable,
-    computation,
     elements,
     features,
     multiplications,

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy
-import torch
 
 from .calls import ALL_BY_NAME, function, style
 from .elementwise import LARGE, LENGTHS, NUMBERS, OUT, VECTOR, any_shape
@@ -23,6 +22,7 @@ from .space import (
     batches,
     factor,
 )
+from .spelling import spelled
 from .variant import Operand, Shape, Variant, operands
 
 
@@ -78,19 +78,19 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
         output = numpy.broadcast_shapes(left, left if right is None or scalar is not None else right)
         call = (
             f"{expressions[0]} {sign} {expressions[1]}"
-            if operator.startswith("operator.")
+            if spelled(operator).namespace == "operator"
             else function(operator, dict(zip(("input", "other"), expressions, strict=True)), values, style)
         )
         return Variant("", call, taken, output=output)
 
-    styles = {} if operator.startswith("operator.") else {"keyword": ALL_BY_NAME}
+    styles = {} if spelled(operator).namespace == "operator" else {"keyword": ALL_BY_NAME}
     scalars = factor(
         "scalar",
         None,
         covers=(),
         drawn=lambda pick: pick((None, None, (1, pick(NUMBERS)), (1, pick(range(-3, 7))))),
         **{name: (1, value) for name, value in SCALARS.items()},
-        **({"scalar_left": (0, 1.5)} if operator.startswith("operator.") else {}),
+        **({"scalar_left": (0, 1.5)} if spelled(operator).namespace == "operator" else {}),
     )
     second = factor(
         "second",
@@ -110,7 +110,7 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
     )
     factors = (*options, PAIRS, scalars, second, style(**styles), DATA, batches(0, 1, 5), LAYOUT, RESULT)
     broadcasts = lambda form, batch: batch is None or (form[1] is None or len(form[0]) == len(form[1]))  # noqa: E731
-    return Space(factors, write, (*constraints, broadcasts), OUT if operator.startswith("torch.") else {})
+    return Space(factors, write, (*constraints, broadcasts), OUT if spelled(operator).namespace == "torch" else {})
 
 
 def _binary(name: str, sign: str) -> Iterator[Operator]:
@@ -144,7 +144,7 @@ def _binary(name: str, sign: str) -> Iterator[Operator]:
     ):
         space = _binary_space(operator, sign, *options)
         points = fixed(space, f"{names} {further}", values)
-        counted = counts if operator.startswith("operator.") else {}
+        counted = counts if spelled(operator).namespace == "operator" else {}
         core = frozenset(in_core)
         yield Operator(operator, space, points, core, counts=counted, sweep=SweepKind.PAIRS, sweeps=sweeps)
 
@@ -179,8 +179,11 @@ def _matmul() -> Operator:
         left, right = form
         taken = operands(left) if right is None else {**operands(left), "y": replace(second, shape=right)}
         expressions = {"input": "x", "other": "x" if right is None else "y"}
-        output = torch.matmul(*(torch.empty(shape, device="meta") for shape in (left, right or left))).shape
-        return Variant("", function("torch.matmul", expressions, {}, style), taken, output=(*output,))
+        other = right or left
+        columns = other[-1:] if len(other) > 1 else ()
+        # torch's own imports sympy
+        output = (*numpy.broadcast_shapes(left[:-2], other[:-2]), *left[-2:-1], *columns)
+        return Variant("", function("torch.matmul", expressions, {}, style), taken, output=output)
 
     second = factor(
         "second",

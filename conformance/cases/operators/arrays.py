@@ -16,6 +16,7 @@ from typing import Any
 
 from . import SPACES
 from .space import APART, JOINT, Point, Space
+from .spelling import computation
 
 PATH = Path(__file__).with_name("arrays.json")
 
@@ -62,14 +63,9 @@ def groups() -> Mapping[str, Sequence[str]]:
     kinds = {name: kind for kind, names in KINDS.items() for name in names.split()}
     found: dict[str, list[str]] = defaultdict(list)
     for operator in SPACES:
-        name = common_name(operator)
+        name = computation(operator)
         found[kinds.get(name, name)].append(operator)
     return found
-
-
-def common_name(operator: str) -> str:
-    """The name that a module, functions and methods have in common: `relu` of `nn.ReLU`, `F.relu` and `Tensor.relu_`."""
-    return operator.partition(".")[2].lower().replace("_", "")
 
 
 class Group:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .expressions import Call
+from .spelling import is_batch_norm
 from .variant import Operand, Variant
 
 
@@ -50,6 +51,12 @@ QAT = dict(_qat_modules())
 """QAT modules, and the layer whose constructor arguments they take."""
 
 
+NORMED_QAT = frozenset(
+    {"nniqat.LinearBn1d", *(f"nniqat.{name}{rank}d" for name in ("ConvBn", "ConvBnReLU") for rank in (1, 2, 3))}
+)
+"""QAT modules with a batch norm."""
+
+
 def _relu_less() -> Iterator[tuple[str, str]]:
     for operator, module in FUSED.items():
         *rest, last = module.followers
@@ -78,6 +85,13 @@ def init_without_relu(operator: str, init: str) -> str:
         return replace(module, function=without).source
     first, *rest = module.positional[:-1]
     return Call(without, (first, *rest)).source if rest else first
+
+
+def is_normed(operator: str) -> bool:
+    """Whether an operator is a batch norm, or a module that holds one behind its layer."""
+    if operator in FUSED:
+        return any(is_batch_norm(follower.partition("(")[0]) for follower in FUSED[operator].followers)
+    return is_batch_norm(operator) or operator in NORMED_QAT
 
 
 def plain_of(operator: str) -> str:

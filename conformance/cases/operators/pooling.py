@@ -23,6 +23,7 @@ from .space import (
     factor,
     images_have_formats,
 )
+from .spelling import spelled
 from .variant import Operand, Shape, Variant
 
 SMALL: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}
@@ -165,7 +166,7 @@ def _pools(rank: int, kind: str, *options: Factor, fits: tuple[Callable[..., boo
         keyword: dict[str, Values] = {"keyword": {"style": EACH_BY_NAME, **two}} if after else {}
         names = f"default {chosen} {before} {after} unbatched {'large' if large else ''} {to_two}"
         points = fixed(space, names, {**values, **keyword, "3_padding_1_1": {"kernel_size": 3, "padding": (1, 1)}})
-        of_module = counts if operator.startswith("nn.") else {}
+        of_module = counts if spelled(operator).namespace == "nn" else {}
         yield Operator(operator, space, points, counts=of_module, **in_sizes(rank))
 
 

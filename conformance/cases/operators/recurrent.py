@@ -16,6 +16,7 @@ from .space import (
     data,
     factor,
 )
+from .spelling import spelled
 from .variant import Operand, Variant
 
 BATCH = batches(0, 1, 5)
@@ -159,8 +160,8 @@ LARGE_TABLE = 4001, 68
 
 
 def _embedding(name: str) -> Operator:
-    qat = name.startswith("nnqat")
-    functional = name.startswith("F.")
+    qat = spelled(name).namespace == "nnqat"
+    functional = spelled(name).namespace == "F"
 
     def write(table: Any, form: Any, padding_idx: Any, style: str) -> Variant:
         rows, width = table
@@ -215,7 +216,7 @@ BAGS_OF_SUMS: Mapping[str, Values] = {
 
 
 def _bags(name: str) -> Operator:
-    qat = name.startswith("nnqat")
+    qat = spelled(name).namespace == "nnqat"
 
     def write(
         table: Any, lookups: Any, mode: Any, include_last_offset: Any, padding_idx: Any, weights: bool, style: str

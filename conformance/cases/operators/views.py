@@ -10,6 +10,7 @@ from .networks import images
 from .pooling import DATA, each_dimension, space_of, usual
 from .record import BATCHED, EVERY, IMAGE, LARGE, MOVED, Operator, SweepKind, fixed
 from .space import LAYOUT, LEFT_OUT, RESULT, Factor, Pick, Source, Space, Values, batches, factor, images_have_formats
+from .spelling import spelled
 from .variant import Operand, Shape, Variant
 
 
@@ -224,7 +225,7 @@ def _along_dimensions(prefix: str) -> Iterator[Operator]:
 
 def _without_options() -> Iterator[Operator]:
     for operator in ("torch.detach", "torch.detach_", "Tensor.detach", "Tensor.detach_"):
-        swept = {"sweep": SweepKind.CODES, "sweeps": EVERY} if operator.startswith("Tensor.") else {}
+        swept = {"sweep": SweepKind.CODES, "sweeps": EVERY} if spelled(operator).namespace == "Tensor" else {}
         yield _view(operator, space_of(operator, RANKS), by_keyword=False, sizes=swept)
     last = Source("torch.channels_last")
     formats = factor("memory_format", LEFT_OUT, memory_format_channels_last=last)

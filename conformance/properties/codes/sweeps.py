@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from conformance.cases.operators import RECORDS
 from conformance.cases.operators.fused import plain_of
 from conformance.cases.operators.record import CODES, SweepKind
+from conformance.cases.operators.spelling import LINEAR, spelled
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
 from conformance.engines import decomposed
@@ -107,7 +108,7 @@ class Plan:
         """The dimension of the output's channels, behind that of turns; None for an operator that treats all alike."""
         if kind_of(self.run) not in CHANNELLED:
             return None
-        return self.results.dim() - 1 if operator_of(self.run).lower().endswith("linear") else 2
+        return self.results.dim() - 1 if spelled(operator_of(self.run)).computes == LINEAR else 2
 
     @property
     def pointwise(self) -> bool:

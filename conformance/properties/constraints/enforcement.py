@@ -19,6 +19,7 @@ from torch.ao.quantization.backend_config import DTypeConfig
 from conformance.cases.claims import Claim
 from conformance.cases.constraints import Assessment, of_side, unsatisfied, violation
 from conformance.cases.runs import Run, describe
+from conformance.cases.sources import transposed
 from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.properties.search import Counterexample, first, search
@@ -234,4 +235,4 @@ def _against(config: DTypeConfig, activation: Any, weight: Any) -> dict[str, Ass
 def _axis(claim: Claim) -> int | None:
     """The axis of a weight's output channels; None for transposed convolutions, which have another and whose engines rarely
     take scales per channel."""
-    return None if "ranspose" in claim.pattern else 0
+    return None if transposed(claim) else 0

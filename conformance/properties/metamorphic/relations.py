@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from conformance.cases.features import SEQUENCES
 from conformance.cases.runs import Run, describe
 from conformance.cases.sources import root_of, without_relu
-from conformance.checks.tolerances import RECURRENT
 from conformance.engines import mutation
 from conformance.engines.registry import engine
 from conformance.errors import Failure
@@ -281,7 +281,7 @@ def _by_items(evaluate: Callable[[Implementation], Finding | None]) -> Callable[
 
     def applies(run: Run) -> bool:
         root = root_of(run.claim.tree)
-        return not (root in RECURRENT and "Cell" not in root) and _holds_in_float(evaluate)(run)
+        return root not in SEQUENCES and _holds_in_float(evaluate)(run)
 
     return applies
 
