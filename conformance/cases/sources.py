@@ -19,7 +19,7 @@ from conformance.errors import UsageError
 from .claims import Claim
 from .declarations import declared_variants, has_form_of, required
 from .followers import FOLLOWERS, JOINS, OPTIONS, follower, modules_of, variants_of
-from .operators import OPERATORS, RECORDS, Operand, Variant, normed_ranks
+from .operators import NORMED_RANKS, OPERATORS, RECORDS, Operand, Variant
 from .operators.declared import DECLARED
 from .operators.expressions import Call
 from .operators.fused import WITHOUT_RELU, init_without_relu, plain_of, wrapped
@@ -234,7 +234,7 @@ def _variants(tree: Any) -> list[Variant]:
     continued = continuing(tree, [variant for variant in own if variant.core])
     if _in_tables(tree):
         normed = root_of(tree) == "nn.Linear" and "nn.BatchNorm1d" in operators_of(tree)
-        return [*continued, *(normed_ranks() if normed else ())]
+        return [*continued, *(NORMED_RANKS if normed else ())]
     name = NAME if _from_signature(tree) else ""
     return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
 

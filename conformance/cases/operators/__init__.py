@@ -29,13 +29,11 @@ def has_weights(operator: str) -> bool:
     return layer in RECORDS and RECORDS[layer].weighted
 
 
-NORMED = {"nni.LinearBn1d": ("rank3", "rank3_square"), "nniqat.LinearBn1d": ("rank3_square",)}
-"""Fixed variants in other ranks that the norm inside of a module takes."""
+NORMED_RANKS = [RECORDS["nn.Linear"].at(name, values) for name, values in LINEAR_RANKS.items()]
+"""The variants of linear layers in other ranks that a batch norm behind them takes."""
 
-
-def normed_ranks() -> list[Variant]:
-    """The variants of linear layers in other ranks that a batch norm behind them takes."""
-    return [RECORDS["nn.Linear"].at(name, values) for name, values in LINEAR_RANKS.items()]
+RANKS_INSIDE = {"nni.LinearBn1d": ("rank3", "rank3_square"), "nniqat.LinearBn1d": ("rank3_square",)}
+"""Those of them that the norm inside of a module takes."""
 
 
 def _variants(operator: str) -> list[Variant]:
@@ -44,7 +42,7 @@ def _variants(operator: str) -> list[Variant]:
     if layer == operator:
         return RECORDS[operator].variants
     core = [variant for variant in RECORDS[layer].variants if variant.core]
-    ranks = [variant for variant in normed_ranks() if variant.name in NORMED.get(operator, ())]
+    ranks = [variant for variant in NORMED_RANKS if variant.name in RANKS_INSIDE.get(operator, ())]
     return [wrapped(variant, operator) for variant in (*core, *ranks)]
 
 
@@ -53,6 +51,7 @@ OPERATORS: dict[str, list[Variant]] = {operator: _variants(operator) for operato
 
 __all__ = [
     "EXTENTS",
+    "NORMED_RANKS",
     "OPERATORS",
     "RECORDS",
     "SPACES",
@@ -64,5 +63,4 @@ __all__ = [
     "Space",
     "Variant",
     "has_weights",
-    "normed_ranks",
 ]

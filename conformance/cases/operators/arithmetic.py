@@ -9,18 +9,20 @@ import numpy
 from .calls import ALL_BY_NAME, function, style
 from .elementwise import LARGE, LENGTHS, NUMBERS, OUT, VECTOR, any_shape
 from .networks import sequences
-from .record import BATCHED, EVERY_CODE, EVERY_PAIR, IMAGE, Operator, SweepKind, fixed
+from .record import EVERY_CODE, EVERY_PAIR, IMAGE, PAIR_BATCHED, Operator, SweepKind, fixed
 from .space import (
+    BATCH,
     DATA,
     LAYOUT,
     LEFT_OUT,
     RESULT,
+    SECOND,
     Factor,
     Pick,
     Space,
     Values,
-    batches,
     factor,
+    one_range_is_usual,
 )
 from .spelling import spelled
 from .variant import Operand, Shape, Variant, operands
@@ -66,6 +68,8 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
     `other` is the name of the second tensor.
     """
 
+    infix = spelled(operator).namespace == "operator"
+
     def write(form: Any, style: str, scalar: Any, second: Operand, other: str = "y", **values: Any) -> Variant:
         left, right = form
         expressions = ["x", "x" if right is None else other]
@@ -78,19 +82,19 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
         output = numpy.broadcast_shapes(left, left if right is None or scalar is not None else right)
         call = (
             f"{expressions[0]} {sign} {expressions[1]}"
-            if spelled(operator).namespace == "operator"
+            if infix
             else function(operator, dict(zip(("input", "other"), expressions, strict=True)), values, style)
         )
         return Variant("", call, taken, output=output)
 
-    styles = {} if spelled(operator).namespace == "operator" else {"keyword": ALL_BY_NAME}
+    styles = {} if infix else {"keyword": ALL_BY_NAME}
     scalars = factor(
         "scalar",
         None,
         covers=(),
         drawn=lambda pick: pick((None, None, (1, pick(NUMBERS)), (1, pick(range(-3, 7))))),
         **{name: (1, value) for name, value in SCALARS.items()},
-        **({"scalar_left": (0, 1.5)} if spelled(operator).namespace == "operator" else {}),
+        **({"scalar_left": (0, 1.5)} if infix else {}),
     )
     second = factor(
         "second",
@@ -106,11 +110,11 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
         lambda form, scalar: scalar is None or form[0] == form[1],
         lambda scalar, second: scalar is None or second == Operand(()),
         lambda form, second: form[1] is not None or second == Operand(()),
-        lambda data, second: data == "full" or not second.data,
+        one_range_is_usual,
     )
-    factors = (*options, PAIRS, scalars, second, style(**styles), DATA, batches(0, 1, 5), LAYOUT, RESULT)
+    factors = (*options, PAIRS, scalars, second, style(**styles), DATA, BATCH, LAYOUT, RESULT)
     broadcasts = lambda form, batch: batch is None or (form[1] is None or len(form[0]) == len(form[1]))  # noqa: E731
-    return Space(factors, write, (*constraints, broadcasts), OUT if spelled(operator).namespace == "torch" else {})
+    return Space(factors, write, (*constraints, broadcasts), {} if infix else OUT)
 
 
 def _binary(name: str, sign: str) -> Iterator[Operator]:
@@ -137,7 +141,7 @@ def _binary(name: str, sign: str) -> Iterator[Operator]:
         "every_code_same_tensor": {"form": (EVERY_CODE, None)},
     }
     alpha = [] if name == "mul" else [factor("alpha", LEFT_OUT, 2, -1, 0.5)]
-    counts = {one: {"form": (shape["form"],) * 2} for one, shape in BATCHED.items()} if name != "sub" else {}
+    counts = PAIR_BATCHED if name != "sub" else {}
     for operator, options, further in (
         (f"operator.{name}", [], "scalar_left"),
         (f"torch.{name}", alpha, f"keyword {'alpha_2' if alpha else ''}"),
@@ -185,19 +189,12 @@ def _matmul() -> Operator:
         output = (*numpy.broadcast_shapes(left[:-2], other[:-2]), *left[-2:-1], *columns)
         return Variant("", function("torch.matmul", expressions, {}, style), taken, output=output)
 
-    second = factor(
-        "second",
-        Operand(()),
-        covers=(),
-        other_scale=Operand((), exponent=-3),
-        other_zero_point=Operand((), data="positive"),
-    )
     constraints = (
         lambda form, second: form[1] is not None or second == Operand(()),
         lambda form, layout: layout != "channels_last" or len(form[0]) == 4,
-        lambda data, second: data == "full" or not second.data,
+        one_range_is_usual,
     )
-    factors = (MATRICES, second, style(keyword=ALL_BY_NAME), DATA, LAYOUT, RESULT)
+    factors = (MATRICES, SECOND, style(keyword=ALL_BY_NAME), DATA, LAYOUT, RESULT)
     space = Space(factors, write, constraints, OUT)
     names = "default matrices large rank4 broadcast vector dot other_scale other_zero_point keyword same_tensor"
     points = fixed(space, f"{names} positive negative tiny huge")

@@ -10,13 +10,12 @@ from .networks import convolutions
 from .pooling import each_dimension, per_dimension
 from .record import BATCH as LARGE_BATCH
 from .record import CHANNELS, SWEPT_SIGNALS, WEIGHTS_SWEPT, Operator, SweepKind, fixed
-from .space import LAYOUT, LEFT_OUT, RESULT, STRIDED, TWICE, Factor, Pick, Source, Space, Values, batches, data, factor
+from .space import BATCH, LAYOUT, LEFT_OUT, RESULT, STRIDED, TWICE, Factor, Pick, Source, Space, Values, data, factor
 from .variant import Operand, Shape, Variant
 
 DATA = data("full", "positive", "negative", "tiny", "huge", "symmetric")
 PER_CHANNEL = factor("per_channel", False, covers=(), per_channel=True)
 SATURATES = factor("saturates", False, covers=(), saturates=True)
-BATCH = batches(0, 1, 5)
 INTEGERS, BIAS_BY_NAME = "options as integers", "bias by name"
 """Further styles of a functional convolution, which by position has a tuple for each option."""
 
@@ -249,7 +248,6 @@ def _functional(rank: int, *, transposed: bool) -> Space:
     return Space(tuple(factors), write, tuple(_constraints(rank, transposed=transposed)))
 
 
-SHALLOW: Shape = (1, 6, 4)
 DEFAULTS = frozenset({"default", "no_bias", "batch0", "saturates", "symmetric", "per_channel"})
 """The fixed variants that longer patterns have of every layer."""
 
@@ -279,7 +277,7 @@ def _geometries(rank: int) -> dict[str, Values]:
     if rank == 2:
         values["grayscale"] = {"channels": (1, 8)}
     if rank == 3:
-        values["shallow"] = {"groups": "multiplied", "spatial": SHALLOW}
+        values["shallow"] = {"groups": "multiplied", "spatial": (1, 6, 4)}
     return values | {"padding_same": {"padding": "same"}}
 
 

@@ -2,23 +2,23 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, sources, style
 from .networks import sequences
-from .record import BATCHED, EVERY, EVERY_CODE, IMAGE, WIDE_INPUT, Operator, SweepKind, fixed
+from .record import BATCHED, EVERY_CODE, IMAGE, WIDE_INPUT, Operator, SweepKind, fixed
 from .space import (
+    BATCH,
     DATA,
     LAYOUT,
     LEFT_OUT,
+    PRELUDE,
     RESULT,
     TWICE,
     Factor,
     Pick,
     Space,
     Values,
-    batches,
     data,
     factor,
     images_have_formats,
@@ -95,7 +95,7 @@ def _space(
         source = sources(operator, {name: values[name] for name in names}, style)
         return Variant("", operands={"x": Operand(form)}, output=form, **source)
 
-    factors = (*options, FORM, style(**styles), DATA, batches(0, 1, 5), LAYOUT, RESULT)
+    factors = (*options, FORM, style(**styles), DATA, BATCH, LAYOUT, RESULT)
     if INPLACE in options:
         constraints = (*constraints, _something_is_left)
     extra = OUT if kind == "torch" else {}
@@ -125,21 +125,18 @@ def unary(
     space = _space(operator, *options, constraints=constraints, left_out=left_out, twice=twice)
     points = fixed(space, f"{USUAL} {further}", {"vector": VECTOR, "large": LARGE, **values}, **base)
     counts = BATCHED if counted else {}
-    return Operator(operator, space, points, counts=counts, sweep=SweepKind.CODES, sweeps=EVERY, combined=combined)
+    return Operator(operator, space, points, counts=counts, sweep=SweepKind.CODES, combined=combined)
 
 
 def _in_network(space: Space, ranges: Factor) -> Space:
     """The space of a fixed-qparams function: its input has the fixed grid, or that of an operator before it."""
 
-    def write(prelude: str, **values: Any) -> Variant:
-        return replace(space.write(**values), prelude=prelude)
-
     def range_of_prelude(prelude: str, data: str) -> bool:
         return bool(prelude) == (data == "full")
 
     factors = [ranges if one.name == "data" else one for one in space.factors]
-    prelude = factor("prelude", "", covers=(), after_hardtanh=WIDE_INPUT)
-    return Space((*factors, prelude), write, (*space.constraints, range_of_prelude), space.left_out)
+    prelude = factor(PRELUDE, "", covers=(), after_hardtanh=WIDE_INPUT)
+    return Space((*factors, prelude), space.write, (*space.constraints, range_of_prelude), space.left_out)
 
 
 IN_NETWORK: Values = {"prelude": WIDE_INPUT, "data": "full"}

@@ -7,8 +7,8 @@ from typing import Any
 from .calls import ALL_BY_NAME, BY_POSITION, function, style
 from .elementwise import OUT
 from .pooling import DATA
-from .record import BATCHED, IMAGE, MOVED, Operator, SweepKind, fixed
-from .space import LAYOUT, LEFT_OUT, RESULT, Factor, Pick, Space, Values, batches, factor
+from .record import IMAGE, PAIR_BATCHED, Operator, SweepKind, fixed
+from .space import BATCH, LAYOUT, LEFT_OUT, RESULT, SECOND, Factor, Pick, Space, Values, factor, one_range_is_usual
 from .variant import Operand, Shape, Variant
 
 
@@ -26,9 +26,9 @@ def _joining() -> Iterator[Operator]:
         names = f"default {unequal} three tuple last_dimension same_tensor single keyword batch0 batch1 channels_last"
         base = {"axis": "dim"} if short == "concatenate" else {}
         points = fixed(space, f"{names} formats positive negative", values, **base)
-        swept: dict[str, Any] = {"sweep": SweepKind.MOVES, "sweeps": MOVED} if short in ("cat", "stack") else {}
-        counts = {name: {"form": (one["form"],) * 2} for name, one in BATCHED.items()} if short == "cat" else {}
-        yield Operator(f"torch.{short}", space, points, counts=counts, **swept)
+        sweep = SweepKind.MOVES if short in ("cat", "stack") else None
+        counts = PAIR_BATCHED if short == "cat" else {}
+        yield Operator(f"torch.{short}", space, points, counts=counts, sweep=sweep)
 
 
 def _joining_space(operator: str) -> Space:
@@ -61,21 +61,14 @@ def _joining_space(operator: str) -> Space:
     form = Factor("form", {"": (IMAGE, IMAGE), **shapes}, _joined, covers=("tensors",))
     container = factor("container", "list", covers=(), tuple="tuple")
     repeated = factor("repeated", False, covers=(), x_again=True)
-    second = factor(
-        "second",
-        Operand(()),
-        covers=(),
-        other_scale=Operand((), exponent=-3),
-        other_zero_point=Operand((), data="positive"),
-    )
     constraints = (
         lambda form, dim: len({*form}) == 1 or dim in (1, -3),
         lambda form, second: len(form) > 1 or second == Operand(()),
         lambda form, layout: layout != "channels_last" or len(form[0]) in (4, 5),
-        lambda data, second: data == "full" or not second.data,
+        one_range_is_usual,
     )
-    factors = (dim, form, container, repeated, second, style(positional=BY_POSITION, keyword=ALL_BY_NAME), DATA)
-    return Space((*factors, batches(0, 1, 5), LAYOUT, RESULT), write, constraints, OUT)
+    factors = (dim, form, container, repeated, SECOND, style(positional=BY_POSITION, keyword=ALL_BY_NAME), DATA)
+    return Space((*factors, BATCH, LAYOUT, RESULT), write, constraints, OUT)
 
 
 def _joined(pick: Pick) -> tuple[Shape, ...]:

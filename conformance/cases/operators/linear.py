@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, style
-from .convolution import BATCH, DATA, DEFAULTS, PER_CHANNEL, SATURATES, drawn_channels
+from .convolution import DATA, DEFAULTS, PER_CHANNEL, SATURATES, drawn_channels
 from .elementwise import DEVICE
 from .networks import LINEAR
 from .record import BATCH as LARGE_BATCH
 from .record import CHANNELS, CODES, TAIL, Operator, SweepKind, fixed
-from .space import LEFT_OUT, RESULT, STRIDED, TWICE, Source, Space, Values, factor
+from .space import BATCH, LEFT_OUT, RESULT, STRIDED, TWICE, Source, Space, Values, factor
 from .variant import Operand, Variant
 
 WIDE = 25_088

@@ -11,6 +11,7 @@ from .networks import sequences
 from .pooling import in_sizes
 from .record import BATCHED, CHANNELS, SWEPT_SIGNALS, Operator, SweepKind, fixed
 from .space import (
+    BATCH,
     DATA,
     LAYOUT,
     LEFT_OUT,
@@ -27,7 +28,6 @@ from .space import (
 )
 from .variant import Operand, Shape, Variant
 
-BATCH = batches(0, 1, 5)
 EPS = factor("eps", LEFT_OUT, 0.5, 0.125)
 MOMENTUM = {"momentum": "used while training only"}
 VERSION = {"bias": "torch has it since 2.12 only"}

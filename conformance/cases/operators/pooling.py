@@ -8,8 +8,9 @@ from .calls import ALL_BY_NAME, BY_POSITION, EACH_BY_NAME, sources, style
 from .elementwise import LENGTHS, OUT
 from .geometry import SIGNALS
 from .networks import images
-from .record import BATCHED, MOVED, Operator, SweepKind, fixed
+from .record import BATCHED, Operator, SweepKind, fixed
 from .space import (
+    BATCH,
     LAYOUT,
     LEFT_OUT,
     RESULT,
@@ -18,7 +19,6 @@ from .space import (
     Pick,
     Space,
     Values,
-    batches,
     data,
     factor,
     images_have_formats,
@@ -55,7 +55,7 @@ def space_of(
         source = sources(operator, {name: values[name] for name in names}, style, required)
         return Variant("", operands={"x": Operand(form)}, output=form, **source)
 
-    factors = (*options, form, style(**styles), DATA, batches(0, 1, 5), layout, RESULT)
+    factors = (*options, form, style(**styles), DATA, BATCH, layout, RESULT)
     extra = OUT if kind == "torch" else {}
     return Space(factors, write, (images_have_formats, *constraints), {**extra, **(left_out or {})})
 
@@ -237,7 +237,7 @@ def _shuffles() -> Iterator[Operator]:
     ):
         space = space_of(operator, forms[way], factor(f"{way}scale_factor", 2, 1, 3), required=1)
         points = fixed(space, f"default {usual()} keyword", form=small[way])
-        yield Operator(operator, space, points, large=large[way], sweep=SweepKind.MOVES, sweeps=MOVED)
+        yield Operator(operator, space, points, large=large[way], sweep=SweepKind.MOVES)
 
 
 def _paddings() -> Iterator[Operator]:

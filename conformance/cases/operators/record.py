@@ -76,7 +76,7 @@ class Operator:
         layers: the layers of networks on which latency is measured.
         counts: sizes whose counts need more bits than those of small models.
         sweep: how the output depends on codes; None for an operator without a sweep.
-        sweeps: the variants for sweeps.
+        sweeps: the variants for sweeps, if they are not those of SWEEPS.
         combined: whether values of the space are combined; not those of methods that torch lacks.
     """
 
@@ -99,11 +99,11 @@ class Operator:
     @cached_property
     def variants(self) -> list[Variant]:
         """The fixed variants."""
-        return [self.at(name, values).named(name, core=name in self.core) for name, values in self.points.items()]
+        return [self.at(name, values, core=name in self.core) for name, values in self.points.items()]
 
-    def at(self, name: str, values: Values) -> Variant:
+    def at(self, name: str, values: Values, *, core: bool = False) -> Variant:
         """The variant of values, under a name."""
-        return self.space.written(name, {**self.space.defaults, **self.points["default"], **values})
+        return self.space.written(name, {**self.space.defaults, **self.points["default"], **values}, core=core)
 
     def shaped(self, shape: Shape) -> Values:
         """The values with which every operand has a shape."""
@@ -128,25 +128,27 @@ class Operator:
     def swept(self, *, images: bool = False, channels_last: bool = False) -> Iterator[Variant]:
         """The variants for sweeps. `images` gives an operator of one tensor of any shape an image; `channels_last` says that
         images are in this format, which those of one channel do not show."""
-        for name, values in self.sweeps.items():
+        sweeps = self.sweeps or SWEEPS.get(self.sweep, {})
+        for name, values in sweeps.items():
             if images and self.sweep is SweepKind.CODES:
                 values = self.shaped(EVERY_CODE_OF_IMAGE)
-            if name not in WEIGHTS_SWEPT or len(self.sweeps) == 1 or name == WEIGHTS_SWEPT[channels_last]:
+            if name not in WEIGHTS_SWEPT or len(sweeps) == 1 or name == WEIGHTS_SWEPT[channels_last]:
                 yield self.at(name, values)
 
 
 WEIGHTS_SWEPT = ("one_weight", "two_weights")
 """The sweeps of a layer with one weight for each output channel, and with two."""
 
-EVERY = {"every_code": {"form": EVERY_CODE}}
-"""The sweep of an operator of one tensor of any shape."""
+SWEEPS: Mapping[SweepKind | None, Mapping[str, Values]] = {
+    SweepKind.CODES: {"every_code": {"form": EVERY_CODE}},
+    SweepKind.MOVES: {"every_code": {}},
+}
+"""The sweeps of operators of one tensor of any shape, and of those that require certain shapes."""
 
-MOVED: Mapping[str, Values] = {"every_code": {}}
-"""The sweep of an operator that moves codes and requires certain shapes."""
-
-BATCHED: Mapping[str, Values] = {f"batch_{BATCH}": {"form": (BATCH, *IMAGE[1:])}}
-"""The count of an operator of one image."""
-
+MANY_IMAGES: Shape = (BATCH, *IMAGE[1:])
+BATCHED: Mapping[str, Values] = {f"batch_{BATCH}": {"form": MANY_IMAGES}}
+PAIR_BATCHED: Mapping[str, Values] = {f"batch_{BATCH}": {"form": (MANY_IMAGES, MANY_IMAGES)}}
+"""The counts of operators of one image and of two."""
 
 USUAL: Mapping[str, Values] = {
     **{f"batch{items}": {"batch": items} for items in (0, 1, 5)},
@@ -161,10 +163,9 @@ def fixed(space: Space, names: str, values: Mapping[str, Values] = {}, **base: o
     unless their own values differ."""
 
     def own(name: str) -> Values:
-        if name == "default":
-            return {}
-        if name in values or name in USUAL:
-            return values.get(name, USUAL.get(name, {}))
+        known = {} if name == "default" else values.get(name, USUAL.get(name))
+        if known is not None:
+            return known
         return {factor: space.by_name[factor].values[label] for factor, label in space.point(name).items()}
 
     return {name: {**base, **own(name)} for name in names.split()}

@@ -19,8 +19,6 @@ from .space import (
 from .spelling import spelled
 from .variant import Operand, Variant
 
-BATCH = batches(0, 1, 5)
-
 
 def _sizes(pick: Pick) -> tuple[int, int]:
     return pick(range(1, 10)), pick(range(1, 10))

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from .variant import Variant
+from .variant import Operand, Variant
 
 Point = Mapping[str, str]
 """A point of an option space: the label of the chosen value by the name of its factor. Other factors have their default."""
@@ -79,10 +79,9 @@ class Factor:
 class Space:
     """The option space of an operator.
 
-    `write` returns the variant of the values of all factors, which it gets by name, except those of COMMON, and of what
-    else a fixed point sets. `constraints`
-    say which combinations are valid: the names of their parameters are those of the factors that they relate. `left_out` are
-    keyword arguments that no factor sets, with the reason.
+    `write` returns the variant of the values of all factors, which it gets by name, except those of COMMON and PRELUDE, and
+    of what else a fixed point sets. `constraints` say which combinations are valid: the names of their parameters are those
+    of the factors that they relate. `left_out` are keyword arguments that no factor sets, with the reason.
     """
 
     factors: tuple[Factor, ...]
@@ -135,15 +134,13 @@ class Space:
         """The variant of the point with a name."""
         return self.written(name, self.values(self.point(name)))
 
-    def written(self, name: str, values: Values) -> Variant:
+    def written(self, name: str, values: Values, *, core: bool = False) -> Variant:
         """The variant of these values of all factors."""
-        variant = self.write(**{factor: value for factor, value in values.items() if factor not in COMMON})
+        variant = self.write(**{key: value for key, value in values.items() if key not in COMMON and key != PRELUDE})
+        fields = {key: values[key] for key in (*FIELDS, PRELUDE) if key in values}
         if values.get("style") == TWICE:
-            variant = replace(variant, applications=2)
-        for factor, change in COMMON.items():
-            if factor in values:
-                variant = change(variant, values[factor])
-        return variant.named(name, core=False)
+            fields["applications"] = 2
+        return _with_layout(variant, values.get("layout", "contiguous")).named(name, core=core, **fields)
 
     @cached_property
     def singles(self) -> tuple[str, ...]:
@@ -182,15 +179,15 @@ def _with_layout(variant: Variant, layout: str) -> Variant:
     return replace(variant, operands={**variant.operands, **laid})
 
 
-COMMON: Mapping[str, Callable[[Variant, Any], Variant]] = {
-    "batch": lambda variant, size: replace(variant, batch=size),
-    "data": lambda variant, name: replace(variant, data=name),
-    "per_channel": lambda variant, per_channel: replace(variant, per_channel=per_channel),
-    "saturates": lambda variant, saturates: replace(variant, saturates=saturates),
-    "layout": _with_layout,
-    "result": lambda variant, result: replace(variant, result=result),
-}
-"""The factors that change the variant of any operator in the same way, and how they change it."""
+FIELDS = ("batch", "data", "per_channel", "saturates", "result")
+"""The factors that are fields of a variant."""
+
+COMMON = frozenset({*FIELDS, "layout"})
+"""The factors that change the variant of any operator in the same way."""
+
+PRELUDE = "prelude"
+"""The value that is the operator before another one, which is a field of a variant too. As a factor it is one of the
+operator's own: cases combine it and draw it."""
 
 
 def label(name: str, value: object) -> str:
@@ -226,11 +223,25 @@ def data(default: str, *names: str) -> Factor:
     return Factor("data", {name: name for name in ("", *names)} | {"": default}, covers=())
 
 
+BATCH = batches(0, 1, 5)
 DATA = data("full", "positive", "negative", "tiny", "huge")
+SECOND = factor(
+    "second",
+    Operand(()),
+    covers=(),
+    other_scale=Operand((), exponent=-3),
+    other_zero_point=Operand((), data="positive"),
+)
+"""The scale and zero point of a second operand, beside those of the first."""
 LAYOUT = factor("layout", "contiguous", covers=(), channels_last="channels_last", strided="strided")
 STRIDED = factor("layout", "contiguous", covers=(), strided="strided")
 """The formats of tensors without a channels-last format."""
 RESULT = factor("result", "y", covers=(), reused="y, x")
+
+
+def one_range_is_usual(data: str, second: Operand) -> bool:
+    """Only beside usual data a second operand has a zero point of its own."""
+    return data == "full" or not second.data
 
 
 def images_have_formats(form: Any, layout: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-CONVOLUTION, TRANSPOSED, LINEAR = "conv", "convtranspose", "linear"
+TRANSPOSED, LINEAR = "convtranspose", "linear"
 BATCH_NORM, INSTANCE_NORM = "batchnorm", "instancenorm"
 EMBEDDINGS = frozenset({"embedding", "embeddingbag"})
 

@@ -8,8 +8,21 @@ from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, EACH_BY_NAME, function, st
 from .elementwise import IN_NETWORK, OUT
 from .networks import images
 from .pooling import DATA, each_dimension, space_of, usual
-from .record import BATCHED, EVERY, IMAGE, LARGE, MOVED, Operator, SweepKind, fixed
-from .space import LAYOUT, LEFT_OUT, RESULT, Factor, Pick, Source, Space, Values, batches, factor, images_have_formats
+from .record import BATCHED, IMAGE, LARGE, Operator, SweepKind, fixed
+from .space import (
+    BATCH,
+    LAYOUT,
+    LEFT_OUT,
+    RESULT,
+    Factor,
+    Pick,
+    Source,
+    Space,
+    Values,
+    batches,
+    factor,
+    images_have_formats,
+)
 from .spelling import spelled
 from .variant import Operand, Shape, Variant
 
@@ -59,7 +72,7 @@ def _view(
     values: Named = NONE,
     *,
     names: str = "",
-    moves: bool = False,
+    sweep: SweepKind | None = None,
     by_keyword: bool = True,
     sizes: Mapping[str, Any] = NONE,
     **base: object,
@@ -68,8 +81,7 @@ def _view(
     first = " ".join(name for name in values if name not in names.split())
     keyword = "keyword" if by_keyword and "keyword" in space.factor_of and "keyword" not in names else ""
     points = fixed(space, f"default {first} {usual()} {keyword} {names}", values, **base)
-    swept: dict[str, Any] = {"sweep": SweepKind.MOVES, "sweeps": MOVED} if moves else {}
-    return Operator(operator, space, points, **swept, **sizes)
+    return Operator(operator, space, points, sweep=sweep, **sizes)
 
 
 def _means() -> Iterator[Operator]:
@@ -136,14 +148,14 @@ def _views() -> Iterator[Operator]:
         "start_dim_1_end_dim_2": {"start_dim": 1, "end_dim": 2},
     }
     space = space_of("nn.Flatten", RANKS, start, end, constraints=ordered)
-    yield _view("nn.Flatten", space, flattened, moves=True)
+    yield _view("nn.Flatten", space, flattened, sweep=SweepKind.MOVES)
     flattened = {
         "0": {"start_dim": 0, **position},
         "2_3": {"start_dim": 2, "end_dim": 3, **position},
         "start_dim_1": {"style": BY_NAME},
     }
     space = space_of("torch.flatten", RANKS, start, end, constraints=ordered)
-    yield _view("torch.flatten", space, flattened, moves=True, start_dim=1, **position)
+    yield _view("torch.flatten", space, flattened, sweep=SweepKind.MOVES, start_dim=1, **position)
     yield from _means()
     for prefix in ("torch", "Tensor"):
         yield from _along_dimensions(prefix)
@@ -161,10 +173,10 @@ def _views() -> Iterator[Operator]:
         names = f"nothing {'keyword' if prefix == 'torch' else ''}"
         squeezed = {"large": {"form": (8, 1, 9581, 1)}, "layers": images(_squeezed)}
         space = space_of(f"{prefix}.squeeze", squeezable, removed, required=1)
-        yield _view(f"{prefix}.squeeze", space, values, names=names, moves=True, sizes=squeezed)
+        yield _view(f"{prefix}.squeeze", space, values, names=names, sweep=SweepKind.MOVES, sizes=squeezed)
     space = space_of("Tensor.squeeze_", squeezable, removed, required=1)
     values = {"-1": {"dim": -1}, "dim_1": {"style": EACH_BY_NAME}, "no_arguments": {"dim": LEFT_OUT}}
-    yield _view("Tensor.squeeze_", space, values, moves=True, sizes=squeezed)
+    yield _view("Tensor.squeeze_", space, values, sweep=SweepKind.MOVES, sizes=squeezed)
     divisors: dict[str, Values] = {"0.5": {"divisor": 0.5}, "2.0": {"divisor": 2.0}}
     yield _view("operator.floordiv", _floor_division(), divisors)
     yield from _without_options()
@@ -193,7 +205,7 @@ def _along_dimensions(prefix: str) -> Iterator[Operator]:
             "large": {"form": LARGE, "start": 5, "length": 41},
             "layers": images(lambda shape: {"form": shape, "start": 64, "length": 128}),
         }
-    yield _view(f"{prefix}.narrow", space, values, moves=prefix == "torch", sizes=sizes)
+    yield _view(f"{prefix}.narrow", space, values, sweep=SweepKind.MOVES if prefix == "torch" else None, sizes=sizes)
     repeats = factor("repeats", 2, 3, 1), factor("dim", LEFT_OUT, 0, 1, -1)
     space = space_of(
         f"{prefix}.repeat_interleave",
@@ -204,7 +216,7 @@ def _along_dimensions(prefix: str) -> Iterator[Operator]:
         left_out={"output_size": "avoids a synchronization of other devices"},
     )
     values = {"2_dim_1": {"dim": 1}, "repeats_3_dim_0": {"repeats": 3, "dim": 0, "style": EACH_BY_NAME}}
-    yield _view(f"{prefix}.repeat_interleave", space, values, moves=True)
+    yield _view(f"{prefix}.repeat_interleave", space, values, sweep=SweepKind.MOVES)
     swapped = factor("dim0", 1, 0, -1), factor("dim1", 2, -1, 1, -2)
     space = space_of(f"{prefix}.transpose", RANKS, *swapped, required=2, constraints=(_dims_exist,))
     values = {
@@ -213,26 +225,25 @@ def _along_dimensions(prefix: str) -> Iterator[Operator]:
         "1_1": {"dim1": 1},
         "dim0_1_dim1_3": {"dim1": 3, "style": EACH_BY_NAME},
     }
-    yield _view(f"{prefix}.transpose", space, values, moves=True)
+    yield _view(f"{prefix}.transpose", space, values, sweep=SweepKind.MOVES)
     added = factor("dim", 1, 0, -1, 2)
     values = {"0": {"dim": 0}, "-1": {"dim": -1}, "dim_2": {"dim": 2, "style": EACH_BY_NAME}}
     for operator in (f"{prefix}.unsqueeze", f"{prefix}.unsqueeze_"):
         space = space_of(operator, RANKS, added, required=1, constraints=(_dim_can_be_added,))
-        yield _view(
-            operator, space, values, by_keyword=not operator.endswith("_"), moves=operator != "torch.unsqueeze_"
-        )
+        sweep = None if operator == "torch.unsqueeze_" else SweepKind.MOVES
+        yield _view(operator, space, values, by_keyword=not operator.endswith("_"), sweep=sweep)
 
 
 def _without_options() -> Iterator[Operator]:
     for operator in ("torch.detach", "torch.detach_", "Tensor.detach", "Tensor.detach_"):
-        swept = {"sweep": SweepKind.CODES, "sweeps": EVERY} if spelled(operator).namespace == "Tensor" else {}
-        yield _view(operator, space_of(operator, RANKS), by_keyword=False, sizes=swept)
+        sweep = SweepKind.CODES if spelled(operator).namespace == "Tensor" else None
+        yield _view(operator, space_of(operator, RANKS), by_keyword=False, sweep=sweep)
     last = Source("torch.channels_last")
     formats = factor("memory_format", LEFT_OUT, memory_format_channels_last=last)
     images_only = (lambda form, memory_format: memory_format is LEFT_OUT or len(form) == 4,)
     space = space_of("Tensor.contiguous", RANKS, formats, constraints=images_only)
     values: Named = {"memory_format_torch.channels_last": {"memory_format": last}}
-    yield _view("Tensor.contiguous", space, values, sizes={"sweep": SweepKind.CODES, "sweeps": EVERY})
+    yield _view("Tensor.contiguous", space, values, sweep=SweepKind.CODES)
 
 
 def _floor_division() -> Space:
@@ -240,7 +251,7 @@ def _floor_division() -> Space:
         return Variant("", f"x // {divisor!r}", {"x": Operand(form)}, output=form)
 
     divisor = factor("divisor", 2, 0.5, 2.0, -1)
-    return Space((divisor, RANKS, DATA, batches(0, 1, 5), LAYOUT, RESULT), write, (images_have_formats,))
+    return Space((divisor, RANKS, DATA, BATCH, LAYOUT, RESULT), write, (images_have_formats,))
 
 
 def _queries() -> Iterator[Operator]:
@@ -248,14 +259,14 @@ def _queries() -> Iterator[Operator]:
     index = factor("dim", 0, -4, covers=("dim",))
     for operator, text in (("Tensor.size", "x.size({dim})"), ("Tensor.shape", "x.shape[{dim}]")):
 
-        def write(form: Any, dim: int, style: str, prelude: str = "", rest: int = 140, text: str = text) -> Variant:
+        def write(form: Any, dim: int, style: str, rest: int = 140, text: str = text) -> Variant:
             query = text.format(dim=f"dim={dim}" if style == ALL_BY_NAME else dim)
-            return Variant("", f"x.reshape({query}, {rest})", {"x": Operand(form)}, output=form, prelude=prelude)
+            return Variant("", f"x.reshape({query}, {rest})", {"x": Operand(form)}, output=form)
 
         styles = style(keyword=ALL_BY_NAME) if operator == "Tensor.size" else style()
         forms = factor("form", IMAGE, covers=("input",), matrix=(3, 140), rank3=(3, 4, 35), volume=(2, 2, 5, 7, 2))
         first = lambda form, dim: dim == 0 or len(form) == 4  # noqa: E731
-        factors = (index, forms, styles, DATA, batches(0, 1, 5), LAYOUT, RESULT)
+        factors = (index, forms, styles, DATA, BATCH, LAYOUT, RESULT)
         space = Space(factors, write, (first, images_have_formats))
         values: dict[str, Values] = {"dim_0": {"style": ALL_BY_NAME}} if operator == "Tensor.size" else {}
         sizes = _in_sizes(lambda shape: {"form": shape, "rest": math.prod(shape[1:])})
@@ -286,7 +297,7 @@ def _whole_shapes() -> Iterator[Operator]:
     for operator in ("torch.permute", "torch.permute_copy", "Tensor.permute"):
         space = _stating(operator, image, "dims", (0, 2, 3, 1), orders, starred=operator == "Tensor.permute")
         copies = operator == "torch.permute_copy"
-        yield _view(operator, space, {} if copies else reversed_, moves=not copies)
+        yield _view(operator, space, {} if copies else reversed_, sweep=None if copies else SweepKind.MOVES)
     shapes: dict[str, Any] = {"flat": (-1,), "split": (-1, 5), "halves": (4, -1), "more": (-1, 2, 2, 7, 5)}
     first = Source("x.shape[0]")
     sizes = _in_sizes(lambda shape: {"form": shape, "shape": (first, math.prod(shape[1:]) // shape[-1], shape[-1])})
@@ -296,19 +307,18 @@ def _whole_shapes() -> Iterator[Operator]:
     yield _view("torch.reshape", space, {**values, **network}, names="in_network", sizes=sizes)
     values["4_-1"] = {"shape": (4, -1), "style": "sequence"}
     space = _stating("Tensor.reshape", image, "shape", (first, 20, 7), shapes, starred=True)
-    yield _view("Tensor.reshape", space, {**values, **network}, names="in_network", moves=True, sizes=sizes)
+    yield _view("Tensor.reshape", space, {**values, **network}, names="in_network", sweep=SweepKind.MOVES, sizes=sizes)
     space = _stating("Tensor.view", image, "shape", (first, 20, 7), shapes, starred=True)
     names = "default -1 4_-1 batch0 batch1 positive negative"
-    moved: dict[str, Any] = {"sweep": SweepKind.MOVES, "sweeps": MOVED}
-    yield Operator("Tensor.view", space, fixed(space, names, values), **moved, **sizes)
+    yield Operator("Tensor.view", space, fixed(space, names, values), sweep=SweepKind.MOVES, **sizes)
     counts = {"outer": (2, 1, 1, 1), "more": (2, 1, 1, 1, 1), "nothing": (1, 1, 1, 1), "inner": (1, 1, 1, 3)}
     space = _stating("Tensor.repeat", image, "repeats", (1, 2, 1, 1), counts, starred=True)
-    yield _view("Tensor.repeat", space, {"2_1_1_1_1": {"repeats": (2, 1, 1, 1, 1)}}, moves=True)
+    yield _view("Tensor.repeat", space, {"2_1_1_1_1": {"repeats": (2, 1, 1, 1, 1)}}, sweep=SweepKind.MOVES)
     resized = {"matrix": (4, 70), "elements": (2, 4, 7, 5)}
     space = _stating("Tensor.resize_", image, "sizes", (2, 4, 35), resized, starred=True)
     points = fixed(space, "default 4_70 positive negative channels_last", {"4_70": {"sizes": (4, 70)}})
     sizes = _in_sizes(lambda shape: {"form": shape, "sizes": (*shape[:2], math.prod(shape[2:]))})
-    yield Operator("Tensor.resize_", space, points, **moved, **sizes)
+    yield Operator("Tensor.resize_", space, points, sweep=SweepKind.MOVES, **sizes)
 
 
 def _stating(
@@ -317,7 +327,7 @@ def _stating(
     """An operator of one option, which is a sequence; `starred` methods take its elements as arguments of their own, too."""
     kind, _, short = operator.partition(".")
 
-    def write(form: Any, style: str, prelude: str = "", **values: Any) -> Variant:
+    def write(form: Any, style: str, **values: Any) -> Variant:
         elements = values[name]
         text = ", ".join(map(repr, elements))
         whole = f"({text}{',' * (len(elements) == 1)})"
@@ -325,7 +335,7 @@ def _stating(
             call = f"x.{short}({whole if style == 'sequence' else text})"
         else:
             call = function(operator, {"input": "x"}, {name: Source(whole)}, style, 1)
-        return Variant("", call, {"x": Operand(form)}, output=form, prelude=prelude)
+        return Variant("", call, {"x": Operand(form)}, output=form)
 
     styles = style("elements", sequence="sequence") if starred else style(keyword=ALL_BY_NAME)
     chosen = Factor(name, {"": default, **others}, covers=(name, "shape", "sizes"))
@@ -333,7 +343,7 @@ def _stating(
     layout = factor("layout", "contiguous", covers=()) if short == "view" else LAYOUT
     left_out = {"memory_format": "changes strides only"} if short == "resize_" else {}
     if name == "repeats" or name == "dims":
-        batch = batches(0, 1, 5)
+        batch = BATCH
     elif short == "resize_":  # the rest of a greater result is whatever memory holds
         batch = batches()
     else:
