@@ -148,24 +148,20 @@ def script_of_a_run(entries: "Sequence[Entry]") -> str:
     from conformance.cases.claims import backend
     from conformance.cases.runs import runs
     from conformance.configs.registry import REGISTERED
-    from conformance.engines.availability import probe
 
-    from .runs import CannotBeReproduced, reproduction
+    from .runs import CannotBeReproduced, reproduction, unavailable
 
     globs = [glob for entry in entries for glob in entry.match]
     listed = (run for name in REGISTERED for run in runs(backend(name), (), globs))
-    reason = "no run of it"
+    reason: str | None = "no run of it"
     for run in listed:
-        matching = [entry for entry in entries if entry.matches(run.id)]
-        if not matching:
-            continue
-        if (missing := probe(run.engine)) is None:
-            try:
-                return reproduction(run, matching, None, least=True)
-            except CannotBeReproduced as error:
-                reason = str(error)
-                break
-        reason = f"engine {run.engine} is unavailable here: {missing}: it shows in {run.id}"
+        if matching := [entry for entry in entries if entry.matches(run.id)]:
+            reason = unavailable(run)
+            if reason is None:
+                try:
+                    return reproduction(run, matching, None, least=True)
+                except CannotBeReproduced as error:
+                    raise UsageError(f"{entries[0].id}: no stored script, and {error}") from error
     raise UsageError(f"{entries[0].id}: no stored script, and {reason}")
 
 

@@ -121,25 +121,28 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
     """Return the run, its ledger entries, and the reason why it cannot run on this host, or None."""
     if arguments.isa:
         limit_isa(arguments.isa)
-    from conformance.engines.availability import probe
     from conformance.engines.registry import engine_name
-    from conformance.execution.batch import unavailable_quantizer
-    from conformance.results.profiles import PROFILES
 
     for path in arguments.engine:
         engine_name(path)
     run = find(arguments.run, arguments.backend_config, arguments.quantizer)
-    reason: str | None
+    return run, ledger_entries(run, arguments.isa), unavailable(run)
+
+
+def unavailable(run: "Run") -> str | None:
+    """Return the reason why a run cannot be judged on this host, or None."""
+    from conformance.engines.availability import probe
+    from conformance.execution.batch import unavailable_quantizer
+    from conformance.results.profiles import PROFILES
+
     if run.variant is None:
-        reason = f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
-    elif not PROFILES[run.profile].needs_engine:
-        reason = None
-    else:
-        reason = probe(run.engine)
-        reason = reason and f"{run.id}: engine {run.engine} is unavailable here: {reason}"
-        if missing := unavailable_quantizer(run.backend):
-            reason = reason or f"{run.id}: {missing}"
-    return run, ledger_entries(run, arguments.isa), reason
+        return f"{run.id}: not covered: no entry for {run.claim.pattern} in conformance/cases/operators/"
+    if not PROFILES[run.profile].needs_engine:
+        return None
+    if reason := probe(run.engine):
+        return f"{run.id}: engine {run.engine} is unavailable here: {reason}"
+    missing = unavailable_quantizer(run.backend)
+    return f"{run.id}: {missing}" if missing else None
 
 
 @every_run()
