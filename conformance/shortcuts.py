@@ -123,8 +123,8 @@ TABLE = (
         "prepared model of one with another's tensors is the other's",
     ),
     Shortcut(
-        "remembered-annotations",
-        "the types that a function names in its annotations do not change while it exists",
+        "remembered-sources",
+        "the source of a function, and the types that its annotations name, do not change while it exists",
     ),
     Shortcut(
         "draws",

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import torch
-from torch.autograd.profiler import profile, record_function
+from torch.autograd.profiler import record_function
 from torch.fx import GraphModule, Interpreter, Node
 
 from conformance.engines.trace import conversions_inside, inner_conversion
@@ -69,12 +69,10 @@ def shares(model: GraphModule, batch: Batch) -> dict[str, float]:
 def inner_conversions(model: GraphModule, batch: Batch) -> dict[str, tuple[str, ...]]:
     """For each node by name, the conversions to or from float that its kernels make inside of themselves, as `outer >
     inner`."""
-    with torch.no_grad(), profile() as profiled:
+    with torch.no_grad(), conversions_inside() as inside:
         _Marked(model).run(*copied(batch))
     found: dict[str, list[str]] = {}
-    assert profiled.kineto_results is not None
-    events = sorted(profiled.kineto_results.events(), key=lambda event: (event.start_ns(), -event.duration_ns()))
-    for (node, *kernels), name in conversions_inside(events):
+    for (node, *kernels), name in inside:
         if kernels and node.startswith(MARK):
             found.setdefault(node.removeprefix(MARK), []).append(inner_conversion(kernels[0], name))
     return {node: tuple(conversions) for node, conversions in found.items()}

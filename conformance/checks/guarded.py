@@ -1,6 +1,6 @@
 """The stage of guarded executions: of a lowered model in memory where nothing beside a tensor is accessible."""
 
-import io
+import copy
 import os
 from typing import Any
 
@@ -43,20 +43,27 @@ class _Lowering:
     def __init__(self, run: Run, front: Front, back: Back) -> None:
         assert back.lowered is not None
         self.run, self.front, self.lowered = run, front, back.lowered
-        self.saved: io.BytesIO | None = io.BytesIO()
+        self.state: dict[str, Any] | None = None
         try:
-            torch.save(self.lowered.state_dict(), self.saved)
+            state = self.lowered.state_dict()
+            copy.deepcopy(state)
         except Exception:  # the engine packs weights and does not unpack them
-            self.saved = None
+            return
+        if not any(map(_shares_weights, state.values())):
+            self.state = state
 
     def again(self) -> GraphModule:
-        """Load the state, which takes less time than a conversion. Of recurrent layers, copies share the packed weights."""
-        if self.saved is None:
+        """Load a copy of the state, for which weights are packed anew: that takes less time than a conversion."""
+        if self.state is None:
             assert self.front.prepared is not None
             return engine(self.run.engine).convert(self.front.prepared, self.run.backend.config)
-        self.saved.seek(0)
-        self.lowered.load_state_dict(torch.load(self.saved, weights_only=False), assign=True)
+        self.lowered.load_state_dict(copy.deepcopy(self.state), assign=True)
         return self.lowered
+
+
+def _shares_weights(value: Any) -> bool:
+    """Whether copies of a value of a state share its packed weights: of recurrent layers they do."""
+    return isinstance(value, torch.ScriptObject) and ".rnn." in value._type().qualified_name()  # type: ignore[attr-defined]
 
 
 def executed(watch: Stopwatch, run: Run, front: Front, back: Back) -> Guarded | None:

@@ -61,10 +61,14 @@ class Writes(Watching):  # type: ignore[no-untyped-call]
         self.found: list[Write] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        arguments = enumerate(tensors_among([*args, *(kwargs or {}).values()]))
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call an operator and record its writes."""
+        arguments = enumerate(tensors_among([*args, *kwargs.values()]))
         # the elements of a weight that oneDNN has packed cannot be read
         before = [(number, x, content(x)) for number, x in arguments if x.layout is torch.strided]
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         if func._schema.is_mutable:
             return result
         try:

@@ -108,12 +108,18 @@ def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
         return grid(key, shape, 1, 4, -1)
     data = PROFILES[run.profile].data
     if data == "normal":
-        return normal(key, shape)
+        return _made(normal, key, shape).clone()
     if data == "dyadic":
-        return grid(key, shape, *run.bounds(spec))
-    return activations(
-        key, shape, *range_in_use(run, name, spec), tails=data == "trained", clipped=clipped(run, executed)
-    )
+        return _made(grid, key, shape, *run.bounds(spec)).clone()
+    return _made(
+        activations, key, shape, *range_in_use(run, name, spec), tails=data == "trained", clipped=clipped(run, executed)
+    ).clone()
+
+
+@lru_cache(64)
+def _made(make: Callable[..., Tensor], *arguments: Any, **options: Any) -> Tensor:
+    """Data, which are made once for calibration and execution, and for all engines."""
+    return make(*arguments, **options)
 
 
 def label(run: Run, name: str, *, executed: bool) -> str:

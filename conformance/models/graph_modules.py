@@ -123,7 +123,7 @@ def _qconfig_copied(copied: QConfig, memo: dict[int, Any]) -> Any:
 
 
 def _ordered_copied(ordered: "OrderedDict[Any, Any]", memo: dict[int, Any]) -> Any:
-    if not enabled("copies"):
+    if not enabled("copies") or vars(ordered):  # a state_dict has its metadata as an attribute
         return copy._reconstruct(ordered, memo, *ordered.__reduce_ex__(4))  # type: ignore[attr-defined]
     memo[id(ordered)] = copied = OrderedDict[Any, Any]()
     for key, value in ordered.items():

@@ -100,11 +100,17 @@ class Codes:
     def tied(self) -> Tensor:
         return self.low != self.high
 
+    @property
+    def has_ties(self) -> bool:
+        return self.low is not self.high and bool(self.tied.any())
+
     def dequantized(self, rounding: Rounding = to_even) -> Tensor:
         """Dequantized values (float64), with ties rounded by `rounding`."""
         scale, zero_point = self.qparams.like(self.position)
-        # float64 may place a tie a bit beside .5, where `rounding` would take it for the nearer code
-        codes = torch.where(self.tied, rounding(torch.floor(self.position) + 0.5, zero_point), self.low)
+        codes = self.low
+        if self.has_ties:
+            # float64 may place a tie a bit beside .5, where `rounding` would take it for the nearer code
+            codes = torch.where(self.tied, rounding(torch.floor(self.position) + 0.5, zero_point), codes)
         return (codes - zero_point) * scale
 
 
@@ -240,8 +246,12 @@ def quantize(values: Tensor, qparams: Qparams, band: float | Tensor = EXACT_BAND
     least, greatest = (grid.low, grid.high) if simulated else RANGES[grid.dtype]
     scale, zero_point = qparams.like(values)
     position = (values.double() / scale).add_(zero_point)
-    below, nearest = torch.floor(position), torch.round(position)
-    tied = (position - below).sub_(0.5).abs_() <= band
+    nearest = torch.round(position)
+    tied = (position - nearest).abs_() >= 0.5 - band
+    if not bool(tied.any()):
+        codes = nearest.clamp_(least, greatest).long()
+        return Codes(qparams, position, codes, codes)
+    below = torch.floor(position)
     low = torch.where(tied, below, nearest).clamp_(least, greatest).long()
-    high = torch.where(tied, below + 1, nearest).clamp_(least, greatest).long() if bool(tied.any()) else low
+    high = torch.where(tied, below + 1, nearest).clamp_(least, greatest).long()
     return Codes(qparams, position, low, high)

@@ -80,10 +80,12 @@ def _answer(
 ) -> Answer:
     static = graph.scheme.kind == "static"
 
+    given: dict[fx.Node, Codes] = {}
+
     def run(roundings: Mapping[fx.Node, Rounding]) -> Interpreter:
         interpreter = Interpreter(graph, roundings, qparams)
         if static:
-            _run_static(interpreter, inputs, calibrated)
+            _run_static(interpreter, inputs, calibrated, given)
         else:
             _run_float(interpreter, inputs)
         return interpreter
@@ -115,14 +117,19 @@ def _assignments(producers: Sequence[fx.Node]) -> Iterator[Mapping[fx.Node, Roun
         yield from (dict.fromkeys(producers, rule) for rule in ROUNDINGS.values() if rule is not to_even)
 
 
-def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: Mapping[fx.Node, Qparams]) -> None:
+def _run_static(
+    interpreter: Interpreter,
+    inputs: Sequence[Tensor],
+    calibrated: Mapping[fx.Node, Qparams],
+    given: dict[fx.Node, Codes],
+) -> None:
     """Evaluate a statically quantized model: the inputs and the output of every group are quantized. A result in float is
-    quantized where a group takes it."""
+    quantized where a group takes it. `given` gets the codes of the inputs, which are the same however ties are rounded."""
     interpreter.set_inputs(inputs)
     values, graph = interpreter.values, interpreter.graph
     observed = interpreter.known_qparams is not None
     bands = {node: INPUT_BAND if observed else EXACT_BAND for node in values if not graph.stays_float(node)}
-    codes: dict[fx.Node, Codes] = {}
+    codes = {**given}
     outputs = itertools.count()
 
     def quantized(node: fx.Node, value: Tensor) -> Codes:
@@ -130,6 +137,8 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
             name, index = (str(node.target), 0) if node.op == "placeholder" else ("output", next(outputs))
             qparams = interpreter.select_qparams(name, index, lambda: calibrated[node])
             codes[node] = quantize(value, qparams, bands[node])
+            if node.op == "placeholder":
+                given[node] = codes[node]
         return codes[node]
 
     for group in graph.groups:
@@ -141,7 +150,7 @@ def _run_static(interpreter: Interpreter, inputs: Sequence[Tensor], calibrated: 
             if isinstance(value, Codes):
                 # one kernel quantizes all inputs
                 producer = graph.placeholders[0] if node.op == "placeholder" else node
-                if value.tied.any():
+                if value.has_ties:
                     interpreter.tied[producer] = None
                 value = value.dequantized(interpreter.roundings.get(producer, to_even))
             group_inputs[node] = value

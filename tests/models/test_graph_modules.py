@@ -175,6 +175,14 @@ def test_tensors_are_copied_as_torch_copies_them() -> None:
         assert vars(copied) == vars(expected[name])
 
 
+def test_a_copy_of_a_state_has_its_metadata() -> None:
+    state = torch.nn.BatchNorm1d(2).state_dict()
+    copied = copy.deepcopy(state)
+    assert copied._metadata == state._metadata == {"": {"version": 2}}  # type: ignore[attr-defined]
+    assert torch.equal(copied["weight"], state["weight"])
+    assert copied["weight"] is not state["weight"]
+
+
 def test_copies_share_what_their_originals_share() -> None:
     whole = torch.arange(4.0)
     whole_copy, part, again = copy.deepcopy([whole, whole[1:], whole])

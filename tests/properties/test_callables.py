@@ -13,7 +13,7 @@ from conformance.engines.trace import Execution, Output
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
-from conformance.models.scripting import remembered_annotations
+from conformance.models.scripting import remembered_sources
 from conformance.models.templates import Template
 from conformance.properties.metamorphic import callables, relations, transforms
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
@@ -136,15 +136,24 @@ def test_a_folded_batch_norm_is_folded_again() -> None:
     assert replaced is None
 
 
-def test_annotations_are_remembered_in_a_scope() -> None:
+def test_sources_are_remembered_in_a_scope() -> None:
     def read() -> Any:
         return torch._jit_internal.get_type_hint_captures
 
-    honest = read()
-    with remembered_annotations():
+    def lines() -> Any:
+        return torch._sources.get_source_lines_and_file
+
+    honest, honest_lines = read(), lines()
+    with remembered_sources():
         assert read() is not honest
         assert read()(compared) is read()(compared)
         assert read()(compared) == honest(compared)
+        assert lines() is not honest_lines
+        assert lines()(compared) is lines()(compared, "a call stack")
+        assert lines()(compared) == honest_lines(compared)
+        with pytest.raises(OSError, match="a call stack"):
+            lines()(eval("lambda: 0"), "a call stack")
     assert read() is honest
-    with without("remembered-annotations"), remembered_annotations():
+    assert lines() is honest_lines
+    with without("remembered-sources"), remembered_sources():
         assert read() is honest
