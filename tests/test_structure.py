@@ -235,7 +235,7 @@ def test_only_one_module_calls_the_fx_api() -> None:
         assert not called or module_name(path) == "models.fx", f"{path} calls {', '.join(sorted(called))}"
 
 
-UNPICKLING = {"host.isolation", "engines.torch_engine", "checks.guarded", "bench.saved"}
+UNPICKLING = {"host.isolation", "engines.torch_engine", "bench.saved"}
 """Modules that load a pickle: what their own child sends, what they have saved, and what has this invocation's seal."""
 
 
