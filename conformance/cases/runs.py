@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.results.constraints import Constraint
@@ -78,6 +79,20 @@ def _first_alike(backend: BackendClaims, claim: Claim) -> Claim:
         return one.pattern, one.dtypes.is_dynamic, one.dtypes.weight_dtype
 
     return next(one for one in backend.claims if kind(one) == kind(claim))
+
+
+def _compiled_before(backend: BackendClaims, claim: Claim) -> bool:
+    """Whether options of a claim's pattern are compiled by TorchScript for a registered config before this one: lowered
+    models without weights are the same on all engines of torch."""
+    names = [*BACKENDS]
+    before = names[: names.index(backend.name)] if backend.name in names else []
+    return claim.dtypes.weight_dtype is None and any(claim.entry.pattern in _patterns(name) for name in before)
+
+
+@cache
+def _patterns(name: str) -> frozenset[Any]:
+    """The patterns of a registered config."""
+    return frozenset(entry.pattern for entry in BACKENDS[name].factory().configs)
 
 
 KERNEL_ONLY = ("saturates", "symmetric")
@@ -178,14 +193,14 @@ class Run:
     @property
     def scripted(self) -> bool:
         """Whether the program is compiled by TorchScript, too: of the runs whose lowered models have the same code and
-        classes, which the dtype of activations and training do not change, the first. Further engines, whose packed weights
-        are other objects, compile default variants of what has weights; longer patterns and fused modules, whose options are
-        those of the root, the default variant."""
+        classes, which the dtype of activations and training do not change, the first. Further engines and configs,
+        whose packed weights are other objects, compile what has weights, engines by default variants; longer patterns and
+        fused modules, whose options are those of the root, the default variant."""
         first = flows(self.claim, self.backend.entries)[0]
         if self.profile != EXACT.name or self.flow != first or self.backend.quantizer is not None:
             return False
         on_first = self.engine not in self.backend.engines[1:]
-        by_options = on_first and _is_plain(self.claim)
+        by_options = on_first and _is_plain(self.claim) and not _compiled_before(self.backend, self.claim)
         by_default = self.variant == variants(self.claim)[0] and (
             on_first or self.claim.dtypes.weight_dtype is not None
         )

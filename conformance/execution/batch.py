@@ -16,6 +16,7 @@ from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
 from conformance.models import build, fx, pt2e
+from conformance.models.scripting import read_graphs
 from conformance.models.taken import take_shortcuts
 from conformance.models.torchs import derive_tables
 from conformance.properties.codes import judge as codes
@@ -44,6 +45,7 @@ def warm_up() -> None:
         prepared = fx.prepare(subject, run.backend.config)
         fx.calibrate(prepared, subject)
         fx.reference(prepared, run.backend.config)
+    read_graphs()
 
 
 @dataclass

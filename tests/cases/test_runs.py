@@ -233,7 +233,10 @@ def test_every_source_of_a_layer_is_compiled_by_torchscript_once() -> None:
         ("exact", "static-quint8"),  # fbgemm
         ("exact", "static-qint8"),  # qnnpack, which declares both
     }
-    assert {run.engine for run in compiled if run.claim.id == "fbgemm/nn.ReLU/static-quint8"} == {"fbgemm"}
+    plain = {config: [run for run in compiled if run.claim.pattern == "nn.ReLU" and run.backend.name == config]
+             for config in ("fbgemm", "qnnpack")}  # fmt: skip
+    assert {(run.engine, run.variant.name) for run in plain["fbgemm"] if run.variant} == {("fbgemm", "default")}
+    assert {run.variant.name for run in plain["qnnpack"] if run.variant} > {"default", "inplace"}
     weighted = [run for run in compiled if run.claim.id == "fbgemm/nn.Linear/static-quint8"]
     assert {run.variant.name for run in weighted if run.variant and run.engine == "x86"} == {"default"}
     assert {run.variant.name for run in weighted if run.variant and run.engine == "fbgemm"} > {"default", "no_bias"}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.jit._check import AttributeTypeIsSupportedChecker
 
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution, Output
@@ -143,7 +144,7 @@ def test_sources_are_remembered_in_a_scope() -> None:
     def lines() -> Any:
         return torch._sources.get_source_lines_and_file
 
-    honest, honest_lines = read(), lines()
+    honest, honest_lines, check = read(), lines(), AttributeTypeIsSupportedChecker.check
     with remembered_sources():
         assert read() is not honest
         assert read()(compared) is read()(compared)
@@ -151,9 +152,11 @@ def test_sources_are_remembered_in_a_scope() -> None:
         assert lines() is not honest_lines
         assert lines()(compared) is lines()(compared, "a call stack")
         assert lines()(compared) == honest_lines(compared)
+        assert AttributeTypeIsSupportedChecker.check is not check
         with pytest.raises(OSError, match="a call stack"):
             lines()(eval("lambda: 0"), "a call stack")
     assert read() is honest
     assert lines() is honest_lines
+    assert AttributeTypeIsSupportedChecker.check is check
     with without("remembered-sources"), remembered_sources():
         assert read() is honest
