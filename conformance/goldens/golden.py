@@ -47,11 +47,9 @@ class Expected:
     @cached_property
     def code(self) -> Tensor:
         """The codes with ties rounded to even, or the least float values."""
-        return (
-            torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)
-            if self.quantized
-            else self.low
-        )
+        if self.low is self.high or not self.quantized:
+            return self.low
+        return torch.where((self.low % 2 == 0) | (self.low == self.high), self.low, self.high)
 
     @property
     def values(self) -> Tensor:
@@ -111,9 +109,9 @@ def golden_of(answer: Answer) -> Golden:
         if isinstance(output, Codes):
             stored = STORED[output.qparams.grid.dtype]
             scale, zero_point = float(output.qparams.scale), int(output.qparams.zero_point)
-            outputs.append(
-                Expected(output.low.to(stored), output.high.to(stored), scale, zero_point, output.qparams.grid.dtype)
-            )
+            low = output.low.to(stored)
+            high = low if output.low is output.high else output.high.to(stored)
+            outputs.append(Expected(low, high, scale, zero_point, output.qparams.grid.dtype))
             names.append(labels[id(output.qparams)])
         else:
             low, high = answer.ranges.get(number, (output, output))
