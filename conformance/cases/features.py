@@ -6,7 +6,7 @@ variant is like a fixed one that has no feature which it lacks, and the ledger's
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from operator import le
 from typing import Any
@@ -55,7 +55,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
     yield from _operands(operator, variant)
     yield from _model(variant)
     if not has_weights(operator):
-        yield from _options(operator, variant)
+        yield from _options(operator, variant.init, variant.call)
         yield from _shapes(operator, variant)
     elif _computes(operator) == LINEAR:
         yield from _linear(operator, variant)
@@ -129,12 +129,17 @@ def _operands(operator: str, variant: Variant) -> Iterator[str]:
             yield "rank3"
 
 
-def _options(operator: str, variant: Variant) -> Iterator[str]:
+@lru_cache(4096)
+def _options(operator: str, init: str, call: str) -> tuple[str, ...]:
     """Options of an operator without weights: whether they are not the default ones, and those that are not numbers."""
+    return (*_options_of_call(operator, init, call),)
+
+
+def _options_of_call(operator: str, init: str, call: str) -> Iterator[str]:
     default = OPERATORS[operator][0]
-    if (variant.init, variant.call) != (default.init, default.call):
+    if (init, call) != (default.init, default.call):
         yield "options"
-    stated = stated_options(operator, variant)
+    stated = stated_options(operator, init, call)
     if stated.keys() & OPERANDS:
         yield "keyword"
     stated = {name: value for name, value in stated.items() if name not in OPERANDS}
@@ -144,28 +149,28 @@ def _options(operator: str, variant: Variant) -> Iterator[str]:
         yield "dilation"
         if _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
             yield "padding with dilation"
-    if _computes(operator) == "maxpool" and not variant.init and "stride" not in stated and len(stated) > 1:
+    if _computes(operator) == "maxpool" and not init and "stride" not in stated and len(stated) > 1:
         yield "stride_left_out"
     if operator == "F.pad" and min(_literal(stated["pad"])) < 0:
         yield "cropping"
-    if _is_scalar_argument(variant):
+    if not init and _has_numbers(call):  # a call takes literal numbers, no module does
         yield "scalar"
 
 
-def stated_options(operator: str, variant: Variant) -> dict[str, str]:
+def stated_options(operator: str, init: str, call: str) -> dict[str, str]:
     """The options that a call or the constructor of a module states, as source text by name."""
-    source = variant.init or variant.call
+    source = init or call
     if operator in FUSED:
         source = Call.parse(source).positional[0]
     try:
-        call = Call.parse(source)
+        parsed = Call.parse(source)
     except ValueError:  # an infix operator
         return {}
-    if variant.init:
-        inputs = dict(Call.parse(variant.call).keywords).keys() & {"input"}
-        return {**_named(operator, call, 0), **dict.fromkeys(inputs, "x")}
-    tensors = 0 if spelled(operator).namespace == "Tensor" or OPERANDS & dict(call.keywords).keys() else 1
-    return _named(operator, call, tensors)
+    if init:
+        inputs = dict(Call.parse(call).keywords).keys() & {"input"}
+        return {**_named(operator, parsed, 0), **dict.fromkeys(inputs, "x")}
+    tensors = 0 if spelled(operator).namespace == "Tensor" or OPERANDS & dict(parsed.keywords).keys() else 1
+    return _named(operator, parsed, tensors)
 
 
 def _named(operator: str, call: Call, tensors: int) -> dict[str, str]:
@@ -179,12 +184,6 @@ def _is_dilated(stated: dict[str, str]) -> bool:
     return isinstance(dilation, int | tuple) and max(dilation if isinstance(dilation, tuple) else (dilation,)) > 1
 
 
-def _is_scalar_argument(variant: Variant) -> bool:
-    """Whether a call takes literal numbers, and no module does."""
-    return not variant.init and _has_numbers(variant.call)
-
-
-@lru_cache(4096)
 def _has_numbers(source: str) -> bool:
     numbers: list[int | float] = []
     with_numbers(source, lambda number: numbers.append(number) or number)  # type: ignore[func-returns-value]
@@ -242,7 +241,7 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
 
 
 def _squeeze(operator: str, variant: Variant, shape: Shape) -> Iterator[str]:
-    dim = _literal(stated_options(operator, variant).get("dim", "None"))
+    dim = _literal(stated_options(operator, variant.init, variant.call).get("dim", "None"))
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
     if all(shape[one] != 1 for one in dims):
         yield "nothing_squeezed"
@@ -260,9 +259,9 @@ def _instance_norm(variant: Variant, shape: Shape) -> Iterator[str]:
         yield "long_sums"
 
 
-def arguments_of(operator: str, variant: Variant) -> dict[str, Any]:
-    """Values of a layer's arguments by name."""
-    source = variant.init or variant.call
+@lru_cache(4096)
+def arguments_of(operator: str, source: str) -> Mapping[str, Any]:
+    """Values of a layer's arguments by name; `source` constructs the module or calls the function."""
     if operator in FUSED:
         source = Call.parse(source).positional[0]
     call, plain = Call.parse(source), plain_of(operator)
@@ -285,15 +284,15 @@ def _options_of(function: str) -> tuple[str, ...]:
     return CONV_TRANSPOSE if spelled(function).computes == TRANSPOSED else CONVOLUTION
 
 
-def _no_bias(variant: Variant, arguments: dict[str, Any]) -> bool:
+def _no_bias(variant: Variant, arguments: Mapping[str, Any]) -> bool:
     return "bias" not in variant.parameters if variant.parameters else arguments.get("bias") is False
 
 
 def _linear(operator: str, variant: Variant) -> Iterator[str]:
-    arguments = arguments_of(operator, variant)
+    arguments = arguments_of(operator, variant.init or variant.call)
     if _no_bias(variant, arguments):
         yield "no_bias"
-    yield from _style(variant)
+    yield from _style(variant.call)
     weight = variant.parameters.get("weight")
     channels = weight or (arguments["in_channels"], arguments["out_channels"])
     if min(channels) > 64:
@@ -304,31 +303,29 @@ def _linear(operator: str, variant: Variant) -> Iterator[str]:
         yield "odd_features"
 
 
-def _style(variant: Variant) -> Iterator[str]:
+@lru_cache(4096)
+def _style(source: str) -> tuple[str, ...]:
     """How a layer is called: with its input, bias or options by keyword, and which of them are left out."""
-    call = Call.parse(variant.call)
+    call = Call.parse(source)
     keywords = {name for name, _ in call.keywords}
-    if "input" in keywords:
-        yield "keyword"
-    elif "bias" in keywords:
-        yield "keyword_bias"
-    elif keywords:
-        yield "keyword_options"
+    found = []
+    if keywords:
+        found.append("keyword" if "input" in keywords else "keyword_bias" if "bias" in keywords else "keyword_options")
     if spelled(call.function).rank is not None:
         options = _options_of(call.function)
-        stated = len(call.positional) + len(call.keywords) - 3
-        if stated < len(options):
-            yield "options_left_out"
+        if len(call.positional) + len(call.keywords) - 3 < len(options):
+            found.append("options_left_out")
         if len(call.positional) < 3 and not keywords:
-            yield "bias_left_out"
+            found.append("bias_left_out")
         numbers = [text for text, option in zip(call.positional[3:], options, strict=False) if option != "groups"]
         if any(isinstance(_literal(text), int) for text in numbers):
-            yield "integers"
+            found.append("integers")
+    return tuple(found)
 
 
 def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     """Geometry of a convolution."""
-    arguments, plain = arguments_of(operator, variant), plain_of(operator)
+    arguments, plain = arguments_of(operator, variant.init or variant.call), plain_of(operator)
     rank, transposed = spelled(plain).rank, spelled(plain).computes == TRANSPOSED
     assert rank is not None
 
@@ -370,7 +367,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
     }
     yield from (name for name, holds in relevant.items() if holds)
-    yield from _style(variant)
+    yield from _style(variant.call)
 
 
 def features_of(run: Run) -> frozenset[str]:

@@ -69,7 +69,11 @@ def form(run: Run) -> str:
 def options(operator: str, variant: Variant) -> dict[str, str]:
     """The options that a variant states, as source text by name."""
     if has_weights(operator):
-        named = {name: repr(value) for name, value in arguments_of(operator, variant).items() if value is not None}
+        named = {
+            name: repr(value)
+            for name, value in arguments_of(operator, variant.init or variant.call).items()
+            if value is not None
+        }
     else:
-        named = stated_options(operator, variant)
+        named = stated_options(operator, variant.init, variant.call)
     return {name: value for name, value in named.items() if name not in SIZES | OPERANDS}

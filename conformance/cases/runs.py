@@ -206,7 +206,7 @@ class Run:
         )
         return (by_options or by_default) and _first_alike(self.backend, self.claim) is self.claim
 
-    @property
+    @cached_property
     def further(self) -> int:
         """The number of further inputs that the run's program is executed on."""
         most = PROFILES[self.profile].further
