@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.models.build import Subject
+from conformance.oracle.scheme import Grid, Scheme
 
 from .golden import DTYPES, Expected, Golden
 
@@ -40,13 +41,28 @@ OBSERVERS = ("fake_quant", "activation_post_process", "num_batches_tracked")
 """Parts of names of buffers that do not belong to the model. They differ between versions of torch."""
 
 
+IDENTITY: Mapping[type, tuple[str, ...]] = {
+    Scheme: ("kind", "activation", "weight", "half", "shares", "fused", "others", "qat"),
+    Grid: ("dtype", "low", "high", "zero_point", "floor", "axis", "fixed"),
+}
+"""The fields of a scheme of which digests are. What the others say, the source of the model says too."""
+
+
+def identity(part: object) -> str:
+    """The text of a scheme, or of a part of it, of which digests are."""
+    if type(part) not in IDENTITY:
+        return repr(part)
+    stated = (f"{name}={identity(getattr(part, name))}" for name in IDENTITY[type(part)])
+    return f"{type(part).__name__}({', '.join(stated)})"
+
+
 def input_digest(subject: Subject) -> str:
     """Return the digest of a computation's inputs: source, parameters and buffers of the model, data, and scheme."""
     digest = hashlib.blake2b(digest_size=8)
     scheme = subject.run.recipe.scheme
     if next(subject.model.parameters(), None) is None:
         scheme = replace(scheme, weight=None)  # some configs declare a weight dtype for operators that have no weight
-    digest.update(f"{subject.run.model.source} {scheme}".encode())
+    digest.update(f"{subject.run.model.source} {identity(scheme)}".encode())
     for name, tensor in (*subject.model.named_parameters(), *subject.model.named_buffers()):
         if not any(part in name for part in OBSERVERS):
             _update(digest, name, tensor)

@@ -3,7 +3,7 @@
 It does not import torch.ao, because the oracle must not.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 ALWAYS = (0, 1, 2, 3, 4)
 """`Scheme.shares` of an operator that keeps its input's qparams for any number of tensor arguments."""
@@ -68,12 +68,11 @@ class Scheme:
     fused: bool = False
     others: Grid | None = None
     qat: bool = False
-    # not printed: the digests of goldens are of the text of a scheme, and the source of the model says the same
-    before: tuple[bool, ...] = field(default=(), repr=False)
-    after: tuple[bool, ...] = field(default=(), repr=False)
-    applications: int = field(default=1, repr=False)
-    prelude_keeps: bool = field(default=True, repr=False)
-    float_results: bool = field(default=False, repr=False)
-    floats: tuple[str, ...] = field(default=(), repr=False)
-    dynamic_inputs: bool = field(default=False, repr=False)
-    dynamic_parts: str = field(default="tensor", repr=False)
+    before: tuple[bool, ...] = ()
+    after: tuple[bool, ...] = ()
+    applications: int = 1
+    prelude_keeps: bool = True
+    float_results: bool = False
+    floats: tuple[str, ...] = ()
+    dynamic_inputs: bool = False
+    dynamic_parts: str = "tensor"

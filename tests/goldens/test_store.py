@@ -14,7 +14,7 @@ from torch import Tensor
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
 from conformance.goldens.golden import Expected, Golden, difference, name_of
-from conformance.goldens.manifest import MANIFEST, entry_of, file_of, input_digest, tensors_of
+from conformance.goldens.manifest import MANIFEST, entry_of, file_of, identity, input_digest, tensors_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.models.build import Subject, subject
 from conformance.paths import GOLDEN
@@ -86,6 +86,20 @@ def test_engines_and_backends_with_the_same_computation_share_a_golden() -> None
         name_of(run(onednn)) == name_of(run(qnnpack)) != name_of(run(onednn.replace("onednn/", "fbgemm/")[:-6] + "x86"))
     )
     assert input_digest(subject(run(onednn))) == input_digest(subject(run(qnnpack)))
+
+
+def test_a_digest_is_of_the_stated_fields_of_a_scheme() -> None:
+    scheme = subject(run("qnnpack/nn.Linear/static-quint8/ptq/default/exact@qnnpack")).run.recipe.scheme
+    assert identity(scheme) == (
+        "Scheme(kind='static', "
+        "activation=Grid(dtype='quint8', low=0, high=255, zero_point='affine', floor=None, axis=None, fixed=None), "
+        "weight=Grid(dtype='qint8', low=-128, high=127, zero_point='symmetric', floor=None, axis=None, fixed=None), "
+        "half=False, shares=(), fused=False, others=None, qat=False)"
+    )
+    assert identity(dataclasses.replace(scheme, applications=2)) == identity(
+        scheme
+    )  # which the source of the model says
+    assert identity(dataclasses.replace(scheme, qat=True)) != identity(scheme)
 
 
 def test_the_stored_goldens_are_complete_and_small() -> None:
