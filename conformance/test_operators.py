@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.engines.availability import probe
-from conformance.execution.batch import unavailable_quantizer
+from conformance.models import apis
 from conformance.plugin.running import TORCH_SECONDS
 from conformance.plugin.searching import DRAWN, Searching
 from conformance.selection import Selection
@@ -21,7 +21,7 @@ def test_drawn_cases(family: "Family", selection: Selection, request: pytest.Fix
 
     if reason := probe(family.engine):
         pytest.skip(f"engine {family.engine}: {reason}")
-    if reason := unavailable_quantizer(family.backend):
+    if reason := apis.of(family.backend).unavailable(family.backend):
         pytest.skip(reason)
     option = request.config.getoption
     draws = request.config.stash[Searching.KEY].draws(family)

@@ -253,6 +253,16 @@ def test_no_pickle_of_others_is_loaded() -> None:
     assert found == UNPICKLING
 
 
+BETWEEN_APIS = {"cases.apis", "cases.claims", "engines.executorch.runtime", "migration.counterparts", "models.pt2e"}
+"""Modules that look for the config of a quantizer: where claims are loaded, and where PT2E alone is meant."""
+
+
+def test_what_depends_on_the_api_asks_its_object() -> None:
+    asking = {module_name(path) for path in FILES if "QuantizerConfig)" in path.read_text(encoding="utf-8")}
+    assert {name for name in asking if not name.startswith("configs.")} <= BETWEEN_APIS
+    assert not [path for path in FILES if re.search(r"quantizer is (not )?None", path.read_text(encoding="utf-8"))]
+
+
 def test_no_regular_expression_reads_a_sentence() -> None:
     """Numbers and names come from findings. Sentences are what variables and attributes of these names have."""
     sentences = {"detail", "text", "said", "problem", "reason", "message"}

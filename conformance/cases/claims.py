@@ -14,7 +14,7 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
-from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
+from conformance.configs.quantizer import QuantizerConfig
 from conformance.configs.registry import REGISTERED
 from conformance.errors import UsageError
 from conformance.host.callables import object_of
@@ -83,11 +83,6 @@ class BackendClaims:
     def entries(self) -> dict[Any, BackendPatternConfig]:
         """The config's entries by their pattern."""
         return {entry.pattern: entry for entry in self.config.configs}
-
-    @property
-    def quantizer(self) -> QuantizerSpec | None:
-        """The quantizer whose declarations these are; None for a config of FX."""
-        return self.config.quantizer if isinstance(self.config, QuantizerConfig) else None
 
     @cached_property
     def reference_modules(self) -> dict[Any, Any]:

@@ -29,6 +29,7 @@ from conformance.results.profiles import (
 )
 from conformance.suggestions import did_you_mean
 
+from .apis import api
 from .claims import BackendClaims, Claim
 from .combined import combined, further_inputs
 from .constraints import constrained
@@ -37,9 +38,9 @@ from .operators import EXTENTS, Operand, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
 from .operators.spelling import EMBEDDINGS, spelled
-from .quantizers import declared_scheme, has_channels, quantizer_recipe
+from .quantizers import has_channels
 from .ranges import bounds
-from .recipes import Recipe, activation_constraints, observes_inputs, range_recipe, recipe, shares, typical_recipe
+from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares
 from .sized import sized
 from .sources import (
     Model,
@@ -167,18 +168,12 @@ class Run:
             prelude_keeps=self._prelude_keeps,
         )
         mapping = PROFILES[self.profile].mapping
-        if self.backend.quantizer is not None:
-            exact = replace(exact, scheme=declared_scheme(exact.scheme, self.claim))
-            return quantizer_recipe(self.backend.quantizer, exact, self.claim.dtypes, mapping)
-        if mapping == "default":
-            return typical_recipe(self.claim.dtypes, exact, engine=self.engine)
-        return range_recipe(self.claim.dtypes, exact) if mapping == "ranges" else exact
+        return api(self.backend).recipe(self.claim, exact, mapping, self.engine)
 
     @property
     def checks(self) -> tuple[str, ...]:
         """The names of the checks that the run goes through, in order."""
-        profile = PROFILES[self.profile]
-        checks = profile.checks if self.backend.quantizer is None else profile.checks_of_quantizers
+        checks = api(self.backend).checks(PROFILES[self.profile])
         unasked = self.variant is not None and self.variant.context.unasked
         return (*checks, *(ASKED_FOR if self._guarded else ()), *(OF_MAPPINGS if unasked else ()))
 
@@ -197,7 +192,7 @@ class Run:
         whose packed weights are other objects, compile what has weights, engines by default variants; longer patterns and
         fused modules, whose options are those of the root, the default variant."""
         first = flows(self.claim, self.backend.entries)[0]
-        if self.profile != EXACT.name or self.flow != first or self.backend.quantizer is not None:
+        if self.profile != EXACT.name or self.flow != first or api(self.backend).exports:
             return False
         on_first = self.engine not in self.backend.engines[1:]
         by_options = on_first and _is_plain(self.claim) and not _compiled_before(self.backend, self.claim)
@@ -250,7 +245,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
         for flow in claim_flows:
             # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and len(claim_flows) > 1
-            kept = [v for v in covered if v is None or v is main or _is_trained(backend, v)] if few else covered
+            kept = [v for v in covered if v is None or v is main or api(backend).trains(v)] if few else covered
             for variant in [v for v in kept if flow == "ptq" or v is None or v.name not in KERNEL_ONLY]:
                 for profile in profile_names("case"):
                     whole = variant is not None and variant is main and finite_everywhere(variant)
@@ -261,14 +256,14 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                 beyond = main.named("beyond", saturates=True)
                 for engine in [engine for engine in engines if not ahead_of_time(engine)]:
                     yield Run(backend, claim, flow, beyond, TYPICAL.name, engine)
-            if main is not None and backend.quantizer is None:  # torch enforces constraints of configs only
+            if main is not None and not api(backend).exports:  # torch enforces constraints of configs only
                 for constraint in constrained(claim.dtypes):
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
             for profile, variant in sized(claim):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
-            for engine in engines if backend.quantizer is None else ():
+            for engine in () if api(backend).exports else engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)
             for variant in swept(claim):
                 # a sweep lowers a model in each turn unless torch itself has lowered it
@@ -284,13 +279,7 @@ def _goes_beyond(backend: BackendClaims, claim: Claim) -> bool:
     """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too: a layer whose kernel
     sums products of codes, and no fused one, whose sums are the same."""
     layer = _is_plain(claim) and has_weights(root_of(claim.tree))
-    return backend.quantizer is None and observes_inputs(claim.dtypes) and layer
-
-
-def _is_trained(backend: BackendClaims, variant: Variant) -> bool:
-    """Whether a variant is prepared for training too, beside the main one: where training has modules of its own, as FX has,
-    every core variant is; in PT2E what it has of its own is how weights are fake-quantized."""
-    return variant.core if backend.quantizer is None else variant.per_channel
+    return not api(backend).exports and observes_inputs(claim.dtypes) and layer
 
 
 def candidates(backends: Sequence[BackendClaims], engines: Iterable[str] = (), globs: Sequence[str] = ()) -> list[Run]:

@@ -59,7 +59,7 @@ class Front:
         """An uncalibrated model of other weights in eval mode, which a state can be loaded into."""
         assert self.subject is not None
         assert self.template is not None
-        return apis.blank(self.template, self.subject.run)
+        return apis.of(self.subject.run.backend).blank(self.template, self.subject.run)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from conformance.cases.apis import api
 from conformance.cases.claims import Claim
 from conformance.cases.runs import Run, default_form
 from conformance.configs.registry import REGISTERED
@@ -93,8 +94,8 @@ class Pipeline:
             if "matched" in run.checks:
                 ablation = self._ablation(recorder, subject, prepared)
             with recorder.stage("calibrate"):
-                apis.calibrate(prepared, subject)
-            apis.settle(prepared, run)
+                apis.of(run.backend).calibrate(prepared, subject)
+            apis.of(run.backend).settle(prepared, run)
         return Front(subject, float_outputs, prepared, template, ablation, recorder.failures)
 
     def _prepared(self, subject: Subject) -> tuple[GraphModule, Template]:
@@ -103,11 +104,11 @@ class Pipeline:
         if run.claim is not self._claim:
             self._claim = run.claim
             self._templates.clear()
-        key = (run.backend, run.flow, run.recipe, *_written(run))
+        key = (run.backend, run.flow, run.recipe, *api(run.backend).graph(run.model))
         template = self._templates.get(key)
         if template is not None and (copied := template.of(subject.model)) is not None:
             return copied, template
-        prepared = apis.prepare(subject)
+        prepared = apis.of(run.backend).prepare(subject)
         self._templates[key] = template = Template(subject.model, copy.deepcopy(prepared))
         return prepared, template
 
@@ -185,15 +186,7 @@ class Pipeline:
 def _source(run: Run) -> tuple[object, ...]:
     """What decides the structure of a run's lowered model, and what an uncalibrated one has in place of its state: fixed
     qparams of the recipe may equal those that are lost."""
-    return run.engine, run.recipe, *_written(run)
-
-
-def _written(run: Run) -> tuple[object, ...]:
-    """What decides the graph of a run's model before it is quantized: its source, and of an exported graph, which is for
-    inputs like those of its calibration, their shapes and memory formats."""
-    if run.backend.quantizer is None:
-        return (run.model.source,)
-    return run.model.source, *((name, spec.shape, spec.layout) for name, spec in run.model.operands)
+    return run.engine, run.recipe, *api(run.backend).graph(run.model)
 
 
 def _takes_effect(watch: Stopwatch, run: Run) -> bool:
@@ -223,10 +216,10 @@ def referenced(watch: Stopwatch, run: Run, subject: Subject, prepared: GraphModu
     recorder = Recorder(watch)
     model = execution = None
     with recorder.stage("reference"):
-        model = apis.reference(prepared, run.backend.config)
+        model = apis.of(run.backend).reference(prepared, run.backend.config)
     if model is not None:
         with recorder.stage("reference execution"):
-            executed = execute if run.backend.quantizer is None else decomposed.execute
+            executed = decomposed.execute if api(run.backend).exports else execute
             execution = executed(model, subject.fresh_inputs())
     return Reference(model, execution, recorder.failures)
 
@@ -346,7 +339,7 @@ class _Conversion:
     ) -> None:
         """Repeat with the program as TorchScript, saved and loaded, unless it does not compile the float model either, which
         that of QAT need not. A model that has come back the same, or need not, is not compiled again."""
-        source = ("torch.jit", self.run.engine, self.run.claim, *_written(self.run))
+        source = ("torch.jit", self.run.engine, self.run.claim, *api(self.run.backend).graph(self.run.model))
         known = not self.run.scripted or (enabled("torch.jit") and source in self.whole)
         if known or self.engine.fixed_shapes or not isinstance(program, GraphModule):
             return

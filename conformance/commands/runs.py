@@ -132,7 +132,7 @@ def selected(arguments: argparse.Namespace) -> "tuple[Run, list[Entry], str | No
 def unavailable(run: "Run") -> str | None:
     """Return the reason why a run cannot be judged on this host, or None."""
     from conformance.engines.availability import probe
-    from conformance.execution.batch import unavailable_quantizer
+    from conformance.models import apis
     from conformance.results.profiles import PROFILES
 
     if run.variant is None:
@@ -141,7 +141,7 @@ def unavailable(run: "Run") -> str | None:
         return None
     if reason := probe(run.engine):
         return f"{run.id}: engine {run.engine} is unavailable here: {reason}"
-    missing = unavailable_quantizer(run.backend)
+    missing = apis.of(run.backend).unavailable(run.backend)
     return f"{run.id}: {missing}" if missing else None
 
 

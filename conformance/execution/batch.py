@@ -15,10 +15,9 @@ from conformance.engines.registry import engine
 from conformance.goldens.golden import name_of
 from conformance.goldens.store import GoldenError, Store
 from conformance.host.isolation import Death, Done, Raised, run_isolated
-from conformance.models import build, fx, pt2e
+from conformance.models import apis, build, fx
 from conformance.models.scripting import read_graphs
 from conformance.models.taken import take_shortcuts
-from conformance.models.torchs import derive_tables
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.diagnostics import Details
@@ -102,10 +101,7 @@ def make_ready(backends: Iterable[BackendClaims], engines: Iterable[str]) -> Non
     """Compute once what children that run claims on engines have in common. Their quantizers have to be available."""
     warm_up()
     for claims in backends:
-        if claims.quantizer is None:
-            derive_tables(claims.config)
-        else:
-            pt2e.warm_up(claims.quantizer)
+        apis.of(claims).warm_up(claims)
     for name in engines:
         engine(name).warm_up()
 
@@ -156,15 +152,9 @@ def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row 
     reason = unavailable(run.engine)
     if reason and PROFILES[run.profile].needs_engine:
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
-    if missing := unavailable_quantizer(run.backend):
+    if missing := apis.of(run.backend).unavailable(run.backend):
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=missing)
     return None
-
-
-def unavailable_quantizer(claims: BackendClaims) -> str | None:
-    """Why the quantizer whose declarations are claims cannot be made here, or None."""
-    reason = None if claims.quantizer is None else pt2e.unavailable(claims.quantizer)
-    return reason and f"quantizer {claims.name}: {reason}"
 
 
 def _judge(judge: Judge, properties: Mapping[str, Callable[[Run], Row]], run: Run) -> Judged:

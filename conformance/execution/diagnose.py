@@ -59,9 +59,9 @@ def converted(run: Run) -> dict[str, str]:
     with engine(run.engine).scope(), fx.quiet():
         try:
             subject = callables.subject(run) if run.profile == LAWS.name else build.subject(run)
-            prepared = apis.prepare(subject)
-            apis.calibrate(prepared, subject)
-            reference = apis.reference(prepared, run.backend.config)
+            prepared = apis.of(subject.run.backend).prepare(subject)
+            apis.of(subject.run.backend).calibrate(prepared, subject)
+            reference = apis.of(run.backend).reference(prepared, run.backend.config)
             lowered = engine(run.engine).convert(prepared, run.backend.config)
         except Exception as error:  # any exception of torch is part of the diagnostics
             exception = {"raised": brief(error)}

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from conformance.cases.apis import api
 from conformance.cases.recipes import RANGES, dtype_name
 from conformance.cases.runs import Run
 from conformance.engines.trace import Execution, qparams_of
@@ -90,15 +91,8 @@ def name_of(run: Run) -> str:
     scheme = run.recipe.scheme
     grid = scheme.others or scheme.activation
     codes = f":{grid.low}..{grid.high}" if grid is not None else ""
-    pt2e = ""
-    if run.backend.quantizer is not None:
-        pt2e = "-pt2e"
-        if grid is not None and grid.floor is None:
-            pt2e += "-unbounded"
-        elif grid is not None and grid.low < 0 and scheme.weight is not None and scheme.weight.low == grid.low:
-            pt2e += "-all-weights"
     in_float = "-float" if scheme.float_results else ""
-    return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{pt2e}{in_float}"
+    return f"{run.key}{codes}{'-shared' if scheme.shares == ALWAYS else ''}{api(run.backend).golden_mark(scheme)}{in_float}"
 
 
 def golden_of(answer: Answer) -> Golden:

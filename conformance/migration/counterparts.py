@@ -128,12 +128,12 @@ def _alone(claims: BackendClaims, claim: Claim) -> BackendClaims:
 def _undeclared(quantizer: str, tree: Any, kind: Kind, flow: str, claim: Claim) -> BackendClaims:
     """The quantizer with a declaration of its own kind for a pattern that it does not declare."""
     claims = backend(quantizer)
-    assert claims.quantizer is not None
+    assert isinstance(claims.config, QuantizerConfig)
     declaration = Declaration(None, "", (flow,), per_channel=_per_channel(claims))
     declaration._set_pattern_complex_format(tree)
     declaration.set_observation_type(claim.entry.observation_type)
     declaration.set_dtype_configs([FORMS[quantizer][kind]])
-    config = QuantizerConfig(quantizer, claims.quantizer)
+    config = QuantizerConfig(quantizer, claims.config.quantizer)
     config.set_backend_pattern_configs([declaration])
     return BackendClaims(quantizer, config, claims.engines, claims_of(quantizer, config), claims.source)
 

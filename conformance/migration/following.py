@@ -22,9 +22,9 @@ from conformance.configs.engines import ENGINES, SUCCESSORS
 from conformance.configs.quantizer import Declaration
 from conformance.engines.registry import engine
 from conformance.engines.trace import Output
-from conformance.execution.batch import make_ready, unavailable_quantizer
+from conformance.execution.batch import make_ready
 from conformance.host.isolation import Death, Raised, run_isolated
-from conformance.models import apis, build, fx, pt2e
+from conformance.models import apis, build, fx
 from conformance.models.build import Subject
 from conformance.models.taken import take_shortcuts
 from conformance.results.migrations import Distance, Migrated, Outcome
@@ -99,7 +99,7 @@ def _followed(ids: Sequence[str]) -> list[Migrated]:
     part = [by_id[one] for one in ids]
     quantizer, used = SUCCESSORS[part[0].claims.name]
     claims = backend(quantizer)
-    if unavailable_quantizer(claims) is None:
+    if apis.of(claims).unavailable(claims) is None:
         make_ready([claims], [used])
     items = []
     for job, outcome in zip(part, run_isolated(part, _Follower().follow), strict=True):
@@ -159,8 +159,7 @@ class _Follower:
         return judge.judged(run)
 
     def _missing(self, found: Counterpart) -> str | None:
-        assert found.claims.quantizer is not None
-        return pt2e.unavailable(found.claims.quantizer) or engine(found.engine).unavailable()
+        return apis.of(found.claims).unavailable(found.claims) or engine(found.engine).unavailable()
 
     def _judged_once(self, run: Run, shared: Subject | None) -> tuple[Evidence, Row]:
         """Judge a run through PT2E, with the model and the data of the run through FX if they can be shared. Engines of one
@@ -206,8 +205,8 @@ class _Follower:
 def _program(run: Run, shared: Subject) -> Callable[[], object]:
     """A call of a run's program, made from a shared model and its data."""
     subject = of_run(run, shared)
-    prepared = apis.prepare(subject)
-    apis.calibrate(prepared, subject)
+    prepared = apis.of(subject.run.backend).prepare(subject)
+    apis.of(subject.run.backend).calibrate(prepared, subject)
     lowering = engine(run.engine)
     program = lowering.compile(lowering.convert(prepared, run.backend.config), subject.fresh_inputs())
     inputs = subject.fresh_inputs()

@@ -1,49 +1,101 @@
-"""The API that a run goes through: torch.ao's FX for a config, torchao's PT2E for what a quantizer declares."""
+"""What the API of a run does to its model: torch.ao's FX for a config, torchao's PT2E for what a quantizer declares."""
 
 import copy
+from collections.abc import Mapping
+from typing import Protocol
 
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
+from conformance.cases.apis import Fx, Pt2e, api
+from conformance.cases.claims import BackendClaims
 from conformance.cases.runs import Run
-from conformance.configs.quantizer import QuantizerConfig
 
 from . import fx, pt2e
 from .build import Subject
 from .data import fill
 from .templates import Template
+from .torchs import derive_tables
 
 
-def prepare(subject: Subject) -> GraphModule:
-    """Return a copy of the model with observers. The model itself is not changed."""
-    if subject.run.backend.quantizer is not None:
-        return pt2e.prepare(subject)
-    return fx.prepare(subject, subject.run.backend.config)
+class Api(Protocol):
+    """What an API does to a model. No method changes the model that it takes, unless it says so."""
+
+    def unavailable(self, claims: BackendClaims) -> str | None:
+        """Why the API cannot be used here for a backend, or None."""
+
+    def warm_up(self, claims: BackendClaims) -> None:
+        """Do once what all models of a backend need, before any fork."""
+
+    def prepare(self, subject: Subject) -> GraphModule:
+        """A copy of the model of a subject with observers."""
+
+    def calibrate(self, prepared: GraphModule, subject: Subject) -> None:
+        """Run the calibration data through the observers of a prepared model."""
+
+    def settle(self, calibrated: GraphModule, run: Run) -> None:
+        """Declare that a calibrated model changes no more, and will be lowered once for each engine of its backend."""
+
+    def reference(self, calibrated: GraphModule, config: BackendConfig) -> GraphModule:
+        """The reference model of a calibrated one. That of PT2E is decomposed."""
+
+    def blank(self, template: Template, run: Run) -> GraphModule:
+        """An uncalibrated model in eval mode, which a state can be loaded into: of other weights in FX."""
 
 
-def calibrate(prepared: GraphModule, subject: Subject) -> None:
-    """Run the calibration data through the observers."""
-    (fx if subject.run.backend.quantizer is None else pt2e).calibrate(prepared, subject)
+class _Fx:
+    def unavailable(self, claims: BackendClaims) -> str | None:
+        return None
 
+    def warm_up(self, claims: BackendClaims) -> None:
+        derive_tables(claims.config)
 
-def settle(calibrated: GraphModule, run: Run) -> None:
-    """Declare that a calibrated model changes no more, and will be lowered once for each engine of its backend."""
-    if run.backend.quantizer is None:
+    def prepare(self, subject: Subject) -> GraphModule:
+        return fx.prepare(subject, subject.run.backend.config)
+
+    def calibrate(self, prepared: GraphModule, subject: Subject) -> None:
+        fx.calibrate(prepared, subject)
+
+    def settle(self, calibrated: GraphModule, run: Run) -> None:
         fx.settle(calibrated, len(run.backend.engines))
 
+    def reference(self, calibrated: GraphModule, config: BackendConfig) -> GraphModule:
+        return fx.reference(calibrated, config)
 
-def reference(calibrated: GraphModule, config: BackendConfig) -> GraphModule:
-    """Return the reference model of a calibrated one, which is not changed. That of PT2E is decomposed."""
-    return pt2e.converted(calibrated) if isinstance(config, QuantizerConfig) else fx.reference(calibrated, config)
-
-
-def blank(template: Template, run: Run) -> GraphModule:
-    """Return an uncalibrated model of other weights in eval mode, which a state can be loaded into.
-
-    That of PT2E has the weights of the template: an exported graph has no modules that could be given others.
-    """
-    model = copy.deepcopy(template.prepared)
-    if run.backend.quantizer is None:
+    def blank(self, template: Template, run: Run) -> GraphModule:
+        model = copy.deepcopy(template.prepared)
         fill(model, "other", run.recipe.weight_levels)
-        settle(model.eval(), run)
-    return model
+        self.settle(model.eval(), run)
+        return model
+
+
+class _Pt2e:
+    def unavailable(self, claims: BackendClaims) -> str | None:
+        reason = pt2e.unavailable(pt2e.spec_of(claims))
+        return reason and f"quantizer {claims.name}: {reason}"
+
+    def warm_up(self, claims: BackendClaims) -> None:
+        pt2e.warm_up(pt2e.spec_of(claims))
+
+    def prepare(self, subject: Subject) -> GraphModule:
+        return pt2e.prepare(subject)
+
+    def calibrate(self, prepared: GraphModule, subject: Subject) -> None:
+        pt2e.calibrate(prepared, subject)
+
+    def settle(self, calibrated: GraphModule, run: Run) -> None:
+        """Do nothing: a converted model is a copy."""
+
+    def reference(self, calibrated: GraphModule, config: BackendConfig) -> GraphModule:
+        return pt2e.converted(calibrated)
+
+    def blank(self, template: Template, run: Run) -> GraphModule:
+        return copy.deepcopy(template.prepared)  # an exported graph has no modules that could be given other weights
+
+
+_APIS: Mapping[type, Api] = {Fx: _Fx(), Pt2e: _Pt2e()}
+
+
+def of(claims: BackendClaims) -> Api:
+    """The API that a backend's claims are about."""
+    return _APIS[type(api(claims))]

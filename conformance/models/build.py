@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conformance.cases import recipes
+from conformance.cases.apis import api
 from conformance.cases.operators import Operand
 from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
@@ -199,7 +200,7 @@ def subject(run: Run, recipe: Recipe | None = None) -> Subject:
     """
     recipe = recipe or run.recipe
     scope, qconfig, mapping = names(), None, None
-    if run.backend.quantizer is None:
+    if not api(run.backend).exports:
         scope["qconfig"] = qconfig = evaluated(recipe.qconfig, scope)
         mapping = eval(_compiled(recipe.mapping, "eval"), scope)
     exec(_compiled(run.model.source, "exec"), scope)

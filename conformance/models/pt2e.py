@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from conformance.cases.claims import BackendClaims
 from conformance.cases.runs import Run
-from conformance.configs.quantizer import QuantizerSpec
+from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
 from conformance.shortcuts import enabled
 
 from .build import Subject
@@ -99,10 +100,15 @@ def prepare(subject: Subject) -> GraphModule:
     return prepared
 
 
+def spec_of(claims: BackendClaims) -> QuantizerSpec:
+    """The quantizer that a backend's claims are about."""
+    assert isinstance(claims.config, QuantizerConfig)
+    return claims.config.quantizer
+
+
 def quantizer_of(run: Run) -> Any:
     """Return a new quantizer, configured by the recipe of a run. Raises ImportError if it is not installed."""
-    assert run.backend.quantizer is not None
-    scope = dict(_names(run.backend.quantizer), torch=torch)
+    scope = dict(_names(spec_of(run.backend)), torch=torch)
     scope["qconfig"] = eval(run.recipe.qconfig, scope)
     return eval(run.recipe.mapping, scope)
 

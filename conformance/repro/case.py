@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from conformance.cases.apis import api
 from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
 from conformance.cases.sources import untraced
@@ -149,8 +150,7 @@ def custom_argument(run: Run) -> str:
 
 def has_state(run: Run) -> bool:
     """Whether the model has parameters or buffers; True for a model that cannot be built."""
-    # the qconfig of a QAT module is an argument of its constructor; quantizers take no such modules
-    return _has_state(run.model.source, run.recipe.qconfig if run.backend.quantizer is None else "None")
+    return _has_state(run.model.source, api(run.backend).constructor_qconfig(run.recipe))
 
 
 @lru_cache(1024)

@@ -17,8 +17,9 @@ from conformance.results.findings.codes import (
     TensorQparams,
 )
 
+from .apis import lines_of
 from .case import Case, Once, Renderer, guarded
-from .programs import PROGRAMS, TRACED, converted_lines
+from .programs import PROGRAMS, TRACED
 
 
 def _swept(case: Case) -> Once:
@@ -27,7 +28,7 @@ def _swept(case: Case) -> Once:
     if ENGINE_TABLE[run.engine].native:
         return Once("swept = returning_codes(lowered)\n")
     if (program := PROGRAMS.get(run.engine)) is not None:
-        executed = converted_lines(run, "qparams") + program.lower + program.execute
+        executed = lines_of(run).converted("qparams") + program.lower + program.execute
     else:
         calibrated = "set_observed(prepared, qparams)"
         executed = f"lowered = engine.compile(engine.convert({calibrated}, backend_config), given)\n{TRACED}"

@@ -2,7 +2,7 @@
 
 import ast
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -328,12 +328,13 @@ def pt2e_imports(quantizer: QuantizerSpec) -> dict[str, str]:
     return {name: f"from {module} import {name}" for name, module in modules.items()}
 
 
-def needs(body: str, quantizer: QuantizerSpec | None = None) -> tuple[list[str], list[str]]:
-    """The import statements and definitions that a script's body needs, directly or through other definitions."""
+def needs(body: str, first: Sequence[str], others: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The import statements and definitions that a script's body needs, directly or through other definitions.
+
+    The definitions of the modules `first`, and the import statements `others` by name, come before those of the same name.
+    """
     wanted, statements = set(free(body)), set()
-    modules, imported = [*MODULES], IMPORTS
-    if quantizer is not None:
-        modules, imported = [*PT2E_MODULES, *MODULES], {**IMPORTS, **pt2e_imports(quantizer)}
+    modules, imported = [*first, *MODULES], {**IMPORTS, **others}
     defined: list[str] = []
     for name in reversed(TEMPLATES):
         if name in wanted:

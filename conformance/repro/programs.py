@@ -93,22 +93,6 @@ def calls_lines(engine: str) -> str:
     return PROGRAMS[engine].calls if engine in PROGRAMS else NATIVE_CALLS
 
 
-def converted_lines(run: Run, qparams: str = "") -> str:
-    """The lines that bind `converted`, the model that a program is made from; `qparams` names those that its observers get
-    before."""
-
-    def observed(calibrated: str) -> str:
-        return f"set_observed({calibrated}, {qparams})" if qparams else calibrated
-
-    if run.backend.quantizer is not None:
-        return f"converted = convert_pt2e({observed('calibrate(prepare())')})\n"
-    copied = f"copy.deepcopy({observed('prepared')})"
-    return (
-        f"reference = _convert_to_reference_decomposed_fx({copied}, backend_config=backend_config)\n"
-        "converted = with_integer_weights(reference)\n"
-    )
-
-
 def engine_source(run: Run) -> str:
     """The lines that select the engine of a run; none for an engine that has lines of its own.
 

@@ -39,6 +39,7 @@ from . import (
     structure,
     values,
 )
+from .apis import lines_of
 from .case import Case, NothingToCheck, Once, Renderer
 from .inline import merged, needs
 from .programs import engine_source
@@ -144,7 +145,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     threads = f"torch.set_num_threads({count})\n" if any(map(case.has, (FurtherInputs, Undefined, OutOfBounds))) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
-    statements, definitions = needs(start + body, run.backend.quantizer)
+    statements, definitions = needs(start + body, lines_of(run).modules, lines_of(run).imports(run))
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)
     return f"{_docstring(run, row, entry)}\n{limits}{merged(statements)}\n{start}\n\n{defined}{body}"

@@ -3,7 +3,6 @@
 Which of them a script has depends on the kinds of its findings. A stage that raises is guarded, and no later stage follows.
 """
 
-import re
 from collections.abc import Callable, Iterator
 
 from conformance.cases.runs import Run
@@ -16,20 +15,20 @@ from conformance.results.findings.structure import NoEffect
 from conformance.results.findings.values import CodesVary
 from conformance.results.profiles import PROFILES
 
-from . import annotation, codes, constraints, metamorphic
+from . import codes, constraints, metamorphic
+from .apis import lines_of
 from .case import (
     Case,
     Once,
     Renderer,
     backend_config_source,
-    custom_argument,
     custom_source,
     data_source,
     guarded,
     has_state,
 )
 from .memory import accesses
-from .programs import PROGRAMS, TRACED, converted_lines
+from .programs import PROGRAMS, TRACED
 
 CHECK_OF = {
     "float": "matched",
@@ -132,23 +131,13 @@ def stage_block(case: Case, stage: str) -> str:
 
 def _setting(run: Run) -> Iterator[str]:
     yield run.model.source
-    if run.backend.quantizer is not None:
-        yield from annotation.setting(run)
-    elif run.recipe.qconfig.startswith("QConfig("):
-        activation, weight = run.recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
-        yield f"qconfig = QConfig(\n    activation={activation},\n    weight={weight},\n)\n"
-    elif re.search(r"\bqconfig\b", run.recipe.mapping + run.model.source):
-        yield f"qconfig = {run.recipe.qconfig}\n"
-    if run.backend.quantizer is None:
-        yield f"mapping = {run.recipe.mapping}\n"
-        yield backend_config_source(run) + custom_source(run)
+    yield from lines_of(run).setting(run)
     yield f'key = "{run.key}"  # what the data are a function of\n'
     calibration, inputs = (data_source(run, executed=executed) for executed in (False, True))
-    if calibration != inputs or run.backend.quantizer is not None:
+    if calibration != inputs or lines_of(run).calibrates_apart:
         yield f"def calibration():\n    return {calibration}\n"
     yield f"def inputs():\n    return {inputs}\n"
-    if run.backend.quantizer is not None:
-        yield from annotation.flow(run)
+    yield from lines_of(run).functions(run)
 
 
 def _constraint_setting(run: Run) -> Iterator[str]:
@@ -189,45 +178,15 @@ def _float_lines(case: Case) -> str:
     return _model_lines(case) + _float_outputs(case.run)
 
 
-def _prepare_lines(case: Case) -> str:
-    if case.run.backend.quantizer is not None:
-        return "prepared = prepare()\n"
-    entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
-    model = "copy.deepcopy(model)" if case.has(NoEffect) else "model"
-    custom = custom_argument(case.run)
-    return f"prepared = {entry}({model}, mapping, calibration(), {custom}backend_config=backend_config)\n"
-
-
-def _calibrate_lines(case: Case) -> str:
-    lines = ""
-    if case.run.backend.quantizer is not None:
-        return "calibrate(prepared)\n"
-    if case.run.flow == "qat":
-        lines += "for module in prepared.modules():\n"
-        lines += '    if hasattr(module, "freeze_bn_stats"):\n        module.freeze_bn_stats()\n'
-    return f"{lines}prepared(*calibration())\nprepared.eval()\n"
-
-
-def _reference_lines(case: Case) -> str:
-    if case.run.backend.quantizer is not None:
-        return "reference = convert_pt2e(calibrate(prepare()))\n"
-    return "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
-
-
 def _reference_execution_lines(case: Case) -> str:
     if case.raises("reference execution"):
         return "reference(*inputs())\n"
-    if case.run.backend.quantizer is not None:
-        return (
-            "given = inputs()\nwith Trace() as ran:\n    expected = tensors(reference(*given))\n"
-            "reference_trace = Dequantized(reference, expected, ran.calls)\n"
-        )
-    return "given = inputs()\nwith Trace() as reference_trace:\n    expected = tensors(reference(*given))\n"
+    return lines_of(case.run).reference_execution()
 
 
 def _lower_lines(case: Case) -> str:
     if (program := PROGRAMS.get(case.run.engine)) is not None:
-        return converted_lines(case.run) + program.lower
+        return lines_of(case.run).converted("") + program.lower
     again = {"reference", "numerics", "matched", "observed", "constraints", "memory", "undefined"} & case.failed
     return (
         f"lowered = convert_fx({'copy.deepcopy(prepared)' if again else 'prepared'}, backend_config=backend_config)\n"
@@ -245,9 +204,9 @@ def _execute_lines(case: Case) -> str:
 
 LINES: dict[str, Callable[[Case], str]] = {
     "float": _float_lines,
-    "prepare": _prepare_lines,
-    "calibrate": _calibrate_lines,
-    "reference": _reference_lines,
+    "prepare": lambda case: lines_of(case.run).prepare(case),
+    "calibrate": lambda case: lines_of(case.run).calibrate(case),
+    "reference": lambda case: lines_of(case.run).reference(),
     "reference execution": _reference_execution_lines,
     "lower": _lower_lines,
     "execute": _execute_lines,

@@ -164,7 +164,7 @@ def test_the_table_is_what_the_quantizer_annotates(claim: Claim, monkeypatch: py
 
     monkeypatch.setattr(torch.export, "export", strictly)
     subject = build.subject(default)
-    prepared = apis.prepare(subject)
+    prepared = apis.of(subject.run.backend).prepare(subject)
     outcome = annotated(Evidence(default, Front(subject=subject, prepared=prepared)))
     # a global configuration leaves matmul out
     assert (outcome.result == "fail") == (default.claim.pattern == "torch.matmul"), outcome.detail

@@ -47,8 +47,8 @@ def test_a_claim_that_holds_conforms(case: str, kernel: str) -> None:
 @installed
 def test_programs_are_the_same_without_the_shortcuts() -> None:
     subject = build.subject(run(LINEAR))
-    prepared = apis.prepare(subject)
-    apis.calibrate(prepared, subject)
+    prepared = apis.of(subject.run.backend).prepare(subject)
+    apis.of(subject.run.backend).calibrate(prepared, subject)
     model = pt2e.converted(prepared)
     fast = cortex_m.CortexMEngine().lower_for(model, subject.fresh_inputs())
     slow = cortex_m.lowered(model, subject.fresh_inputs())

@@ -39,8 +39,8 @@ def planned(name: str) -> tuple[Relowered, Plan]:
     make_ready([subject_run.backend], [subject_run.engine])
     with used.scope(), fx.quiet():
         subject = build.subject(subject_run)
-        prepared = apis.prepare(subject)
-        apis.calibrate(prepared, subject)
+        prepared = apis.of(subject.run.backend).prepare(subject)
+        apis.of(subject.run.backend).calibrate(prepared, subject)
         model = Relowered(used, prepared, subject_run.backend.config)
         return model, plan(subject_run, subject, model.own_qparams, in_float=model.in_float)
 

@@ -28,8 +28,8 @@ def run(case: str) -> Run:
 
 def converted(case: str) -> tuple[build.Subject, GraphModule]:
     subject = build.subject(run(case))
-    prepared = apis.prepare(subject)
-    apis.calibrate(prepared, subject)
+    prepared = apis.of(subject.run.backend).prepare(subject)
+    apis.of(subject.run.backend).calibrate(prepared, subject)
     return subject, pt2e.converted(prepared)
 
 

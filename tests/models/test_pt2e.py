@@ -16,7 +16,6 @@ from conformance.configs.quantizer import Declaration, QuantizerSpec
 from conformance.configs.xnnpack import SHARES
 from conformance.engines import decomposed
 from conformance.errors import UsageError
-from conformance.execution.batch import unavailable_quantizer
 from conformance.models import apis, build, pt2e
 from conformance.models.observers import is_observer
 from conformance.repro.execution import execute
@@ -41,17 +40,17 @@ def run(case: str, profile: str = "exact") -> Run:
 
 def prepared(case: str) -> tuple[build.Subject, GraphModule]:
     subject = build.subject(run(case))
-    model = apis.prepare(subject)
-    apis.calibrate(model, subject)
+    model = apis.of(subject.run.backend).prepare(subject)
+    apis.of(subject.run.backend).calibrate(model, subject)
     return subject, model
 
 
 def test_a_quantizer_that_is_not_installed_is_named() -> None:
     missing = QuantizerSpec("Other()", {"Other": "no_such_package.quantizer"}, "")
     assert "no_such_package" in (pt2e.unavailable(missing) or "")
-    reason = unavailable_quantizer(backend("xnnpack"))
+    reason = apis.of(backend("xnnpack")).unavailable(backend("xnnpack"))
     assert (reason is None) == all(importlib.util.find_spec(name) is not None for name in ("executorch", "torchao"))
-    assert unavailable_quantizer(backend("fbgemm")) is None
+    assert apis.of(backend("fbgemm")).unavailable(backend("fbgemm")) is None
 
 
 @installed

@@ -33,8 +33,8 @@ def test_lowering_anew_gives_what_setting_qparams_in_the_lowered_model_gives(nam
         pytest.skip(reason)
     with used.scope(), fx.quiet(), torch.no_grad():
         subject = build.subject(subject_run)
-        prepared = apis.prepare(subject)
-        apis.calibrate(prepared, subject)
+        prepared = apis.of(subject.run.backend).prepare(subject)
+        apis.of(subject.run.backend).calibrate(prepared, subject)
         once, again = Executed(fx.lower(prepared, config)), Relowered(used, prepared, config)
         sweep = plan(subject_run, subject, again.own_qparams, in_float=again.in_float)
         given = plan(subject_run, subject, once.own_qparams).qparams

@@ -215,9 +215,9 @@ def swept(watch: Stopwatch, run: Run) -> tuple[Execution, Judged, tuple[Finding,
         subject = build.subject(run)
         build.float_outputs(subject)
     with stage(watch, _reporting(run, "observed"), "prepare"):
-        prepared = apis.prepare(subject)
+        prepared = apis.of(subject.run.backend).prepare(subject)
     with stage(watch, _reporting(run, "observed"), "calibrate"):
-        apis.calibrate(prepared, subject)
+        apis.of(subject.run.backend).calibrate(prepared, subject)
     with stage(watch, "lowered", "lower"):
         lowered = used.convert(prepared, config)
         program = used.compile(lowered, subject.fresh_inputs())
