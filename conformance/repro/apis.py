@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
-from conformance.cases.apis import Fx, Pt2e, api
+from conformance.cases.apis import api
 from conformance.cases.runs import Run
 from conformance.models import pt2e
 from conformance.results.findings.structure import NoEffect
@@ -13,54 +12,26 @@ from .case import Case, backend_config_source, custom_argument, custom_source
 from .inline import PT2E_MODULES, pt2e_imports
 
 
-class Lines(Protocol):
-    """The lines of a script about runs of one API.
+def _observed(calibrated: str, qparams: str) -> str:
+    return f"set_observed({calibrated}, {qparams})" if qparams else calibrated
+
+
+class FxLines:
+    """The lines of scripts about FX.
 
     `modules` have definitions that come before others of the same name; `calibrates_apart` is whether the data of calibration
     have a function of their own in every script.
     """
 
-    modules: tuple[str, ...]
-    calibrates_apart: bool
-
-    def imports(self, run: Run) -> Mapping[str, str]:
-        """Import statements by the names for which they stand in place of others."""
-
-    def setting(self, run: Run) -> Iterator[str]:
-        """The blocks that bind how the model is quantized."""
-
-    def functions(self, run: Run) -> Iterator[str]:
-        """The blocks of functions that other lines call."""
-
-    def prepare(self, case: Case) -> str:
-        """The lines that bind `prepared`."""
-
-    def calibrate(self, case: Case) -> str:
-        """The lines that calibrate `prepared`."""
-
-    def reference(self) -> str:
-        """The lines that bind `reference`."""
-
-    def reference_execution(self) -> str:
-        """The lines that bind `expected` and `reference_trace`."""
-
-    def converted(self, qparams: str) -> str:
-        """The lines that bind `converted`, the model that a program is made from; `qparams` names those that its observers
-        get before."""
-
-
-def _observed(calibrated: str, qparams: str) -> str:
-    return f"set_observed({calibrated}, {qparams})" if qparams else calibrated
-
-
-class _Fx:
     modules: tuple[str, ...] = ()
     calibrates_apart = False
 
     def imports(self, run: Run) -> Mapping[str, str]:
+        """Import statements by the names for which they stand in place of others."""
         return {}
 
     def setting(self, run: Run) -> Iterator[str]:
+        """The blocks that bind how the model is quantized."""
         recipe = run.recipe
         if recipe.qconfig.startswith("QConfig("):
             activation, weight = recipe.qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
@@ -71,15 +42,18 @@ class _Fx:
         yield backend_config_source(run) + custom_source(run)
 
     def functions(self, run: Run) -> Iterator[str]:
+        """The blocks of functions that other lines call."""
         yield from ()
 
     def prepare(self, case: Case) -> str:
+        """The lines that bind `prepared`."""
         entry = "prepare_qat_fx" if case.run.flow == "qat" else "prepare_fx"
         model = "copy.deepcopy(model)" if case.has(NoEffect) else "model"
         custom = custom_argument(case.run)
         return f"prepared = {entry}({model}, mapping, calibration(), {custom}backend_config=backend_config)\n"
 
     def calibrate(self, case: Case) -> str:
+        """The lines that calibrate `prepared`."""
         frozen = ""
         if case.run.flow == "qat":
             frozen = (
@@ -89,12 +63,16 @@ class _Fx:
         return f"{frozen}prepared(*calibration())\nprepared.eval()\n"
 
     def reference(self) -> str:
+        """The lines that bind `reference`."""
         return "reference = convert_to_reference_fx(copy.deepcopy(prepared), backend_config=backend_config)\n"
 
     def reference_execution(self) -> str:
+        """The lines that bind `expected` and `reference_trace`."""
         return "given = inputs()\nwith Trace() as reference_trace:\n    expected = tensors(reference(*given))\n"
 
     def converted(self, qparams: str) -> str:
+        """The lines that bind `converted`, the model that a program is made from; `qparams` names those that its observers
+        get before."""
         copied = f"copy.deepcopy({_observed('prepared', qparams)})"
         return (
             f"reference = _convert_to_reference_decomposed_fx({copied}, backend_config=backend_config)\n"
@@ -102,8 +80,10 @@ class _Fx:
         )
 
 
-class _Pt2e:
-    modules: tuple[str, ...] = PT2E_MODULES
+class Pt2eLines(FxLines):
+    """The lines of scripts about PT2E."""
+
+    modules = PT2E_MODULES
     calibrates_apart = True
 
     def imports(self, run: Run) -> Mapping[str, str]:
@@ -147,9 +127,6 @@ class _Pt2e:
         return f"converted = convert_pt2e({_observed('calibrate(prepare())', qparams)})\n"
 
 
-_LINES: Mapping[type, Lines] = {Fx: _Fx(), Pt2e: _Pt2e()}
-
-
-def lines_of(run: Run) -> Lines:
+def lines_of(run: Run) -> FxLines:
     """The lines of scripts about a run."""
-    return _LINES[type(api(run.backend))]
+    return Pt2eLines() if api(run.backend).exports else FxLines()
