@@ -167,6 +167,9 @@ def without(config: BackendConfig, run: Run) -> Iterator[BackendConfig]:
 @contextmanager
 def _without_stack_traces() -> Iterator[None]:
     """In this scope, FX symbolizes no Python stack at every node, for which torch imports its compiler: a second."""
+    if not hasattr(torch.fx.config, "do_not_emit_stack_traces"):  # torch 2.10
+        yield
+        return
     before = torch.fx.config.do_not_emit_stack_traces
     torch.fx.config.do_not_emit_stack_traces = True
     try:

@@ -1,6 +1,7 @@
 """torch.ao's functions return what they return without shortcuts, and repeat less."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.ao.quantization.fx import quantize_handler
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
 from conformance.configs.registry import BACKENDS
-from conformance.models import build, torchs
+from conformance.models import build, fx, torchs
 from conformance.shortcuts import without
 
 
@@ -74,3 +75,13 @@ def test_a_config_without_tables_is_left_to_its_runs() -> None:
 
     torchs.derive_tables(Raises("raises"))
     assert asked
+
+
+def test_a_torch_without_the_option_about_stacks_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.fx.config.do_not_emit_stack_traces
+    with fx._without_stack_traces():
+        assert torch.fx.config.do_not_emit_stack_traces
+    assert torch.fx.config.do_not_emit_stack_traces == before
+    monkeypatch.setattr(torch.fx, "config", SimpleNamespace())  # as in torch 2.10
+    with fx._without_stack_traces():
+        assert vars(torch.fx.config) == {}
