@@ -53,8 +53,8 @@ class Fx:
 
 
 @dataclass(frozen=True)
-class Pt2e:
-    """PT2E exports models, and prepares them by a quantizer. It has what `Fx` has."""
+class Pt2e(Fx):
+    """PT2E exports models, and prepares them by a quantizer."""
 
     quantizer: QuantizerSpec
     exports = True
@@ -85,9 +85,6 @@ class Pt2e:
         return "None"  # quantizers take no QAT modules
 
 
-FX = Fx()
-
-
-def api(claims: BackendClaims) -> Fx | Pt2e:
+def api(claims: BackendClaims) -> Fx:
     """The API that a backend's claims are about."""
-    return Pt2e(claims.config.quantizer) if isinstance(claims.config, QuantizerConfig) else FX
+    return Pt2e(claims.config.quantizer) if isinstance(claims.config, QuantizerConfig) else Fx()

@@ -30,7 +30,7 @@ from conformance.results.profiles import (
 from conformance.suggestions import did_you_mean
 
 from .apis import api
-from .claims import BackendClaims, Claim
+from .claims import BackendClaims, Claim, backend
 from .combined import combined, further_inputs
 from .constraints import constrained
 from .contexts import in_contexts
@@ -82,18 +82,12 @@ def _first_alike(backend: BackendClaims, claim: Claim) -> Claim:
     return next(one for one in backend.claims if kind(one) == kind(claim))
 
 
-def _compiled_before(backend: BackendClaims, claim: Claim) -> bool:
+def _compiled_before(claims: BackendClaims, claim: Claim) -> bool:
     """Whether options of a claim's pattern are compiled by TorchScript for a registered config before this one: lowered
     models without weights are the same on all engines of torch."""
     names = [*BACKENDS]
-    before = names[: names.index(backend.name)] if backend.name in names else []
-    return claim.dtypes.weight_dtype is None and any(claim.entry.pattern in _patterns(name) for name in before)
-
-
-@cache
-def _patterns(name: str) -> frozenset[Any]:
-    """The patterns of a registered config."""
-    return frozenset(entry.pattern for entry in BACKENDS[name].factory().configs)
+    before = names[: names.index(claims.name)] if claims.name in names else []
+    return claim.dtypes.weight_dtype is None and any(claim.entry.pattern in backend(name).entries for name in before)
 
 
 KERNEL_ONLY = ("saturates", "symmetric")

@@ -55,13 +55,13 @@ def setting(run: Run) -> dict[str, str]:
 def converted(run: Run) -> dict[str, str]:
     """Models of a run up to the lowered one, which is not executed, and the exception of the first stage that raises."""
     prepared = reference = lowered = None
-    exception = {}
+    exception, api = {}, apis.of(run.backend)
     with engine(run.engine).scope(), fx.quiet():
         try:
             subject = callables.subject(run) if run.profile == LAWS.name else build.subject(run)
-            prepared = apis.of(subject.run.backend).prepare(subject)
-            apis.of(subject.run.backend).calibrate(prepared, subject)
-            reference = apis.of(run.backend).reference(prepared, run.backend.config)
+            prepared = api.prepare(subject)
+            api.calibrate(prepared, subject)
+            reference = api.reference(prepared, run.backend.config)
             lowered = engine(run.engine).convert(prepared, run.backend.config)
         except Exception as error:  # any exception of torch is part of the diagnostics
             exception = {"raised": brief(error)}

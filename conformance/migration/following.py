@@ -24,7 +24,7 @@ from conformance.engines.registry import engine
 from conformance.engines.trace import Output
 from conformance.execution.batch import make_ready
 from conformance.host.isolation import Death, Raised, run_isolated
-from conformance.models import apis, build, fx
+from conformance.models import apis, build, fx, pt2e
 from conformance.models.build import Subject
 from conformance.models.taken import take_shortcuts
 from conformance.results.migrations import Distance, Migrated, Outcome
@@ -159,7 +159,7 @@ class _Follower:
         return judge.judged(run)
 
     def _missing(self, found: Counterpart) -> str | None:
-        return apis.of(found.claims).unavailable(found.claims) or engine(found.engine).unavailable()
+        return pt2e.unavailable(pt2e.spec_of(found.claims)) or engine(found.engine).unavailable()
 
     def _judged_once(self, run: Run, shared: Subject | None) -> tuple[Evidence, Row]:
         """Judge a run through PT2E, with the model and the data of the run through FX if they can be shared. Engines of one
@@ -205,8 +205,9 @@ class _Follower:
 def _program(run: Run, shared: Subject) -> Callable[[], object]:
     """A call of a run's program, made from a shared model and its data."""
     subject = of_run(run, shared)
-    prepared = apis.of(subject.run.backend).prepare(subject)
-    apis.of(subject.run.backend).calibrate(prepared, subject)
+    api = apis.of(subject.run.backend)
+    prepared = api.prepare(subject)
+    api.calibrate(prepared, subject)
     lowering = engine(run.engine)
     program = lowering.compile(lowering.convert(prepared, run.backend.config), subject.fresh_inputs())
     inputs = subject.fresh_inputs()
