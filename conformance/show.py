@@ -154,4 +154,6 @@ def ledger(entries: Sequence[Entry]) -> str:
 
 
 def _expected(entry: Entry) -> str:
-    return f"undefined: {UNDEFINED[entry.undefined]}" if entry.undefined else ", ".join(sorted(entry.check))
+    if entry.undefined:
+        return f"undefined: {UNDEFINED[entry.undefined]}"
+    return ", ".join((*sorted(entry.must), *(f"maybe {name}" for name in sorted(entry.may))))

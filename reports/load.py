@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from conformance.configs.spelling import root_named
 from conformance.errors import UsageError
 from conformance.paths import KNOWN
 from conformance.results.diagnostics import Details
@@ -190,6 +191,5 @@ def with_operator(operator: str, patterns: Iterable[str]) -> set[str]:
 
 
 def family(pattern: str) -> str:
-    """The family of a pattern's innermost first operator."""
-    names = re.findall(r"[\w.]+", pattern.partition("+")[0])
-    return family_named(names[-1] if names else pattern)
+    """The family of a pattern's root operator."""
+    return family_named(root_named(pattern))

@@ -41,10 +41,7 @@ id = "linear-is-off"
 title = "Linear is off"
 reason = "The kernel is off."
 upstream = "pytorch/pytorch#1"
-
-[[finding.shows]]
-match = "fbgemm/nn.Linear/*@fbgemm"
-check = "numerics"
+shows = [{ where = { backend = "fbgemm", engine = "fbgemm", pattern = "nn.Linear" }, must = "numerics" }]
 """
 """An entry for a linear layer that fails `numerics`."""
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from forking import run_module
 
 from conformance.results.rows import Row, RowsFile, read
+from conformance.results.where import Where
 
 T = TypeVar("T")
 
@@ -21,11 +22,21 @@ SUITE = "conformance/test_conformance.py"
 NATIVE = "torch.ao.quantization.backend_config.native:get_native_backend_config"
 
 
-def entry(name: str, match: str, *checks: str) -> str:
-    """The text of a ledger entry."""
+def entry(name: str, run_id: str, *checks: str) -> str:
+    """The text of a ledger entry for the runs with an id that has wildcards."""
     return (
         f'[[finding]]\nid = "{name}"\ntitle = "the title of {name}"\nreason = "the reason of {name}"\n'
-        f'upstream = "unreported"\n[[finding.shows]]\nmatch = "{match}"\ncheck = {json.dumps(checks)}\n'
+        f"shows = [{{ where = {where(run_id)}, must = {json.dumps(checks)} }}]\n"
+    )
+
+
+def where(run_id: str) -> Where:
+    """The condition on runs with an id that has wildcards."""
+    *parts, last = run_id.split("/")
+    profile, _, engine = last.partition("@")
+    fields = dict(zip(("backend", "pattern", "config", "flow", "variant"), parts, strict=False))
+    return Where.of(
+        {name: glob for name, glob in {**fields, "profile": profile, "engine": engine}.items() if glob not in ("", "*")}
     )
 
 

@@ -33,7 +33,6 @@ from conformance.errors import UsageError
 from conformance.models import build
 from conformance.models.build import CannotBeBuilt, Subject, tensors
 from conformance.results.audits import LOST_DB, Audit
-from conformance.results.globs import glob_of
 from conformance.results.jsonl import replacing
 from conformance.results.known import Coverage, Entry
 from conformance.results.ledger import backends_of
@@ -179,7 +178,7 @@ def _full(run: Run) -> bool:
 def _excepted(run: Run, entries: Iterable[Entry]) -> bool:
     """Whether the ledger excepts a run from a finding, whose values do not show what runs like it do."""
     excepting = [entry for entry in entries if entry.exclude and entry.check & BLAMED]
-    return any(glob_of(glob).matches(run.id) for entry in excepting for glob in entry.match)
+    return any(where.matches(run.id) for entry in excepting for where in entry.where)
 
 
 def outcome(one: Shown, entries: list[Entry], coverage: Coverage) -> Outcome:
@@ -212,7 +211,7 @@ def _verdict(
     named = {cause for _, cause in blamed}
     in_float = {layer.cause for layer in found.layers if layer.cause}
     # what only networks show apart has no globs for runs
-    listed = {entry.id for entry in (*coverage.of(run.id), *(one for one in entries if not one.match))}
+    listed = {entry.id for entry in (*coverage.of(run.id), *(one for one in entries if not one.where))}
     loses = found.agreement_db is not None and found.agreement_db < SAME_DB
     loses = loses and (found.lost_db is None or found.lost_db > LOST_DB) and blamed == every
     if not finding:
@@ -303,7 +302,7 @@ def elsewhere(entries: Iterable[Entry]) -> dict[str, str]:
 def _reason(entries: Sequence[Entry]) -> str:
     if not any(entry.applies(host()) for entry in entries):
         return "on other hosts"
-    if not any(entry.match for entry in entries):
+    if not any(entry.where for entry in entries):
         return "only networks show them apart, and `tests/audit/causes.py` has one for each"
     if all(backends_of(entry) <= OTHERS for entry in entries):
         return "about ExecuTorch and the quantizers of PT2E, which audits do not lower to"

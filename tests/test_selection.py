@@ -153,10 +153,7 @@ LEDGER = """
 id = "{0}"
 title = "A typo"
 reason = "a typo"
-upstream = "unreported"
-[[finding.shows]]
-match = "{0}/nn.Lineer/*"
-check = "numerics"
+shows = [{{ where = {{ backend = "{0}", pattern = "nn.Lineer" }}, must = "numerics" }}]
 """
 
 

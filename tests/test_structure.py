@@ -37,7 +37,7 @@ LAYERS = (
 
 REPORTS_IMPORT = {
     *("reports", "errors", "markdown", "progress", "paths", "suggestions", "results"),
-    *("configs.engines", "bench.results", "bench.timings", "bench.verdicts"),
+    *("configs.engines", "configs.spelling", "bench.results", "bench.timings", "bench.verdicts"),
 }
 """Modules that `reports` imports. Only the command line imports `reports`."""
 

@@ -53,7 +53,9 @@ def test_new_deviations_are_accepted_with_reproductions_that_ran(folder: Path) -
         "1 of 1 deviations reproduced and accepted\n"
     )
     (entry,) = load(folder / "known")
-    assert entry.match == ("edge/nn.Linear/*/*/default/*@edge",)
+    assert [*map(str, entry.where)] == [
+        '{ backend = "edge", engine = "edge", pattern = "nn.Linear", variant = "default" }'
+    ]
     assert entry.check == {"numerics"}
     (folder / "accepted.py").write_text((folder / "known" / "scripts" / "floors-1.py").read_text())
     ran = command(folder, "accepted")

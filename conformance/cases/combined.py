@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from conformance.configs.spelling import LINEAR, computation, is_batch_norm, spelled
+
 from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
 from .operators import OPERATORS, SPACES, Variant
 from .operators.arrays import arrays
 from .operators.fused import is_normed, plain_of, wrapped
 from .operators.space import COMMON, JOINT, Factor
-from .operators.spelling import LINEAR, computation, is_batch_norm, spelled
 from .recipes import QUANTIZED, observes_inputs
 from .sources import continuing, followed, in_tables, not_covered, operators_of
 

@@ -16,13 +16,13 @@ from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 
 from conformance.configs.names import pattern_name
 from conformance.configs.quantizer import Declaration
+from conformance.configs.spelling import is_batch_norm, spelled
 from conformance.results.families import family_named
 
 from .claims import BackendClaims, Claim
 from .keepers import keepers
 from .operators import Operand, Shape, Variant, has_weights
 from .operators.fused import plain_of
-from .operators.spelling import is_batch_norm, spelled
 from .operators.variant import Context, Neighbour
 from .recipes import QUANTIZED, activation_constraints, shares
 from .sources import in_tables, is_qat_module, not_covered, operators_of, root_of, variants

@@ -11,10 +11,11 @@ from functools import cache, lru_cache
 from operator import le
 from typing import Any
 
+from conformance.configs.spelling import EMBEDDINGS, INSTANCE_NORM, LINEAR, TRANSPOSED, spelled
+
 from .operators import OPERATORS, SPACES, Shape, Variant, has_weights
 from .operators.expressions import Call, with_numbers
 from .operators.fused import FUSED, plain_of
-from .operators.spelling import EMBEDDINGS, INSTANCE_NORM, LINEAR, TRANSPOSED, spelled
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
 from .sources import root_of

@@ -8,6 +8,7 @@ from itertools import groupby
 
 import numpy
 
+from conformance.configs.spelling import INSTANCE_NORM, TRANSPOSED, is_batch_norm, spelled
 from conformance.results.in_use import LayerInUse
 
 from .operators import OPERATORS, RECORDS, Operand, Shape, Variant
@@ -15,7 +16,6 @@ from .operators.geometry import Geometry
 from .operators.joining import JOINING
 from .operators.pooling import POOLING
 from .operators.record import WIDE_INPUT
-from .operators.spelling import INSTANCE_NORM, TRANSPOSED, is_batch_norm, spelled
 from .operators.variant import arguments
 from .operators.views import VIEWS
 

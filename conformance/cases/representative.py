@@ -4,13 +4,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from conformance.configs.spelling import TRANSPOSED, computation, spelled
 from conformance.results.in_use import LayerInUse
 
 from .in_use import Unwritable, value_of, variant_of
 from .operators import has_weights
 from .operators.arithmetic import ARITHMETIC
 from .operators.elementwise import ELEMENTWISE
-from .operators.spelling import TRANSPOSED, computation, spelled
 
 COUNTS = frozenset(
     {

@@ -12,6 +12,7 @@ from torch import nn
 
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.configs.registry import BACKENDS
+from conformance.configs.spelling import EMBEDDINGS, spelled
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.results.constraints import Constraint
@@ -37,7 +38,6 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
-from .operators.spelling import EMBEDDINGS, spelled
 from .quantizers import has_channels
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares

@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from conformance.configs.spelling import computation
 from conformance.results.in_use import REPRESENTATIVE, read
 from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
 
@@ -16,7 +17,6 @@ from .declarations import has_form_of, required
 from .in_use import variant_of
 from .operators import EXTENTS, RECORDS, Variant
 from .operators.fused import plain_of
-from .operators.spelling import computation
 from .sources import deployed, has_per_channel, is_qat_module, root_of
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)

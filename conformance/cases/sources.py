@@ -14,6 +14,7 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.configs.names import NAMESPACES, operator_named, pattern_name
 from conformance.configs.quantizer import Declaration
+from conformance.configs.spelling import TRANSPOSED, is_batch_norm, spelled
 from conformance.errors import UsageError
 
 from .claims import Claim
@@ -24,7 +25,6 @@ from .operators.declared import DECLARED
 from .operators.expressions import Call
 from .operators.fused import WITHOUT_RELU, init_without_relu, plain_of, wrapped
 from .operators.signatures import NAME, tried
-from .operators.spelling import TRANSPOSED, is_batch_norm, spelled
 from .operators.variant import Shape, Wildcard
 from .recipes import QUANTIZED, dtype_config_name, observes_inputs
 

@@ -8,12 +8,12 @@ from torch import nn
 from torch.ao.quantization.backend_config import ObservationType
 from torch.fx import GraphModule, Node
 
-from conformance.cases.operators.spelling import is_batch_norm
 from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.runs import Run
 from conformance.cases.sources import operators_of
 from conformance.configs.quantizer import Declaration
+from conformance.configs.spelling import is_batch_norm
 from conformance.models.observers import is_observer
 from conformance.results.findings import Finding
 from conformance.results.findings.structure import (

@@ -151,10 +151,8 @@ def script_of_a_run(entries: "Sequence[Entry]") -> str:
 
     from .runs import CannotBeReproduced, reproduction, unavailable
 
-    globs = [glob for entry in entries for glob in entry.match]
-    listed = (run for name in REGISTERED for run in runs(backend(name), (), globs))
     reason: str | None = "no run of it"
-    for run in listed:
+    for run in (run for name in REGISTERED for run in runs(backend(name))):
         if matching := [entry for entry in entries if entry.matches(run.id)]:
             reason = unavailable(run)
             if reason is None:

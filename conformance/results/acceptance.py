@@ -1,64 +1,111 @@
-"""New deviations written into a ledger: globs that match these runs and no others, and the tables of a finding."""
+"""New deviations written into a ledger: conditions that hold for these runs and no others, and the lines of a finding."""
 
 import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conformance.errors import UsageError
 
-from .globs import SLASHES, glob_of
 from .jsonl import replacing
-from .ledger_file import load, own
+from .ledger_file import MOST_ALTERNATIVES, load, own
 from .rows import Row
+from .where import ANY, FIELDS, Where, array, values_of
 
-WIDENED = (3, 5, 2, 4)
-"""Parts of a run id that a glob leaves open, in the order that they are tried: flow, profile, dtype config, variant."""
-FINDING = "[[finding]]"
+OF_IDS = ("backend", "engine", "pattern", "config", "flow", "variant", "profile")
+"""The fields that are parts of ids."""
+WIDENED = ("flow", "profile", "config", "variant")
+"""Fields that a condition leaves open, in the order that they are tried."""
+FINDING, SHOWS, END = "[[finding]]", "shows = [", "]"
+WIDTH = 126
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a finding shows: the globs of runs, those of exceptions, and the checks that the runs fail."""
+    """Where a finding shows: the conditions on runs, those on exceptions, and the checks that the runs fail."""
 
-    match: tuple[str, ...]
-    check: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
+    where: tuple[Where, ...]
+    must: tuple[str, ...]
+    exclude: tuple[Where, ...] = ()
 
-    def lines(self) -> Iterator[str]:
-        """The lines of its table."""
-        yield "    [[finding.shows]]"
-        yield f"    match = {_array(self.match)}"
-        if self.exclude:
-            yield f"    except = {_array(self.exclude)}"
-        yield f"    check = {_array(self.check)}"
+    def lines(self) -> list[str]:
+        """The lines of its inline table, behind which others may follow."""
+        tables = {"where": [*map(str, self.where)], "except": [*map(str, self.exclude)]}
+        return place_lines({**{name: of for name, of in tables.items() if of}, "must": array(self.must)})
+
+
+def place_lines(fields: Mapping[str, str | list[str]]) -> list[str]:
+    """The lines of a place from its fields: TOML values, or the tables of a list of tables, each on a line of its own if the
+    place does not fit on one."""
+    alone = {
+        name: of[0] if name != "layers" and isinstance(of, list) and len(of) == 1 else of for name, of in fields.items()
+    }
+    values = {name: of if isinstance(of, str) else f"[{', '.join(of)}]" for name, of in alone.items()}
+    line = ", ".join(f"{name} = {value}" for name, value in values.items())
+    whole = broken(f"    {{ {line} }},", " " * 8)
+    listed = {name: of for name, of in alone.items() if isinstance(of, list)}
+    if max(map(len, whole)) <= WIDTH and (len(whole) == 1 or not listed):
+        return whole
+    listed = listed or {name: of for name, of in fields.items() if isinstance(of, list)}
+    texts = [f"{name} = {value}" for name, value in values.items() if name not in listed]
+    lines = [f"    {{ {', '.join((*texts, ''))}"] if texts else ["    { "]
+    for name, tables in listed.items():
+        lines[-1] += f"{name} = ["
+        lines += [part for table in tables for part in broken(f"        {table},", " " * 12)]
+        lines.append("    ], ")
+    return [*lines[:-1], "    ] },"]
+
+
+def broken(line: str, indent: str) -> list[str]:
+    """A place as lines of at most WIDTH characters, if possible: an inline table can be broken inside of its arrays alone."""
+    inside, quoted, points = "", False, []
+    for index, character in enumerate(line):
+        if character == '"' and line[index - 1] != "\\":
+            quoted = not quoted
+        elif not quoted and character in "[{":
+            inside += character
+        elif not quoted and character in "]}":
+            inside = inside[:-1]
+        if not quoted and inside.endswith("[") and character in "[,":
+            points.append(index + 1)
+    lines, start, lead = [], 0, ""
+    while len(lead) + len(line) - start > WIDTH:
+        behind = [point for point in points if point > start]
+        if not behind:
+            break
+        end = max((point for point in behind if len(lead) + point - start <= WIDTH), default=behind[0])
+        lines.append(lead + line[start:end])
+        start, lead = end + line[end:].startswith(" "), indent
+    return [*lines, lead + line[start:]]
 
 
 def places(accepted: Collection[Row], rows: Iterable[Row]) -> list[Place]:
-    """The places of the accepted rows: one for each set of failed checks. Their globs match no other of the rows that were
-    executed."""
+    """The places of the accepted rows: one for each set of failed checks. Their conditions hold for no other of the rows that
+    were executed."""
     executed = [row for row in rows if row.verdict.executed]
     by_checks: dict[frozenset[str], set[str]] = {}
     for row in accepted:
         by_checks.setdefault(row.failed, set()).add(row.id)
     return [
-        _place(sorted(ids), [row.id for row in executed if row.id not in ids], tuple(sorted(checks)))
+        place
         for checks, ids in sorted(by_checks.items(), key=lambda item: sorted(item[0]))
+        for place in _places(sorted(ids), [row.id for row in executed if row.id not in ids], tuple(sorted(checks)))
     ]
 
 
-def _place(ids: Sequence[str], others: Sequence[str], checks: tuple[str, ...]) -> Place:
-    """The place of runs and none of the others: by globs, or as whole patterns without exceptions if that is shorter."""
-    match = globs(ids, others)
-    parts = ((*one.split("/", 2)[:2], one.rpartition("@")[2]) for one in ids)
-    whole = [*dict.fromkeys(f"{backend}/{pattern}/*/*/*/*@{engine}" for backend, pattern, engine in parts)]
-    among = sorted({other for glob in whole for other in _reached(glob, others)})
-    exclude = globs(among, ids)
-    if len(whole) + len(exclude) < len(match):
-        return Place(tuple(whole), checks, tuple(exclude))
-    return Place(tuple(match), checks)
+def _places(ids: Sequence[str], others: Sequence[str], checks: tuple[str, ...]) -> list[Place]:
+    """The places of runs and none of the others: by conditions, or as whole patterns but for exceptions if that is
+    shorter."""
+    wheres = conditions(ids, others)
+    whole = conditions([f"{'/'.join(one.split('/')[:2])}/*/*/*/*@{one.rpartition('@')[2]}" for one in ids], ())
+    exclude = conditions(sorted({other for where in whole for other in _reached(where, others)}), ids)
+    if len(whole) + len(exclude) < len(wheres) and len(exclude) <= MOST_ALTERNATIVES:
+        return [Place(tuple(whole), checks, tuple(exclude))]
+    starts = range(0, len(wheres), MOST_ALTERNATIVES)
+    return [Place(tuple(wheres[start : start + MOST_ALTERNATIVES]), checks) for start in starts]
 
 
 def causes(accepted: Iterable[Row]) -> list[list[Row]]:
@@ -85,48 +132,52 @@ def described(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def globs(ids: Sequence[str], others: Collection[str]) -> list[str]:
-    """Globs that together match every id and none of the others. Backend and engine are always named, and the pattern unless
-    several have the same runs."""
+def conditions(ids: Sequence[str], others: Collection[str]) -> list[Where]:
+    """Conditions that together hold for every id and none of the others. Backend and engine are always named, and the pattern
+    unless several have the same runs."""
     covered: set[str] = set()
-    found: list[str] = []
+    found: list[Where] = []
     for run_id in ids:
         if run_id not in covered:
-            glob = _widened(run_id, others)
-            covered |= _reached(glob, ids)
-            found.append(glob)
-    return [*_without_patterns(found, ids, others)]
+            where = _widened(run_id, others)
+            covered |= _reached(where, ids)
+            found.append(where)
+    return _together(found, others)
 
 
-def _without_patterns(found: Sequence[str], ids: Sequence[str], others: Collection[str]) -> Iterator[str]:
-    """The globs, with the pattern left open where that reaches runs of several patterns and none of the others."""
-    left = {*ids}
-    for glob in found:
-        backend, _, form = glob.split("/", 2)
-        opened = f"{backend}/*/{form}"
-        reached = _reached(opened, ids)
-        several = len({one.split("/")[1] for one in reached}) > 1
-        if not several or _reached(opened, others):
-            opened, reached = glob, _reached(glob, ids)
-        if reached & left:
-            left -= reached
-            yield opened
+def _together(wheres: list[Where], others: Collection[str]) -> list[Where]:
+    """The conditions, those that differ in one field as one that has the alternatives; patterns are left open where several
+    have the same runs and none of the others is reached."""
+    for one, other in combinations(wheres, 2):
+        differing = [field for field in OF_IDS if one[field] != other[field]]
+        alternatives = tuple(sorted({*one[differing[0]], *other[differing[0]]} - {*ANY})) if len(differing) == 1 else ()
+        if not alternatives or len(alternatives) > MOST_ALTERNATIVES:
+            continue
+        joined = Where.of({**dict(one.alternatives), differing[0]: alternatives})
+        if differing == ["pattern"] and not _reached(opened := _opened(joined, "pattern"), others):
+            joined = opened
+        return _together([joined if where == one else where for where in wheres if where != other], others)
+    return wheres
 
 
-def _reached(glob: str, ids: Iterable[str]) -> set[str]:
-    """The ids that a glob matches."""
-    return {*filter(glob_of(glob).reaches, ids)}
+def _reached(where: Where, ids: Iterable[str]) -> set[str]:
+    """The ids that a condition reaches."""
+    return {*filter(where.matches, ids)}
 
 
-def _widened(run_id: str, others: Collection[str]) -> str:
-    """The id with as many of its parts left open as possible."""
-    parts = run_id.split("/", SLASHES)
-    for place in WIDENED:
-        part = parts[place]
-        parts[place] = f"*@{part.rpartition('@')[2]}" if place == SLASHES else "*"
-        if _reached("/".join(parts), others):
-            parts[place] = part
-    return "/".join(parts)
+def _widened(run_id: str, others: Collection[str]) -> Where:
+    """The run with as many of its fields left open as possible."""
+    values = dict(zip(FIELDS, values_of(run_id), strict=True))
+    where = Where.of({field: values[field] for field in OF_IDS if values[field] != "*"})
+    for field in WIDENED:
+        if not _reached(opened := _opened(where, field), others):
+            where = opened
+    return where
+
+
+def _opened(where: Where, field: str) -> Where:
+    """The condition without one of its fields."""
+    return Where.of({name: globs for name, globs in where.alternatives if name != field})
 
 
 def add(folder: Path, name: str, values: dict[str, str], shown: Sequence[Place]) -> Path:
@@ -143,20 +194,23 @@ def add(folder: Path, name: str, values: dict[str, str], shown: Sequence[Place])
     folder.mkdir(parents=True, exist_ok=True)
     entries = own(folder)
     sources = {entry.id: entry.source for entry in entries}
-    file, _, table = sources.get(values["id"], f"{name}.toml#").partition(",")[0].partition("#")
+    file, _, number = sources.get(values["id"], f"{name}.toml#").partition(",")[0].partition("#")
     path = folder / file
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    tables = [line for place in shown for line in ("", *place.lines())]
-    if table:
+    places = [line for place in shown for line in place.lines()]
+    if number:
         starts = [index for index, line in enumerate(lines) if line.strip() == FINDING]
-        ends = [*starts[1:], len(lines)]
-        end = ends[int(table) - 1]
-        while not lines[end - 1].strip():
-            end -= 1
-        lines[end:end] = tables
+        inside = range(starts[int(number) - 1], len(lines)) if int(number) <= len(starts) else range(0)
+        end = next((index for index in inside if lines[index] == END), len(lines))
+        lines[end:end] = places
     else:
         lines += ["", FINDING] if lines else [FINDING]
-        lines += [*(f"{field} = {_text(value)}" for field, value in values.items()), *tables]
+        lines += [
+            *(f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in values.items()),
+            SHOWS,
+            *places,
+            END,
+        ]
     text = "\n".join(lines) + "\n"
     with TemporaryDirectory() as copied:
         shutil.copytree(
@@ -172,13 +226,3 @@ def add(folder: Path, name: str, values: dict[str, str], shown: Sequence[Place])
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
     return path
-
-
-def _array(values: Sequence[str]) -> str:
-    if len(values) == 1:
-        return _text(values[0])
-    return "[\n" + "".join(f"        {_text(value)},\n" for value in values) + "    ]"
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -5,14 +5,14 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from .causes import RELATIONS, LayerCause
 from .findings.stages import INPUTS, FurtherInputs
-from .globs import Globs, glob_of
 from .profiles import CHECKS, OF_SOME_RUNS, PROFILES
 from .rows import Row
 from .verdicts import AS_CHECKS
+from .where import Conditions, Where, values_of
 
 CONDITIONS = ("torch", "arch", "isa", "vnni")
 """Properties of a host that an entry may depend on."""
@@ -64,28 +64,34 @@ class KnownFinding:
 class Entry:
     """Where a known finding shows.
 
-    `match` are globs over run ids, `exclude` (`except` in the file) globs over ids that are exceptions. All checks in `check`
-    that a run has fail in every run that matches, with findings of no other kind than `kind` if it states any; an entry that
-    states `further-inputs` covers no other failures, and any run that matches may conform. Runs with a
-    feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`) why
-    a run that matches may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
+    `where` are conditions on runs, `exclude` (`except` in the file) conditions on runs that are exceptions. All checks in
+    `must` that a run has fail in every run for which a condition holds; those in `may` can fail too. They have findings of no
+    other kind than `kind` if it states any; with `further-inputs`, which differ between runs, the checks are in `may`. Runs
+    with a feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`)
+    why a run may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
-    the finding, maybe alone. `platforms` are globs over the platforms that the ledger was written on: on others a run that
-    matches may deviate, and need not.
+    the finding, maybe alone. `platforms` are globs over the platforms that the ledger was written on: on others a run
+    may deviate, and need not.
     """
 
     finding: KnownFinding
-    match: tuple[str, ...]
-    check: frozenset[str]
+    where: tuple[Where, ...]
+    must: frozenset[str]
     source: str
     number: int = 1
     when: Mapping[str, str] = field(default_factory=dict)
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[Where, ...] = ()
     layers: tuple[LayerCause, ...] = ()
     kind: tuple[str, ...] = ()
     unless: frozenset[str] = frozenset()
     undefined: str = ""
     platforms: tuple[str, ...] = ()
+    may: frozenset[str] = frozenset()
+
+    @cached_property
+    def check(self) -> frozenset[str]:
+        """The checks that fail, or may."""
+        return self.must | self.may
 
     @property
     def id(self) -> str:
@@ -107,8 +113,8 @@ class Entry:
         return FurtherInputs.kind in self.kind
 
     def excused(self, row: Row) -> frozenset[str]:
-        """The checks that a row may fail: without those that have a finding of another kind than the entry states, and any
-        that it fails if its outcome is undefined."""
+        """The checks whose failure the entry explains in a row: without those that have a finding of another kind than it
+        states, and any that the row fails if its outcome is undefined."""
         if self.undefined:
             return row.failed
         stated = {*self.kind, *(of.kind for of in INPUTS)}
@@ -118,13 +124,14 @@ class Entry:
         return excused
 
     def matches(self, run_id: str) -> bool:
-        """Whether the entry covers a run: the run has one of the checks, and a glob matches it. A wildcard does not match the
-        profile of a property, nor a quantizer, which a glob has to name."""
-        return any(glob_of(text).reaches(run_id) for text in self.match) and self.admits(run_id)
+        """Whether the entry covers a run: the run has one of the checks, and a condition reaches it."""
+        return any(where.matches(run_id) for where in self.where) and self.admits(run_id)
 
     def admits(self, run_id: str) -> bool:
-        """Whether the entry covers a run that one of its globs reaches: the run has one of the checks and is no exception."""
-        excepted = any(glob_of(text).matches(run_id) for text in self.exclude)
+        """Whether the entry covers a run that one of its conditions reaches: the run has one of the checks and is no
+        exception."""
+        values = values_of(run_id)
+        excepted = any(where.holds(values) for where in self.exclude)
         return not excepted and not self.check.isdisjoint(checks_of(run_id))
 
     def applies(self, host: Host) -> bool:
@@ -171,28 +178,31 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class Coverage:
-    """Which of many entries cover a run, for many runs: what `Entry.matches` says of each, from globs compiled together."""
+    """Which of many entries cover a run, for many runs: what `Entry.matches` says of each, from conditions that are compiled
+    together."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = tuple(entries)
-        self._globs = Globs(glob for entry in self.entries for glob in (*entry.match, *entry.exclude))
-        self._entries_by_glob: dict[str, list[int]] = defaultdict(list)
+        self._conditions = Conditions(
+            (where for entry in self.entries for where in entry.where),
+            (where for entry in self.entries for where in entry.exclude),
+        )
+        self._by_condition: dict[Where, list[int]] = defaultdict(list)
+        self._exceptions: list[int] = []
         for number, entry in enumerate(self.entries):
-            for glob in dict.fromkeys(entry.match):
-                self._entries_by_glob[glob].append(number)
+            for where in dict.fromkeys(entry.where):
+                self._by_condition[where].append(number)
+            self._exceptions.append(sum(self._conditions.bit(one, reaching=False) for one in {*entry.exclude}))
 
     def of(self, run_id: str) -> list[Entry]:
         """The entries that cover a run, in order."""
-        matching = self._globs.matching(run_id)
-        reaching = self._globs.reaching(run_id, matching)
-        if not reaching:
-            return []
-        numbers = {number for glob in self._globs.texts(reaching) for number in self._entries_by_glob.get(glob, ())}
-        excepted, checks = {*self._globs.texts(matching)}, checks_of(run_id)
+        found = self._conditions.of(run_id)
+        numbers = {number for where in self._conditions.reached(found) for number in self._by_condition[where]}
+        checks = checks_of(run_id) if numbers else ()
         return [
-            entry
-            for entry in map(self.entries.__getitem__, sorted(numbers))
-            if excepted.isdisjoint(entry.exclude) and not checks.isdisjoint(entry.check)
+            self.entries[number]
+            for number in sorted(numbers)
+            if not found & self._exceptions[number] and not self.entries[number].check.isdisjoint(checks)
         ]
 
 

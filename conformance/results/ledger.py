@@ -7,11 +7,11 @@ from operator import itemgetter
 
 from conformance.configs.engines import ENGINES
 
-from .globs import Globs, glob_of
 from .known import Entry, Host, checks_of
 from .profiles import OF_SOME_RUNS, PROFILES, profile_names
 from .rows import Row
 from .verdicts import Verdict
+from .where import Conditions, Where, values_of
 
 ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engine in engines)
 
@@ -70,7 +70,7 @@ def judge(
         return _judge_undefined(row, undefined, host)
     demanding = [entry for entry in covering if demands(entry, row, host)]
     covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
-    listed = frozenset(name for entry in demanding for name in entry.check) & due
+    listed = frozenset(name for entry in demanding for name in entry.must) & due
     excused = frozenset(name for entry in covering for name in entry.excused(row))
     unlisted, gone = sorted(row.failed - excused - {*explained}), sorted(listed - row.failed)
     covering = (*covering, *alike)
@@ -96,27 +96,26 @@ def _judge_undefined(row: Row, entries: tuple[Entry, ...], host: Host) -> Expect
 
 
 def demands(entry: Entry, row: Row, host: Host) -> bool:
-    """Whether a row that an entry covers has to deviate. None has to with inputs of further shapes, which runs do not share,
-    nor on a platform that the ledger was not written on.
+    """Whether a row that an entry covers has to deviate. None has to on a platform that the ledger was not written on.
 
-    A glob with wildcards for backend and engine is about those of the tables: it explains rows of third parties as well, but
-    does not know which of them deviate.
+    A condition that names neither backend nor engine is about those of the tables: it explains rows of third parties as well,
+    but does not know which of them deviate.
     """
-    if entry.on_further_inputs or not host.among(entry.platforms):
+    if not entry.must or not host.among(entry.platforms):
         return False
     if row.backend in ENGINES and row.engine in ENGINES_OF_BACKENDS:
         return True
-    return any(row.backend in glob.partition("/")[0] or row.engine in glob.rpartition("@")[2] for glob in entry.match)
+    return any(where.names("backend", row.backend) or where.names("engine", row.engine) for where in entry.where)
 
 
 def own_entries(row: Row, entries: Iterable[Entry]) -> list[Entry]:
-    """Of the entries whose globs match a row that is covered by its features, those that name its profile: they have to be
-    right about it."""
-    return [entry for entry in entries if any(f"/{row.profile}@" in glob for glob in entry.match)]
+    """Of the entries whose conditions reach a row that is covered by its features, those that name its profile: they have to
+    be right about it."""
+    return [entry for entry in entries if any(where.names("profile", row.profile) for where in entry.where)]
 
 
 def judge_recorded(row: Row, named: Iterable[Entry], ledger: Mapping[str, Sequence[Entry]], host: Host) -> Expectation:
-    """Compare a row of a file with the entries whose globs match it, `named`. `ledger` has all entries by id.
+    """Compare a row of a file with the entries whose conditions reach it, `named`. `ledger` has all entries by id.
 
     Features of a run are not in its row. Where they decide what covers it, the row names the entry that its invocation found,
     and none if it did not expect the outcome.
@@ -137,68 +136,117 @@ def useless(
     absent: Container[str] = (),
 ) -> dict[str, str]:
     """Useless parts of the entries that apply to this host, described by the entry's name; of those named in `asked` only,
-    if it is given. Nothing is said of globs that begin with a backend of which no id is given, which `absent` names.
+    if it is given. Nothing is said of conditions that name a backend of which no id is given, which `absent` has.
 
-    These are globs that match none of the run ids, exceptions that exclude none, and entries whose every deviation is listed
-    by others on all hosts where the entry applies. A glob may match `nameable` ids alone, to which drawn runs are compared.
+    These are conditions, and alternatives of them, that hold for none of the run ids, exceptions that exclude none, and
+    entries whose every deviation is listed by others on all hosts where the entry applies. A condition may hold for
+    `nameable` ids alone, to which drawn runs are compared.
     """
     # entries about layers of networks only are not about runs
-    applying = [entry for entry in entries if entry.match and entry.applies(host)]
-    reached = _reached(applying, ids)
-    matched = {
-        entry.name: [run_id for run_id in _reached_by_entry(reached, entry) if entry.admits(run_id)]
-        for entry in applying
-    }
+    applying = [entry for entry in entries if entry.where and entry.applies(host)]
+    described = [entry for entry in applying if asked is None or entry.name in asked]
+    parts: defaultdict[Where, list[Entry]] = defaultdict(list)
+    for entry in described:
+        for part in dict.fromkeys(_parts(entry.where, absent)):
+            parts[part].append(entry)
+    survey = _Survey(applying, parts)
+    for run_id in ids:
+        survey.add(run_id)
+    if survey.pending:
+        rest = _Survey((), survey.pending)
+        for run_id in nameable():
+            rest.settle(run_id)
+        survey.pending = rest.pending
     entries_of_run = defaultdict(list)
     for entry in applying:
-        for run_id in matched[entry.name]:
+        for run_id in survey.matched[entry.name]:
             entries_of_run[run_id].append(entry)
-    described = [entry for entry in applying if asked is None or entry.name in asked]
-    idle = {entry.name: _idle(entry, _not_about(absent, entry.match), reached) for entry in described}
-    if any(idle.values()):
-        further = _reached([entry for entry in described if idle[entry.name]], nameable())
-        idle = {entry.name: _idle(entry, idle[entry.name], further) for entry in described}
     faults = {}
     for entry in described:
-        if globs := idle[entry.name]:
-            faults[entry.name] = f"matches no run: {', '.join(globs)}"
-        elif globs := _not_about(absent, _excepting_none(entry, _reached_by_entry(reached, entry))):
-            faults[entry.name] = f"excepts no run: {', '.join(globs)}"
-        elif len(_not_about(absent, entry.match)) < len(entry.match):
+        if wheres := [where for where, left in survey.pending.items() if entry in left]:
+            faults[entry.name] = f"matches no run: {', '.join(map(str, wheres))}"
+        elif wheres := _excepting_none(entry, survey.reached[entry.name], absent):
+            faults[entry.name] = f"excepts no run: {', '.join(map(str, wheres))}"
+        elif not all(_about_present(where, absent) for where in entry.where):
             continue  # it says more of the absent backends
-        elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in matched[entry.name]}):
+        elif others := _saying_the_same(
+            entry, {run_id: entries_of_run[run_id] for run_id in survey.matched[entry.name]}
+        ):
             faults[entry.name] = f"says nothing that {', '.join(others)} does not say"
     return faults
 
 
-def _not_about(backends: Container[str], globs: Iterable[str]) -> list[str]:
-    """The globs that do not begin with the name of one of the backends."""
-    return [glob for glob in globs if glob.partition("/")[0] not in backends]
+def _about_present(where: Where, absent: Container[str]) -> bool:
+    """Whether a condition names no absent backend."""
+    return not any(backend in absent for backend in where["backend"])
 
 
-def _reached(entries: Iterable[Entry], ids: Iterable[str]) -> dict[str, list[str]]:
-    """The ids that each glob of the entries matches."""
-    globs = Globs(text for entry in entries for text in entry.match)
-    reached = defaultdict[str, list[str]](list)
-    for run_id in ids:
-        for text in globs.texts(globs.reaching(run_id, globs.matching(run_id))):
-            reached[text].append(run_id)
-    return reached
+def _parts(wheres: Iterable[Where], absent: Container[str]) -> list[Where]:
+    """The conditions and each alternative of them, without those that name an absent backend."""
+    return [part for where in wheres for part in (*where.parts(), where) if _about_present(part, absent)]
 
 
-def _reached_by_entry(reached: Mapping[str, list[str]], entry: Entry) -> list[str]:
-    """The ids that the globs of an entry match, exceptions and those without its checks among them."""
-    return [*dict.fromkeys(run_id for glob in entry.match for run_id in reached[glob])]
+def _excepting_none(entry: Entry, reached: Iterable[str], absent: Container[str]) -> list[Where]:
+    """The exceptions of an entry, and alternatives of them, that exclude none of the runs which its conditions reach."""
+    values = [*map(values_of, reached)]
+    return [part for part in _parts(entry.exclude, absent) if not any(map(part.holds, values))]
 
 
-def _idle(entry: Entry, globs: Iterable[str], reached: Mapping[str, list[str]]) -> list[str]:
-    """Those of an entry's globs by which it covers nothing."""
-    return [glob for glob in globs if not any(map(entry.admits, reached[glob]))]
+class _Survey:
+    """Runs compared with entries.
 
+    `matched` are the runs that each entry covers, `reached` those that its conditions reach if it has exceptions. `pending`
+    are conditions, with the entries that cover no run by them so far.
+    """
 
-def _excepting_none(entry: Entry, reached_by_entry: Sequence[str]) -> list[str]:
-    """The exceptions of an entry that exclude none of the ids that its globs match."""
-    return [glob for glob in entry.exclude if not any(map(glob_of(glob).matches, reached_by_entry))]
+    def __init__(self, entries: Iterable[Entry], pending: Mapping[Where, Sequence[Entry]]) -> None:
+        self.matched: defaultdict[str, list[str]] = defaultdict(list)
+        self.reached: defaultdict[str, list[str]] = defaultdict(list)
+        self.pending = {where: [*left] for where, left in pending.items()}
+        self._entries: defaultdict[Where, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            for where in dict.fromkeys(entry.where):
+                self._entries[where].append(entry)
+        every = {entry.name: entry for some in (*self._entries.values(), *pending.values()) for entry in some}
+        self._conditions = Conditions(
+            (*self._entries, *pending), (one for entry in every.values() for one in entry.exclude)
+        )
+        bit = self._conditions.bit
+        self._exceptions = {
+            name: sum(bit(one, reaching=False) for one in {*entry.exclude}) for name, entry in every.items()
+        }
+        self._whole = sum(bit(where, reaching=True) for where in self._entries)
+        self._left = sum(bit(where, reaching=True) for where in pending)
+
+    def add(self, run_id: str) -> None:
+        """Compare a run with the entries, and with the conditions that are pending."""
+        found, checks = self._conditions.of(run_id), checks_of(run_id)
+        reached = {
+            entry.name: entry
+            for where in self._conditions.reached(found & self._whole)
+            for entry in self._entries[where]
+        }
+        for name, entry in reached.items():
+            if entry.exclude:
+                self.reached[name].append(run_id)
+            if self._admits(entry, found, checks):
+                self.matched[name].append(run_id)
+        self._settle(found, checks)
+
+    def settle(self, run_id: str) -> None:
+        """Compare a run with the conditions that are pending."""
+        self._settle(self._conditions.of(run_id), checks_of(run_id))
+
+    def _settle(self, found: int, checks: frozenset[str]) -> None:
+        for where in self._conditions.reached(found & self._left):
+            left = [entry for entry in self.pending.pop(where) if not self._admits(entry, found, checks)]
+            if left:
+                self.pending[where] = left
+            else:
+                self._left &= ~self._conditions.bit(where, reaching=True)
+
+    def _admits(self, entry: Entry, found: int, checks: frozenset[str]) -> bool:
+        return not found & self._exceptions[entry.name] and not entry.check.isdisjoint(checks)
 
 
 def _saying_the_same(entry: Entry, entries_of_run: Mapping[str, list[Entry]]) -> list[str]:
@@ -216,5 +264,5 @@ def _more_general(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def backends_of(entry: Entry) -> frozenset[str]:
-    """Names of backends, or wildcards, that an entry's globs begin with."""
-    return frozenset(glob.partition("/")[0] for glob in entry.match)
+    """Names of backends, or wildcards, that an entry's conditions have."""
+    return frozenset(backend for where in entry.where for backend in where["backend"])

@@ -12,11 +12,12 @@ from conformance.paths import KNOWN
 
 from .causes import LayerCause
 from .findings import KINDS
-from .findings.stages import UNDEFINED
+from .findings.stages import UNDEFINED, FurtherInputs
 from .known import CONDITIONS, Entry, KnownFinding
 from .profiles import CHECKS
 from .severity import Component
 from .verdicts import Verdict
+from .where import FIELDS, Where
 
 OF_A_FINDING = {
     "id": str,
@@ -28,17 +29,22 @@ OF_A_FINDING = {
     "shows": list,
 }
 OF_A_PLACE = {
-    "match": (str, list),
-    "except": (str, list),
-    "check": (str, list),
+    "where": (dict, list),
+    "except": (dict, list),
+    "must": (str, list),
+    "may": (str, list),
     "kind": (str, list),
     "unless": (str, list),
     "undefined": str,
     "when": dict,
-    "layer": list,
+    "layers": list,
 }
-REQUIRED = ("id", "title", "reason", "upstream", "shows")
+REQUIRED = ("id", "title", "reason", "shows")
+UNREPORTED = "unreported"
+"""The value of `upstream`, if there is none, of what nobody has written down."""
 LAYER_REQUIRED = ("engine", "check")
+MOST_ALTERNATIVES = 12
+"""The most conditions of a place, and the most values that a condition lists for a field: a cause has few."""
 SUITE = "suite"
 """The value of `extends`, which adds the suite's own entries to a ledger."""
 VERSION = re.compile(r"(>=|<=|==|<|>)\s*[\d.]+|[\w.*?+\[\]]+")
@@ -94,7 +100,7 @@ def _document(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not readable as TOML: {error}") from error
     if unknown := sorted(document.keys() - {"finding", "extends", "platforms"}):
-        raise UsageError(f"{path}: unknown table {unknown[0]!r}: write [[finding]] with [[finding.shows]]")
+        raise UsageError(f"{path}: unknown table {unknown[0]!r}: write [[finding]] with shows")
     if document.get("extends", SUITE) != SUITE:
         raise UsageError(f'{path}: extends {document["extends"]!r}: write extends = "{SUITE}" above the findings')
     platforms = document.get("platforms", [])
@@ -114,9 +120,9 @@ def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:
     for name in REQUIRED:
         if not values.get(name):
             raise UsageError(f"{source}: {name} is missing")
-    upstream, component = values["upstream"], values.get("component")
-    if upstream != "unreported" and not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", upstream):
-        raise UsageError(f"{source}: upstream {upstream!r}: write owner/repo#number, or unreported")
+    upstream, component = values.get("upstream", UNREPORTED), values.get("component")
+    if upstream != UNREPORTED and not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", upstream):
+        raise UsageError(f"{source}: upstream {upstream!r}: write owner/repo#number, or leave it out")
     if component is not None and component not in [*Component]:
         raise UsageError(f"{source}: unknown component {component!r}: components are {', '.join(Component)}")
     formerly = tuple(_list(values.get("formerly", [])))
@@ -124,7 +130,7 @@ def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:
     for number, place in enumerate(values["shows"], 1):
         where = f"{source}, shows {number}"
         if not isinstance(place, dict):
-            raise UsageError(f"{where}: is a {type(place).__name__}: places begin with [[finding.shows]]")
+            raise UsageError(f"{where}: is a {type(place).__name__}: write {{ where = {{ ... }}, must = CHECK }}")
         yield _entry(where, finding, number, place)
 
 
@@ -146,37 +152,74 @@ def _types(of: Any) -> tuple[type, ...]:
 
 def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str, Any]) -> Entry:
     _require_fields(source, values, OF_A_PLACE)
-    undefined = values.get("undefined", "")
-    if undefined and undefined not in UNDEFINED:
-        raise UsageError(f"{source}: unknown reason {undefined!r} for undefined: reasons are {', '.join(UNDEFINED)}")
-    if undefined and (wrong := [name for name in ("check", "kind") if values.get(name)]):
-        raise UsageError(
-            f"{source}: {wrong[0]} beside undefined: a run whose outcome is undefined may fail in any check, or in none"
-        )
-    if not undefined and not values.get("check"):
-        raise UsageError(f"{source}: check is missing")
-    if not values.get("match") and not values.get("layer"):
-        raise UsageError(f"{source}: match is missing: write globs over run ids, or a [[finding.shows.layer]]")
-    check, kind = ["undefined"] if undefined else _list(values["check"]), _list(values.get("kind", []))
-    if not undefined:
-        _require_checks(source, check)
+    must, may, undefined = _checks(source, values)
+    if not values.get("where") and not values.get("layers"):
+        raise UsageError(f"{source}: where is missing: write conditions on runs, or layers")
+    kind = _list(values.get("kind", []))
     if unknown := sorted({*kind} - KINDS.keys()):
         raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
+    if FurtherInputs.kind in kind and must:
+        raise UsageError(f"{source}: must beside {FurtherInputs.kind}, which differ between runs: write may")
     when = values.get("when", {})
     _require_conditions(source, when)
     return Entry(
         finding,
-        match=tuple(_list(values.get("match", []))),
-        check=frozenset(check),
+        where=_wheres(source, "where", values.get("where", [])),
+        must=must,
         source=source,
         number=number,
         when=dict(when),
-        exclude=tuple(_list(values.get("except", []))),
-        layers=tuple(_layer(f"{source}, layer {place}", one) for place, one in enumerate(values.get("layer", []), 1)),
+        exclude=_wheres(source, "except", values.get("except", [])),
+        layers=tuple(_layer(f"{source}, layer {place}", one) for place, one in enumerate(values.get("layers", []), 1)),
         kind=tuple(kind),
         unless=frozenset(_list(values.get("unless", []))),
         undefined=undefined,
+        may=may,
     )
+
+
+def _checks(source: str, values: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str], str]:
+    """The checks that must fail and that may, and why the outcome is undefined, if it is."""
+    undefined = values.get("undefined", "")
+    if undefined and undefined not in UNDEFINED:
+        raise UsageError(f"{source}: unknown reason {undefined!r} for undefined: reasons are {', '.join(UNDEFINED)}")
+    if undefined and (wrong := [name for name in ("must", "may", "kind") if values.get(name)]):
+        raise UsageError(
+            f"{source}: {wrong[0]} beside undefined: a run whose outcome is undefined may fail in any check, or in none"
+        )
+    if undefined:
+        return frozenset(), frozenset({str(Verdict.UNDEFINED)}), undefined
+    must, may = frozenset(_list(values.get("must", []))), frozenset(_list(values.get("may", [])))
+    _require_checks(source, must | may)
+    if values.get("where") and not must and not may:
+        raise UsageError(f"{source}: must is missing: write the checks that fail, or under may those that can")
+    if both := sorted(must & may):
+        raise UsageError(f"{source}: {both[0]} is both in must and in may")
+    return must, may, ""
+
+
+def _wheres(source: str, name: str, values: Mapping[str, Any] | list[Any]) -> tuple[Where, ...]:
+    """Conditions on runs, of which one has to hold."""
+    tables = [values] if isinstance(values, Mapping) else values
+    if len(tables) > MOST_ALTERNATIVES:
+        raise UsageError(
+            f"{source}: {name} has {len(tables)} conditions, more than {MOST_ALTERNATIVES}: say what the runs share"
+        )
+    for table in tables:
+        if not isinstance(table, Mapping) or not table:
+            raise UsageError(f"{source}: {name} holds {table!r}: write {{ FIELD = VALUE }}")
+        if unknown := [field for field in table if field not in FIELDS]:
+            raise UsageError(f"{source}: {name} has no field {unknown[0]!r}: fields are {', '.join(FIELDS)}")
+        for field, globs in table.items():
+            texts = _list(globs) if isinstance(globs, str | list) else []
+            if not texts or not all(isinstance(text, str) for text in texts):
+                raise UsageError(f"{source}: {name}.{field} is neither a string nor a list of strings")
+            if len(texts) > MOST_ALTERNATIVES:
+                raise UsageError(
+                    f"{source}: {name}.{field} has {len(texts)} alternatives, more than {MOST_ALTERNATIVES}: say by another "
+                    "field what these runs have in common"
+                )
+    return tuple(map(Where.of, tables))
 
 
 def _require_conditions(source: str, when: Mapping[str, Any]) -> None:
@@ -200,7 +243,9 @@ def _require_checks(source: str, names: Iterable[str]) -> None:
 
 def _layer(source: str, values: Any) -> LayerCause:
     if not isinstance(values, dict):
-        raise UsageError(f"{source}: is a {type(values).__name__}: layers begin with [[finding.shows.layer]]")
+        raise UsageError(
+            f"{source}: is a {type(values).__name__}: write {{ engine = ENGINE, check = CHECK, FEATURE = VALUE }}"
+        )
     for name in LAYER_REQUIRED:
         if not values.get(name):
             raise UsageError(f"{source}: {name} is missing")

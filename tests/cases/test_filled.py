@@ -16,8 +16,8 @@ from conformance.cases.combined import (
 from conformance.cases.operators import OPERATORS, SPACES
 from conformance.cases.operators.arrays import arrays
 from conformance.cases.operators.space import JOINT
-from conformance.cases.operators.spelling import computation
 from conformance.cases.ranges import bounds
+from conformance.configs.spelling import computation
 
 
 def names(operator: str) -> list[str]:

@@ -5,7 +5,6 @@ from functools import cache
 import pytest
 
 from conformance.cases.in_use import Unwritable, variant_of
-from conformance.cases.operators.spelling import computation
 from conformance.cases.representative import (
     MOST_ELEMENTS,
     MOST_MULTIPLICATIONS,
@@ -19,6 +18,7 @@ from conformance.cases.representative import (
     selected,
     weights,
 )
+from conformance.configs.spelling import computation
 from conformance.results.in_use import REPRESENTATIVE, LayerInUse, read
 
 

@@ -12,8 +12,8 @@ from conformance.cases.runs import runs
 from conformance.checks.judge import Judge
 from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.errors import UsageError
-from conformance.results.globs import glob_of
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 from conformance.selection import Selection
 
 installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
@@ -55,11 +55,11 @@ def test_claims_of_a_quantizer_run_on_converted_models(theirs: str) -> None:
     assert {one.flow for one in runs(claims)} == {"ptq", "qat"}
 
 
-def test_a_glob_has_to_name_a_quantizer(theirs: str) -> None:
+def test_a_condition_has_to_name_a_quantizer(theirs: str) -> None:
     third_party(theirs, "--quantizer")
     run_id = "theirs/nn.Conv2d/static-quint8/ptq/default/exact@converted"
-    assert not glob_of("*/nn.Conv2d/*/ptq/default/exact@*").reaches(run_id)
-    assert glob_of("theirs/nn.Conv2d/*/ptq/default/exact@conv*").reaches(run_id)
+    assert not Where.of({"pattern": "nn.Conv2d", "flow": "ptq"}).matches(run_id)
+    assert Where.of({"backend": "theirs", "engine": "conv*", "pattern": "nn.Conv2d"}).matches(run_id)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,13 @@ from conformance.results.findings.values import CodesDiffer, Element, OutputQpar
 from conformance.results.known import Entry, Host, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 
 ENTRY = Entry(
-    KnownFinding("listed", "", "", ""), ("*/nn.ConvTranspose1d/*/*/default/exact@*",), frozenset({"numerics"}), ""
+    KnownFinding("listed", "", "", ""),
+    (Where.of({"pattern": "nn.ConvTranspose1d", "variant": "default", "profile": "exact"}),),
+    frozenset({"numerics"}),
+    "",
 )
 CODES = CodesDiffer("numerics", 0, 1, 9, 2, (Element((0,), 5.0, 3.0),))
 QPARAMS = OutputQparams("numerics", 0, 0.5, 3, "quint8", 0.25, 3, "quint8")
@@ -55,7 +59,7 @@ def test_an_entry_covers_findings_of_its_kinds_alone(pairs: dict[str, Run]) -> N
 
 def test_a_run_like_one_whose_outcome_is_undefined_has_none_that_conforms(pairs: dict[str, Run]) -> None:
     run, host = pairs["channels_33x17"], Host("2.13.0", "x86_64", "avx2")
-    entry = replace(ENTRY, check=frozenset({"undefined"}), undefined="out-of-bounds")
+    entry = replace(ENTRY, must=frozenset({"undefined"}), undefined="out-of-bounds")
     conforming = replace(row_of(run), verdict=Verdict.CONFORMS, checks={"numerics": "pass"}, findings=())
     for row in (conforming, row_of(run)):
         expectation = Likeness([entry]).expectation(run, row, host)
@@ -73,7 +77,7 @@ def fused() -> Run:
 
 LEFT_OUT = Entry(
     KnownFinding("left-out", "", "", ""),
-    ("cortexm/nn.ConvTranspose2d/*/*/default/exact@*",),
+    (Where.of({"backend": "cortexm", "pattern": "nn.ConvTranspose2d", "variant": "default", "profile": "exact"}),),
     frozenset({"annotated", "lowered"}),
     "",
 )

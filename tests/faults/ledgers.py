@@ -81,12 +81,11 @@ def entry(name: str) -> str:
     return rf'(\[\[finding\]\]\nid = "{name}"\n)'
 
 
-ALPHA = r'(id = "add-alpha"\n.*?match = )"([^"]*)"\n *except = "[^"]*"(\n *check = )\[[^\]]*\]'
-WHEN = r'(id = "add-alpha"\n.*?)(match = "[^"]*"\n *except = "[^"]*"\n *check = [^\n]*\n)'
-NEW = r"\1\2when = {{ {} }}" "\n"
+ALPHA = r'(id = "add-alpha"\n.*?where = )(\{[^}]*\})(, must = )\[[^\]]*\]'
+NEW = r'\1\2\3["numerics", "accuracy"], when = {{ {} }}'
 MORE = (
-    '[[finding]]\nid = "more"\ntitle = "It does"\nreason = "It does."\nupstream = "unreported"\n'
-    '[[finding.shows]]\nmatch = "{}"\ncheck = "{}"\n\n[[finding]]\n'
+    '[[finding]]\nid = "more"\ntitle = "It does"\nreason = "It does."\nshows = [{{ where = {{ {} }}, must = "numerics" }}]\n'
+    "\n[[finding]]\n"
 )
 FIRST = r"\[\[finding\]\]\n"
 
@@ -105,82 +104,88 @@ FAULTS = [
         lost,
         (*LISTED, *CONFORMING),
     ),
-    listed("a check is missing", "accuracy", "common", ALPHA, r'\1"\2"\3["numerics"]'),
-    listed("an extra check", "stable", "common", ALPHA, r'\1"\2"\3["numerics", "accuracy", "stable"]'),
-    listed("a check is replaced by another", "accuracy lowered", "common", ALPHA, r'\1"\2"\3["numerics", "lowered"]'),
-    listed("a check is unknown", "ledger", "common", ALPHA, r'\1"\2"\3["numerics", "speed"]'),
+    listed("a check is missing", "accuracy", "common", ALPHA, r'\1\2\3["numerics"]'),
+    listed("an extra check", "stable", "common", ALPHA, r'\1\2\3["numerics", "accuracy", "stable"]'),
+    listed("a check is replaced by another", "accuracy lowered", "common", ALPHA, r'\1\2\3["numerics", "lowered"]'),
+    listed("a check is unknown", "ledger", "common", ALPHA, r'\1\2\3["numerics", "speed"]'),
     listed(
         "a listed crash does not happen",
         "crashes",
         "common",
         ALPHA,
-        r'\1"\2"\3["numerics", "accuracy", "crashes"]',
+        r'\1\2\3["numerics", "accuracy", "crashes"]',
     ),
-    listed("a glob is too wide", "accuracy numerics", "common", ALPHA, r'\1"*/torch.add/*"\3["numerics", "accuracy"]'),
     listed(
-        "a glob is too narrow",
+        "a condition is too wide",
         "accuracy numerics",
         "common",
         ALPHA,
-        r'\1"qnnpack/*/*/*/alpha_2/*@*"\3["numerics", "accuracy"]',
+        r'\1{ backend = "!executorch", pattern = "torch.add" }\3["numerics", "accuracy"]',
     ),
     listed(
-        "a glob matches nothing",
+        "a condition is too narrow",
+        "accuracy numerics",
+        "common",
+        ALPHA,
+        r'\1{ backend = "qnnpack", variant = "alpha_2" }\3["numerics", "accuracy"]',
+    ),
+    listed(
+        "a condition holds for no run",
         "accuracy ledger numerics",
         "common",
         ALPHA,
-        r'\1"*/*/*/*/alpha_3/*@*"\3["numerics", "accuracy"]',
+        r'\1{ variant = "alpha_3" }\3["numerics", "accuracy"]',
     ),
     listed(
-        "one of several globs matches nothing",
+        "one of several conditions holds for no run",
         "ledger",
         "common",
         ALPHA,
-        r'\1["\2", "*/*/*/*/alpha_3/*@*"]\3["numerics", "accuracy"]',
+        r'\1[\2, { variant = "alpha_3" }]\3["numerics", "accuracy"]',
     ),
     listed(
-        "a glob has another case",
+        "a value has another case",
         "accuracy ledger numerics",
         "common",
         ALPHA,
-        r'\1"*/*/*/*/ALPHA_2/*@*"\3["numerics", "accuracy"]',
+        r'\1{ variant = "ALPHA_2" }\3["numerics", "accuracy"]',
     ),
     listed(
         "an entry excepts every run that it matches",
         "accuracy ledger numerics",
         "common",
         ALPHA,
-        r'\1"\2"\nexcept = "*"\3["numerics", "accuracy"]',
+        r'\1\2, except = { backend = "*" }\3["numerics", "accuracy"]',
     ),
     listed(
         "an entry excepts a run that does not exist",
         "ledger",
         "common",
         ALPHA,
-        r'\1"\2"\nexcept = "*/alpha_3/*"\3["numerics", "accuracy"]',
+        r'\1\2, except = { variant = "alpha_3" }\3["numerics", "accuracy"]',
     ),
     listed(
         "an entry excepts a run that deviates",
         "accuracy numerics",
         "common",
         ALPHA,
-        r'\1"\2"\nexcept = "fbgemm/*"\3["numerics", "accuracy"]',
+        r'\1\2, except = { backend = "fbgemm" }\3["numerics", "accuracy"]',
     ),
     listed(
         "an exception is missing",
         "reference",
         "common",
-        r'(id = "conv-padding-reference"\n.*?match = [^\n]*\n) *except = [^\n]*\n',
-        r"\1",
+        r'(id = "conv-padding-reference"\n.*?variant = )\["padding\*", "!padding_same"\]',
+        r'\1"padding*"',
     ),
     listed(
-        "an entry is for another version of torch", "accuracy numerics", "common", WHEN, NEW.format('torch = "<2.0"')
+        "an entry is for another version of torch", "accuracy numerics", "common", ALPHA, NEW.format('torch = "<2.0"')
     ),
-    listed("an entry is for another architecture", "accuracy numerics", "common", WHEN, NEW.format('arch = "sparc"')),
-    listed("an entry is for another instruction set", "accuracy numerics", "common", WHEN, NEW.format('isa = "mmx"')),
-    listed("a condition is unknown", "ledger", "common", WHEN, NEW.format('os = "linux"')),
-    listed("a condition has another type", "ledger", "common", WHEN, NEW.format("torch = 2")),
-    listed("a condition is not a range", "ledger", "common", WHEN, NEW.format('torch = "~=2.10"')),
+    listed("an entry is for another architecture", "accuracy numerics", "common", ALPHA, NEW.format('arch = "sparc"')),
+    listed("an entry is for another instruction set", "accuracy numerics", "common", ALPHA, NEW.format('isa = "mmx"')),
+    listed("a condition is unknown", "ledger", "common", ALPHA, NEW.format('os = "linux"')),
+    listed("a condition has another type", "ledger", "common", ALPHA, NEW.format("torch = 2")),
+    listed("a condition is not a range", "ledger", "common", ALPHA, NEW.format('torch = "~=2.10"')),
     listed("an id is duplicated", "ledger", "common", entry("add-alpha"), r'[[finding]]\nid = "cat-in-float"\n'),
     listed(
         "an id belongs to another file",
@@ -194,32 +199,36 @@ FAULTS = [
         "ledger",
         "common",
         FIRST,
-        MORE.format("[!e]*/*/*/*/alpha_2/*@*", "numerics"),
+        MORE.format('backend = "!executorch", variant = "alpha_2"'),
     ),
     listed(
         "an extra entry for a run that conforms",
         "numerics",
         "common",
         FIRST,
-        MORE.format("fbgemm/nn.ReLU/*", "numerics"),
+        MORE.format('backend = "fbgemm", pattern = "nn.ReLU"'),
     ),
     listed(
         "an extra entry for another backend",
         "ledger",
         "common",
         FIRST,
-        MORE.format("tensorrt/nn.ReLU/*", "numerics"),
+        MORE.format('backend = "tensorrt", pattern = "nn.ReLU"'),
     ),
     *(
         listed(f"{field} is missing", "ledger", "common", rf'(id = "add-alpha"\n.*?){field} = [^\n]*\n', r"\1")
-        for field in ("reason", "upstream", "check", "match")
+        for field in ("title", "reason")
+    ),
+    listed("conditions are missing", "ledger", "common", r'(id = "add-alpha"\n.*?)where = \{[^}]*\}, ', r"\1"),
+    listed(
+        "checks are missing", "ledger", "common", r'(id = "add-alpha"\n.*?where = \{[^}]*\}), must = \[[^\]]*\]', r"\1"
     ),
     listed("a reason is empty", "ledger", "common", r'(id = "add-alpha"\n.*?)reason = [^\n]*\n', r'\1reason = ""\n'),
     listed(
         "upstream is not a reference",
         "ledger",
         "common",
-        r'(id = "add-alpha"\n.*?)upstream = [^\n]*\n',
+        entry("add-alpha"),
         r'\1upstream = "soon"\n',
     ),
     listed("a field is unknown", "ledger", "common", entry("add-alpha"), r'\1exept = "fbgemm/*"\n'),

@@ -16,6 +16,7 @@ from conformance.fuzz.samples import Sample
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 from conformance.selection import Selection
 
 from .drawing import Population
@@ -179,7 +180,7 @@ def test_a_mutant_whose_process_dies_is_caught(selection: Selection, monkeypatch
 
 
 def test_without_a_mutant_every_run_agrees_with_the_ledger(selection: Selection) -> None:
-    entry = Entry(KnownFinding("listed", "", "", ""), ("*",), frozenset({"numerics"}), "")
+    entry = Entry(KnownFinding("listed", "", "", ""), (Where(()),), frozenset({"numerics"}), "")
     witnesses = [replace(witness, likeness=Likeness([entry])) for witness in ordinary(selection)]
     with pytest.raises(UsageError, match=r"2 witnesses contradict the ledger without a mutant, the first: .*numerics"):
         stage_of(witnesses, selection).observe([WIDE])

@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of
+from invoking import ROOT, SUITE, Invocation, cases, entry, invoke, options_of, where
 
 from conformance.__main__ import main
 from conformance.errors import UsageError
@@ -59,8 +59,9 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
 
 def test_a_run_whose_outcome_is_undefined_may_crash_deviate_or_conform(tmp_path: Path) -> None:
     ids = (CRASHING, UNLISTED, GONE)
-    places = "".join(f'\n[[finding.shows]]\nmatch = {json.dumps(run_id)}\nundefined = "race"\n' for run_id in ids)
-    finding = f'[[finding]]\nid = "chance"\ntitle = "chance"\nreason = "chance"\nupstream = "unreported"\n{places}'
+    wheres = ", ".join(str(where(run_id)) for run_id in ids)
+    place = f'{{ where = [{wheres}], undefined = "race" }}'
+    finding = f'[[finding]]\nid = "chance"\ntitle = "chance"\nreason = "chance"\nshows = [{place}]\n'
     invocation = invoke(tmp_path, "--backend", "qnnpack", *cases(*ids), ledger=finding)
     assert invocation.status == pytest.ExitCode.OK, invocation.output
     rows = [invocation.rows[run_id] for run_id in ids]

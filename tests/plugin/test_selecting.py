@@ -61,7 +61,7 @@ def test_without_a_compiler_rows_and_header_say_that_memory_is_not_guarded(
     assert f"memory: 1 runs that conform are not checked: {row.detail}\n" in invocation.output
 
 
-MALFORMED = entry("broken", "*", "numerics").replace("numerics", "numeric")
+MALFORMED = entry("broken", "*/nn.Linear/*", "numerics").replace("numerics", "numeric")
 REFUSED = {
     "misspelled": (["--backend", "fbgem"], "", "unknown backend 'fbgem': did you mean fbgemm? Choose from qnnpack, "),
     "run id": (
@@ -166,7 +166,10 @@ def invocations(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Invoca
 
 def test_a_ledger_entry_that_matches_no_run_fails(invocations: Mapping[str, Invocation]) -> None:
     invocation = invocations["entries"]
-    assert "nothing (known.toml#2, shows 1) matches no run: executorch/nn.conv2d/*" in invocation.output
+    assert (
+        'nothing (known.toml#2, shows 1) matches no run: { backend = "executorch", pattern = "nn.conv2d" }'
+        in invocation.output
+    )
     assert "1 failed, 1 passed" in invocation.output
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
 

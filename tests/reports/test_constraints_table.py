@@ -18,6 +18,7 @@ from conformance.results.findings.constraints import (
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 
 BELOW = ConvertedViolation("weight", Violation("quant_min_lower_bound", -128, -127), "", "w", "")
 BROKEN = ObserverViolation("quant_min_lower_bound", "quant_min", -128, -127)
@@ -45,7 +46,12 @@ def row(pattern: str, variant: str, *findings: Finding, **checks: str) -> Row:
 
 
 GAP = KnownFinding("gap", "It is not checked", "why", "unreported")
-ENTRY = Entry(GAP, ("*/nn.*/weight.*/constraints@*",), frozenset({"observed"}), "here")
+ENTRY = Entry(
+    GAP,
+    (Where.of({"pattern": "nn.*", "variant": "weight.*", "profile": "constraints"}),),
+    frozenset({"observed"}),
+    "here",
+)
 
 
 def test_the_table_says_for_each_kind_of_operator_what_is_enforced() -> None:

@@ -15,6 +15,7 @@ from conformance.repro.execution import execute
 from conformance.results.findings.values import OutputShape
 from conformance.results.ledger_file import load
 from conformance.results.reproductions import Reproduced, record, script_of
+from conformance.results.where import Where
 
 SHAPE = (OutputShape("numerics", 0, (1,), (2,)),)
 SHOWN = Reproduced("print('DEVIATES')\n", "expected 1\ngot 2\nDEVIATES numerics\n", ("PyTorch version: 2.13.0",))
@@ -102,6 +103,6 @@ def test_a_finding_without_a_stored_script_has_that_of_a_run() -> None:
 
 
 def test_a_finding_that_no_engine_here_shows_says_so() -> None:
-    entries = [replace(entry, match=("executorch/nothing/*",)) for entry in load() if entry.id == "add-alpha"]
+    entries = [replace(entry, where=(Where.of({"pattern": "nothing"}),)) for entry in load() if entry.id == "add-alpha"]
     with pytest.raises(UsageError, match="add-alpha: no stored script, and no run of it"):
         script_of_a_run(entries)

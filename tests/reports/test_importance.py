@@ -18,10 +18,8 @@ FINDING = """
 id = "{0}"
 title = "{0} is off"
 reason = "why"
-upstream = "unreported"
 {2}
-[[finding.shows]]
-{1}
+shows = [{1}]
 """
 
 
@@ -34,7 +32,7 @@ def listed(folder: Path, rows: list[Row], **places: str) -> list[Shown]:
 
 
 def place(pattern: str, *checks: str, variant: str = "*") -> str:
-    return f'match = "*/{pattern}/*/*/{variant}/*@*"\ncheck = {[*checks]!r}'
+    return f'{{ where = {{ pattern = "{pattern}", variant = "{variant}" }}, must = {[*checks]!r} }}'
 
 
 def wrong(pattern: str, *, variant: str = "default", steps: int = 2, sqnr: float | None = None) -> Row:
@@ -86,7 +84,7 @@ def test_the_worst_run_is_the_example(tmp_path: Path) -> None:
 def test_default_use_that_is_less_bad_is_told_apart(tmp_path: Path) -> None:
     rows = [row("nn.A", fails=["lowered"]), wrong("nn.A", variant="v1")]
     places = [place("nn.A", "numerics", variant="v1"), place("nn.A", "lowered", variant="default")]
-    (one,) = listed(tmp_path, rows, off="\n[[finding.shows]]\n".join(places))
+    (one,) = listed(tmp_path, rows, off=", ".join(places))
     assert (one.severity, one.default_severity) == (Severity.WRONG, Severity.REFUSES)
     assert one.reach == "with v1; in default use of 1 claim it refuses"
 

@@ -92,7 +92,7 @@ def test_a_script_says_where_it_comes_from_and_what_is_known(tmp_path: Path) -> 
     run = find(LINEAR)
     (tmp_path / "known.toml").write_text(
         f'[[finding]]\nid = "here"\ntitle = "{TITLE}"\nreason = "{REASON}"\nupstream = "{UPSTREAM}"\n'
-        '[[finding.shows]]\nmatch = "*"\ncheck = "numerics"\n'
+        'shows = [{ where = { pattern = "*" }, must = "numerics" }]\n'
     )
     (entry,) = load(tmp_path)
     text = script(run, row_of(run, OutputShape("numerics", 0, (1, 2), (2, 1))), entry)

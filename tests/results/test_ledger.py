@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from ledger_entries import HOST, RUN, entry, row
+from ledger_entries import HOST, RUN, entry, row, where
 
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import FurtherInputs
@@ -11,10 +11,11 @@ from conformance.results.findings.values import CodesDiffer, LowSqnr
 from conformance.results.ledger import Expectation, judge
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 
 
 def test_a_conforming_run_without_an_entry_is_expected() -> None:
-    expectation = judge(row(), [entry("fbgemm/nn.Conv2d/*")], HOST)
+    expectation = judge(row(), [entry(where(backend="fbgemm", pattern="nn.Conv2d"))], HOST)
     assert (expectation.expected, expectation.known, expectation.message) == (True, None, "")
 
 
@@ -41,7 +42,7 @@ def test_an_unlisted_deviation_is_not_expected() -> None:
 def test_an_entry_on_further_inputs_covers_no_other_failure_and_demands_none(
     findings: tuple[Finding, ...], expected: bool
 ) -> None:
-    listed = replace(entry(), kind=("codes-differ", "further-inputs"))
+    listed = replace(entry(), must=frozenset(), may=frozenset({"numerics"}), kind=("codes-differ", "further-inputs"))
     failed = ("numerics",) if findings else ()
     assert judge(replace(row(*failed), findings=findings), [listed], HOST).expected is expected
 
@@ -53,25 +54,25 @@ def test_a_listed_run_that_conforms_is_not_expected_and_its_entry_is_named() -> 
 
 
 @pytest.mark.parametrize(
-    ("backend", "engine", "glob", "expected"),
+    ("backend", "engine", "condition", "expected"),
     [
-        ("edge", "x86", "*/nn.Linear/*", True),
-        ("edge", "npu", "*/nn.Linear/*@*", True),
-        ("fbgemm", "npu", "*/nn.Linear/*", True),
-        ("edge", "npu", "edge/nn.Linear/*", False),
-        ("edge", "npu", "*/nn.Linear/*@npu", False),
-        ("fbgemm", "x86", "*/nn.Linear/*", False),
+        ("edge", "x86", where(pattern="nn.Linear"), True),
+        ("edge", "npu", where(pattern="nn.Linear"), True),
+        ("fbgemm", "npu", where(pattern="nn.Linear"), True),
+        ("edge", "npu", where(backend="edge", pattern="nn.Linear"), False),
+        ("edge", "npu", where(engine="npu", pattern="nn.Linear"), False),
+        ("fbgemm", "x86", where(pattern="nn.Linear"), False),
     ],
 )
-def test_a_wildcard_explains_the_runs_of_third_parties_and_demands_no_deviation(
-    backend: str, engine: str, glob: str, expected: bool
+def test_a_condition_on_neither_backend_nor_engine_explains_the_runs_of_third_parties_and_demands_no_deviation(
+    backend: str, engine: str, condition: Where, expected: bool
 ) -> None:
     run_id = RUN.replace("fbgemm/", f"{backend}/").replace("@x86", f"@{engine}")
     theirs = replace(row(), id=run_id, backend=backend, engine=engine)
-    expectation = judge(theirs, [entry(glob)], HOST)
+    expectation = judge(theirs, [entry(condition)], HOST)
     assert (expectation.expected, expectation.known) == (expected, None if expected else "an-entry")
     deviating = replace(row("numerics"), id=run_id, backend=backend, engine=engine)
-    assert judge(deviating, [entry(glob)], HOST).known == "an-entry"
+    assert judge(deviating, [entry(condition)], HOST).known == "an-entry"
 
 
 def test_a_deviation_in_another_check_than_the_listed_one_is_wrong_in_both_directions() -> None:
@@ -134,8 +135,25 @@ def test_an_outcome_is_not_undefined_by_accesses_that_a_guard_does_not_find(
     assert expectation.message == message
 
 
+def test_what_may_fail_need_not() -> None:
+    listed = replace(entry(), may=frozenset({"stable"}))
+    assert judge(row("numerics"), [listed], HOST).expected
+    assert judge(row("numerics", "stable"), [listed], HOST).expected
+    assert judge(row("stable"), [listed], HOST).message == (
+        "no longer deviates in numerics: remove it from an-entry (known.toml#1)"
+    )
+    chance = replace(listed, must=frozenset())
+    assert judge(row(), [chance], HOST) == Expectation(True, ())
+    assert judge(row("stable"), [chance], HOST).known == "an-entry"
+    assert not judge(row("numerics"), [chance], HOST).expected
+
+
 def test_several_entries_cover_one_run_together() -> None:
-    entries = [entry(name="one"), entry("*@x86", check="stable", name="two"), entry("onednn/*", name="other")]
+    entries = [
+        entry(name="one"),
+        entry(where(engine="x86"), check="stable", name="two"),
+        entry(where(backend="onednn"), name="other"),
+    ]
     expectation = judge(row("numerics", "stable"), entries, HOST)
     assert expectation.expected
     assert [covering.id for covering in expectation.entries] == ["one", "two"]
@@ -143,7 +161,9 @@ def test_several_entries_cover_one_run_together() -> None:
 
 
 def test_only_the_entry_whose_deviation_is_gone_is_named() -> None:
-    expectation = judge(row("numerics"), [entry(name="one"), entry("*@x86", check="stable", name="two")], HOST)
+    expectation = judge(
+        row("numerics"), [entry(name="one"), entry(where(engine="x86"), check="stable", name="two")], HOST
+    )
     assert not expectation.expected
     assert expectation.message == "no longer deviates in stable: remove it from two (known.toml#1)"
 
@@ -160,10 +180,10 @@ def test_a_crash_is_listed_as_the_check_crashes() -> None:
     "outcome", [row(), row("numerics"), row("lowered", "stable"), row(verdict="crashes"), row(verdict="undefined")]
 )
 def test_any_outcome_of_an_undefined_run_is_expected_and_known(outcome: Row) -> None:
-    undefined = replace(entry("fbgemm/nn.Linear/*", check="undefined"), undefined="race")
+    undefined = replace(entry(where(backend="fbgemm", pattern="nn.Linear"), check="undefined"), undefined="race")
     expectation = judge(outcome, [undefined], HOST)
     assert (expectation.expected, expectation.known, expectation.undefined) == (True, "an-entry", "race")
-    elsewhere = replace(undefined, match=("fbgemm/nn.Conv2d/*",))
+    elsewhere = replace(undefined, where=(where(backend="fbgemm", pattern="nn.Conv2d"),))
     expectation = judge(outcome, [elsewhere], HOST)
     assert (expectation.expected, expectation.undefined) == (not outcome.failed, "")
 
@@ -180,15 +200,15 @@ def test_no_entry_makes_a_run_without_its_golden_expected() -> None:
         assert expectation == Expectation(False, (), "golden nn.Linear is missing")
 
 
-def test_a_glob_may_have_classes_of_characters() -> None:
-    assert entry("fbgemm/nn.[KL]inear/*@x[[]8]6").matches(RUN.replace("x86", "x[8]6"))
-    assert entry("fbgemm/nn.[KL]inear/*@x8?").matches(RUN)
-    assert not entry("fbgemm/nn.[!KL]inear/*").matches(RUN)
+def test_an_alternative_may_have_classes_of_characters() -> None:
+    assert entry(where(engine="x[[]8]6", pattern="nn.[KL]inear")).matches(RUN.replace("x86", "x[8]6"))
+    assert entry(where(engine="x8?", pattern="nn.[KL]inear")).matches(RUN)
+    assert not entry(where(backend="fbgemm", pattern="nn.[!KL]inear")).matches(RUN)
 
 
-def test_globs_are_case_sensitive() -> None:
-    assert not entry("fbgemm/nn.linear/*").matches(RUN)
-    assert entry("fbgemm/nn.Linear/*").matches(RUN)
+def test_alternatives_are_case_sensitive() -> None:
+    assert not entry(where(backend="fbgemm", pattern="nn.linear")).matches(RUN)
+    assert entry(where(backend="fbgemm", pattern="nn.Linear")).matches(RUN)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +264,12 @@ def test_an_entry_for_another_host_expects_no_deviation_here() -> None:
 
 
 @pytest.mark.parametrize("profile", ["constraints", "laws"])
-def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profile(profile: str) -> None:
+def test_a_condition_reaches_the_runs_of_a_property_only_where_it_names_the_profile(profile: str) -> None:
     property_run = f"fbgemm/nn.Linear/static-quint8/ptq/large/{profile}@x86"
-    for glob in ("*", "fbgemm/*", "fbgemm/nn.Linear/*/*/*/*@x86"):
-        assert entry(glob, check="observed").matches(RUN)
-        assert not entry(glob, check="observed").matches(property_run)
-    named = entry(f"fbgemm/*/{profile}@*", check="observed")
+    for condition in (where(), where(backend="fbgemm"), where(backend="fbgemm", engine="x86", pattern="nn.Linear")):
+        assert entry(condition, check="observed").matches(RUN)
+        assert not entry(condition, check="observed").matches(property_run)
+    named = entry(where(backend="fbgemm", profile=profile), check="observed")
     assert named.matches(property_run)
     assert not named.matches(RUN)
     assert not named.matches(property_run.replace(profile, {"constraints": "laws"}.get(profile, "constraints")))
@@ -257,9 +277,9 @@ def test_a_wildcard_reaches_the_runs_of_a_property_only_where_it_names_the_profi
 
 def test_an_entry_covers_no_run_without_its_checks() -> None:
     layer = RUN.replace("default/exact", "64to64_14x14_k3_p1/in_use")
-    assert not entry("fbgemm/*", check="stable").matches(layer)
-    assert entry("fbgemm/*", check=("numerics", "stable")).matches(layer)
-    assert entry("fbgemm/*", check="crashes").matches(layer)
+    assert not entry(where(backend="fbgemm"), check="stable").matches(layer)
+    assert entry(where(backend="fbgemm"), check=("numerics", "stable")).matches(layer)
+    assert entry(where(backend="fbgemm"), check="crashes").matches(layer)
 
 
 def test_of_the_checks_of_an_entry_a_run_fails_those_that_it_has() -> None:
@@ -269,6 +289,6 @@ def test_of_the_checks_of_an_entry_a_run_fails_those_that_it_has() -> None:
 
 
 def test_an_entry_may_cover_cases_and_a_property() -> None:
-    both = entry("fbgemm/*", "fbgemm/*/laws@*", check="stable")
+    both = entry(where(backend="fbgemm"), where(backend="fbgemm", profile="laws"), check="stable")
     assert both.matches(RUN)
     assert both.matches(RUN.replace("default/exact", "large/laws"))

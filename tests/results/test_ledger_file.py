@@ -9,6 +9,7 @@ from conformance.errors import UsageError
 from conformance.results.known import Entry, KnownFinding, entries_by_finding
 from conformance.results.ledger import backends_of
 from conformance.results.ledger_file import extends, load, own
+from conformance.results.where import Where
 
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
 FINDING = {
@@ -17,7 +18,8 @@ FINDING = {
     "reason": '"it truncates"',
     "upstream": '"pytorch/pytorch#12345"',
 }
-SHOWS = {"match": '"fbgemm/nn.Linear/*@x86"', "check": '"numerics"'}
+SHOWS = {"where": '{ backend = "fbgemm", pattern = "nn.Linear" }', "must": '"numerics"'}
+LINEAR = Where.of({"backend": "fbgemm", "pattern": "nn.Linear"})
 OF_A_FINDING = (*FINDING, "component", "formerly", "verdict", "shows")
 KNOWN = KnownFinding("linear-off-by-one", "Linear is one step off", "it truncates", "pytorch/pytorch#12345")
 
@@ -27,8 +29,8 @@ def document(**changes: str | None) -> str:
     values = {name: value for name, value in {**FINDING, **SHOWS, **changes}.items() if value is not None}
     lines = {name: f"{name} = {value}\n" for name, value in values.items()}
     finding = "".join(line for name, line in lines.items() if name in OF_A_FINDING)
-    shows = "".join(line for name, line in lines.items() if name not in OF_A_FINDING)
-    return f"[[finding]]\n{finding}" + (f"\n[[finding.shows]]\n{shows}" if "shows" not in values else "")
+    place = ", ".join(f"{name} = {value}" for name, value in values.items() if name not in OF_A_FINDING)
+    return f"[[finding]]\n{finding}" + (f"shows = [{{ {place} }}]\n" if "shows" not in values else "")
 
 
 def loaded(folder: Path, *documents: str) -> tuple[Entry, ...]:
@@ -40,17 +42,22 @@ def test_every_field_of_an_entry_is_read(tmp_path: Path) -> None:
     (known,) = loaded(tmp_path, document(when='{ torch = ">=2.10", arch = "x86_64", isa = "*" }'))
     assert known == Entry(
         KNOWN,
-        match=("fbgemm/nn.Linear/*@x86",),
+        where=(LINEAR,),
         exclude=(),
-        check=frozenset({"numerics"}),
+        must=frozenset({"numerics"}),
         when={"torch": ">=2.10", "arch": "x86_64", "isa": "*"},
         source="known.toml#1, shows 1",
     )
 
 
+def test_a_finding_without_upstream_is_unreported(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(upstream=None))
+    assert known.finding.upstream == "unreported"
+
+
 def test_a_finding_may_show_in_several_places_and_have_had_other_ids(tmp_path: Path) -> None:
-    shows = '[{ match = "a/*", check = "numerics" }, { match = "b/*", check = "stable" }]'
-    changes = {"formerly": '["old", "older"]', "component": '"lowering"', "match": None, "check": None, "shows": shows}
+    shows = '[{ where = { backend = "a" }, must = "numerics" }, { where = { backend = "b" }, must = "stable" }]'
+    changes = {"formerly": '["old", "older"]', "component": '"lowering"', "where": None, "must": None, "shows": shows}
     first, second = loaded(tmp_path, document(**changes))
     assert first.finding == replace(KNOWN, formerly=("old", "older"), component="lowering") == second.finding
     assert (first.name, second.name) == ("linear-off-by-one", "linear-off-by-one#2")
@@ -59,15 +66,18 @@ def test_a_finding_may_show_in_several_places_and_have_had_other_ids(tmp_path: P
     assert entries_by_finding([first, second])["old"] == [first, second]
 
 
-def test_an_entry_can_have_several_globs_and_checks(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(match='["a/*", "b/*"]', check='["numerics", "crashes"]'))
-    assert known.match == ("a/*", "b/*")
-    assert known.check == {"numerics", "crashes"}
+def test_an_entry_can_have_several_conditions_and_checks(tmp_path: Path) -> None:
+    checks = {"must": '["numerics", "crashes"]', "may": '"stable"'}
+    (known,) = loaded(tmp_path, document(where='[{ backend = "a" }, { backend = "b" }]', **checks))
+    assert known.where == (Where.of({"backend": "a"}), Where.of({"backend": "b"}))
+    assert known.must == {"numerics", "crashes"}
+    assert known.may == {"stable"}
+    assert known.check == {"numerics", "crashes", "stable"}
     assert backends_of(known) == {"a", "b"}
 
 
 def test_an_entry_may_say_that_an_outcome_is_undefined(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(undefined='"uninitialized"', check=None))
+    (known,) = loaded(tmp_path, document(undefined='"uninitialized"', must=None))
     assert known.undefined == "uninitialized"
     assert known.check == {"undefined"}
 
@@ -82,31 +92,51 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 
 MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
-    **{f"{name} is missing": ({name: None}, f"{name} is missing") for name in (*FINDING, *SHOWS)},
-    **{f"{name} is empty": ({name: '""'}, f"{name} is missing") for name in (*FINDING, *SHOWS)},
+    **{f"{name} is missing": ({name: None}, f"{name} is missing") for name in (*FINDING, *SHOWS) if name != "upstream"},
+    **{f"{name} is empty": ({name: '""'}, f"{name} is missing") for name in ("id", "title", "reason")},
+    "where is empty": ({"where": "{}"}, "where is missing"),
     "shows is missing": ({"shows": "[]"}, "shows is missing"),
     "shows of another type": ({"shows": '"everywhere"'}, "shows is a str"),
-    "a place of another type": ({"shows": '["everywhere"]'}, "is a str: places begin with [[finding.shows]]"),
+    "a place of another type": ({"shows": '["everywhere"]'}, "is a str: write { where = { ... }, must = CHECK }"),
     "formerly of another type": ({"formerly": "7"}, "formerly is a int"),
     "formerly with a number": ({"formerly": "[7]"}, "formerly holds something that is no string"),
     "unknown component": ({"component": '"compiler"'}, "unknown component 'compiler'"),
     "id of another type": ({"id": "7"}, "id is a int"),
-    "match of another type": ({"match": "true"}, "match is a bool"),
-    "no glob": ({"match": "[]"}, "match is missing"),
-    "check of another type": ({"check": "1.5"}, "check is a float"),
-    "no check": ({"check": "[]"}, "check is missing"),
+    "where of another type": ({"where": "true"}, "where is a bool"),
+    "no condition": ({"where": "[]"}, "where is missing"),
+    "a condition of another type": ({"where": '["fbgemm/*"]'}, "where holds 'fbgemm/*': write { FIELD = VALUE }"),
+    "an empty condition": ({"where": "[{}]"}, "where holds {}: write { FIELD = VALUE }"),
+    "a condition on an unknown field": (
+        {"where": '{ kernel = "add" }'},
+        "where has no field 'kernel': fields are backend,",
+    ),
+    "an exception on an unknown field": ({"except": '{ kernel = "add" }'}, "except has no field 'kernel'"),
+    "a value of another type": ({"where": "{ rank = 2 }"}, "where.rank is neither a string nor a list of strings"),
+    "a field without values": ({"where": "{ rank = [] }"}, "where.rank is neither a string nor a list of strings"),
+    "too many values": (
+        {"where": f"{{ variant = {list('abcdefghijklm')} }}"},
+        "where.variant has 13 alternatives, more than 12",
+    ),
+    "too many conditions": (
+        {"where": str([{}] * 13).replace("{}", '{ rank = "1" }')},
+        "where has 13 conditions, more than 12",
+    ),
+    "must of another type": ({"must": "1.5"}, "must is a float"),
+    "no check": ({"must": "[]"}, "must is missing"),
+    "a check that must and may fail": ({"may": '"numerics"'}, "numerics is both in must and in may"),
+    "further inputs that must fail": ({"kind": '"further-inputs"'}, "must beside further-inputs, which differ"),
     "except of another type": ({"except": "7"}, "except is a int"),
     "reason of another type": ({"reason": "[]"}, "reason is a list"),
     "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),
     "when of another type": ({"when": '"always"'}, "when is a str"),
     "unknown field": ({"verdict": '"deviates"'}, "unknown field 'verdict'"),
-    "an undefined outcome with a check": ({"undefined": '"race"'}, "check beside undefined: a run"),
+    "an undefined outcome with a check": ({"undefined": '"race"'}, "must beside undefined: a run"),
     "an undefined outcome for no reason": (
-        {"undefined": '"luck"', "check": None},
+        {"undefined": '"luck"', "must": None},
         "unknown reason 'luck' for undefined: reasons are",
     ),
-    "unknown check": ({"check": '"speed"'}, "unknown check 'speed'"),
-    "unknown check among others": ({"check": '["numerics", "speed"]'}, "unknown check 'speed'"),
+    "unknown check": ({"must": '"speed"'}, "unknown check 'speed'"),
+    "unknown check among others": ({"may": '["stable", "speed"]'}, "unknown check 'speed'"),
     "unknown condition": ({"when": '{ os = "linux" }'}, "unknown condition 'os'"),
     "upstream that is no reference": ({"upstream": '"somewhere"'}, "upstream 'somewhere'"),
     "upstream with more around it": ({"upstream": '"see pytorch/pytorch#1"'}, "upstream 'see pytorch/pytorch#1'"),
@@ -150,8 +180,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_an_entry_does_not_cover_its_exceptions(tmp_path: Path) -> None:
-    (known,) = loaded(tmp_path, document(**{"except": '"*/batch0/*"'}))
-    assert known.exclude == ("*/batch0/*",)
+    (known,) = loaded(tmp_path, document(**{"except": '{ variant = "batch0" }'}))
+    assert known.exclude == (Where.of({"variant": "batch0"}),)
     assert known.matches(RUN)
     assert not known.matches(RUN.replace("/default/", "/batch0/"))
 

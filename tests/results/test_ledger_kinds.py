@@ -14,10 +14,11 @@ from conformance.results.ledger import judge
 from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 
 HOST = Host("2.13.0", "x86_64", "avx2")
 ID = "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@x86"
-ENTRY = Entry(KnownFinding("an-entry", "", "", ""), ("*",), frozenset({"numerics"}), "")
+ENTRY = Entry(KnownFinding("an-entry", "", "", ""), (Where(()),), frozenset({"numerics"}), "")
 
 
 def differing(*findings: Finding) -> Row:
@@ -76,9 +77,9 @@ def test_another_entry_may_cover_the_other_kind() -> None:
 
 
 def test_an_unknown_kind_of_finding_is_refused(tmp_path: Path) -> None:
-    place = 'match = "*"\ncheck = "numerics"\nkind = "code-differ"\n'
-    finding = '[[finding]]\nid = "one"\ntitle = "It is off"\nreason = "so"\nupstream = "unreported"\n'
-    (tmp_path / "known.toml").write_text(f"{finding}[[finding.shows]]\n{place}", encoding="utf-8")
+    place = '{ where = { flow = "ptq" }, must = "numerics", kind = "code-differ" }'
+    finding = '[[finding]]\nid = "one"\ntitle = "It is off"\nreason = "so"\n'
+    (tmp_path / "known.toml").write_text(f"{finding}shows = [{place}]\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"known.toml#1, shows 1: unknown kind of finding 'code-differ'"):
         load(tmp_path)
 
@@ -94,5 +95,5 @@ def test_an_entry_demands_nothing_on_a_platform_that_its_ledger_was_not_written_
     conforming = replace(differing(), verdict=Verdict.CONFORMS, checks={"numerics": "pass", "memory": "pass"})
     assert judge(conforming, [entry], HOST).expected is not demanded
     assert judge(differing(CODES), [entry], HOST).known == "an-entry"
-    undefined = replace(entry, check=frozenset({"undefined"}), undefined="out-of-bounds")
+    undefined = replace(entry, must=frozenset({"undefined"}), undefined="out-of-bounds")
     assert judge(conforming, [undefined], HOST).expected is not demanded

@@ -8,10 +8,13 @@ from conformance.results.known import Entry, Host, KnownFinding
 from conformance.results.ledger import judge_recorded
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
+from conformance.results.where import Where
 
 HOST = Host("2.13.0", "x86_64", "avx2")
-ENTRY = Entry(KnownFinding("an-entry", "", "", ""), ("*/exact@*",), frozenset({"numerics"}), "")
-OWN = replace(ENTRY, finding=KnownFinding("its-own", "", "", ""), match=("*/nn.Conv2d/*/pairs@*",))
+ENTRY = Entry(KnownFinding("an-entry", "", "", ""), (Where.of({"profile": "exact"}),), frozenset({"numerics"}), "")
+OWN = replace(
+    ENTRY, finding=KnownFinding("its-own", "", "", ""), where=(Where.of({"pattern": "nn.Conv2d", "profile": "pairs"}),)
+)
 LEDGER = {entry.id: [entry] for entry in (ENTRY, OWN)}
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy
 
+from conformance.configs.spelling import spelled
+
 from .calls import ALL_BY_NAME, function, style
 from .elementwise import LARGE, LENGTHS, NUMBERS, OUT, VECTOR, any_shape
 from .networks import sequences
@@ -24,7 +26,6 @@ from .space import (
     factor,
     one_range_is_usual,
 )
-from .spelling import spelled
 from .variant import Operand, Shape, Variant, operands
 
 

@@ -14,9 +14,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from conformance.configs.spelling import computation
+
 from . import SPACES
 from .space import APART, JOINT, Point, Space
-from .spelling import computation
 
 PATH = Path(__file__).with_name("arrays.json")
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from conformance.configs.spelling import is_batch_norm
+
 from .expressions import Call
-from .spelling import is_batch_norm
 from .variant import Operand, Variant
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from conformance.configs.spelling import spelled
+
 from .calls import ALL_BY_NAME, BY_POSITION, EACH_BY_NAME, sources, style
 from .elementwise import LENGTHS, OUT
 from .geometry import SIGNALS
@@ -23,7 +25,6 @@ from .space import (
     factor,
     images_have_formats,
 )
-from .spelling import spelled
 from .variant import Operand, Shape, Variant
 
 SMALL: dict[int, Shape] = {1: (2, 4, 11), 2: (2, 4, 8, 7), 3: (2, 3, 5, 6, 7)}

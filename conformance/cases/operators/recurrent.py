@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from conformance.configs.spelling import spelled
+
 from .calls import ALL_BY_NAME, BY_NAME, applied, function, module, style
 from .elementwise import DEVICE
 from .networks import embeddings, steps
@@ -16,7 +18,6 @@ from .space import (
     data,
     factor,
 )
-from .spelling import spelled
 from .variant import Operand, Variant
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from conformance.configs.spelling import spelled
+
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, EACH_BY_NAME, function, style
 from .elementwise import IN_NETWORK, OUT
 from .networks import images
@@ -23,7 +25,6 @@ from .space import (
     factor,
     images_have_formats,
 )
-from .spelling import spelled
 from .variant import Operand, Shape, Variant
 
 

@@ -14,9 +14,9 @@ from torch.fx import GraphModule
 from conformance.cases.operators import RECORDS
 from conformance.cases.operators.fused import plain_of
 from conformance.cases.operators.record import CODES, SweepKind
-from conformance.cases.operators.spelling import LINEAR, spelled
 from conformance.cases.runs import Run
 from conformance.cases.sources import root_of
+from conformance.configs.spelling import LINEAR, spelled
 from conformance.engines import decomposed
 from conformance.engines.protocol import Engine
 from conformance.errors import Failure

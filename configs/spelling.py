@@ -1,4 +1,4 @@
-"""The names of operators: what one computes, on how many dimensions, and how it is called."""
+"""The names of operators: what one computes, on how many dimensions, how it is called, and which one a pattern is about."""
 
 import re
 from dataclasses import dataclass
@@ -38,3 +38,9 @@ def computation(operator: str) -> str:
 def is_batch_norm(operator: str) -> bool:
     """Whether an operator is a batch norm, of any rank."""
     return spelled(operator).computes == BATCH_NORM
+
+
+def root_named(pattern: str) -> str:
+    """The root operator of a pattern, by its name: the first of a chain, and the innermost of what is nested."""
+    names = re.findall(r"[\w.]+", pattern)
+    return (names[-1] if "(" in pattern else names[0]) if names else pattern
