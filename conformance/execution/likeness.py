@@ -1,6 +1,7 @@
 """What the ledger says about runs that it does not name: entries for fixed runs cover those that are like them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 
 from conformance.cases.features import features_of
@@ -72,28 +73,90 @@ class Likeness:
     def known(self, run: Run, row: Row) -> set[str]:
         """Checks whose failure the ledger explains: those listed for runs like this one, and their consequences."""
         assert run.variant is not None
-        similar, failed = similar_ids(run), row.failed
-        known = self._listed(run, similar, row)
-        layouts = {spec.layout for spec in run.variant.operands.values()}
-        if "stable" in known and "channels_last" in layouts:
-            known |= {"numerics", "lowered"}  # the format changes the output, or the kernel raises
-        # `stable` executes the run in channels-last format too
-        in_channels_last = similar_ids(run, CHANNELS_LAST).keys() - similar.keys()
-        if {"numerics", "stable"} & self._listed(run, in_channels_last, row):
-            known.add("stable")
-        if "numerics" in known and ("strided" in layouts or "numerics" in failed):
-            known.add("stable")  # a kernel that is wrong in one format need not be in another, and has other ties
-        raised = {finding.stage for finding in row.findings if isinstance(finding, Raises)}
-        if any(check in self._listed(run, similar, None) for stage, check in EARLIER.items() if stage in raised):
-            known.add("lowered")  # it reports what those checks do in other profiles
-        if "annotated" in known and not IN_FLOAT.isdisjoint(one.kind for one in row.findings):
-            known.add("observed")  # what is not annotated has no observer
-            known |= {"numerics"} if _other_qparams_alone(row) else set()
-        if "asked" in failed:
-            known.add("numerics")  # a quantized kernel has the grid of its input, or a fixed one
-        if "observed" in failed & known:
-            known.add("reference")  # the reference model does not quantize an input that is not observed
-        return known
+        similar = similar_ids(run)
+        further = similar_ids(run, CHANNELS_LAST).keys() - similar.keys()
+        explained = Explained(
+            row,
+            frozenset(spec.layout for spec in run.variant.operands.values()),
+            frozenset(self._listed(run, similar, None)),
+            frozenset(self._listed(run, further, row)),
+            self._listed(run, similar, row),
+        )
+        for consequence in CONSEQUENCES:
+            if consequence.holds(explained):
+                explained.known |= {*consequence.follow}
+        return explained.known
+
+
+@dataclass
+class Explained:
+    """What the ledger says of a row by runs like its run, of which consequences follow.
+
+    `layouts` are the memory formats of its operands, `listed` the checks of entries for such runs, with findings of whatever
+    kind, `in_channels_last` the checks of entries for runs like it in channels-last format, and `known` the checks whose
+    failure is explained so far.
+    """
+
+    row: Row
+    layouts: frozenset[str]
+    listed: frozenset[str]
+    in_channels_last: frozenset[str]
+    known: set[str]
+
+    def raises_earlier(self) -> bool:
+        """Whether the row raises in a stage before lowering, and a check of such a stage is listed."""
+        raised = {finding.stage for finding in self.row.findings if isinstance(finding, Raises)}
+        return any(check in self.listed for stage, check in EARLIER.items() if stage in raised)
+
+    def in_float(self) -> bool:
+        """Whether it is explained that the layer is left in float."""
+        return "annotated" in self.known and not IN_FLOAT.isdisjoint(one.kind for one in self.row.findings)
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """Checks that fail too where something `holds`, and why they `follow`."""
+
+    holds: Callable[[Explained], bool]
+    follow: tuple[str, ...]
+    because: str
+
+
+CONSEQUENCES = (
+    Consequence(
+        lambda one: "stable" in one.known and "channels_last" in one.layouts,
+        ("numerics", "lowered"),
+        "the memory format changes the output, or the kernel raises for it",
+    ),
+    Consequence(
+        lambda one: not one.in_channels_last.isdisjoint({"numerics", "stable"}),
+        ("stable",),
+        "the check executes the model in channels-last format too",
+    ),
+    Consequence(
+        lambda one: "numerics" in one.known and ("strided" in one.layouts or "numerics" in one.row.failed),
+        ("stable",),
+        "a kernel that is wrong in one memory format need not be in another, and has other ties",
+    ),
+    Consequence(Explained.raises_earlier, ("lowered",), "the check reports what those of earlier stages do elsewhere"),
+    Consequence(Explained.in_float, ("observed",), "what is not annotated has no observer"),
+    Consequence(
+        lambda one: one.in_float() and _other_qparams_alone(one.row),
+        ("numerics",),
+        "the result of a layer in float is quantized as the operator behind it says",
+    ),
+    Consequence(
+        lambda one: "asked" in one.row.failed,
+        ("numerics",),
+        "a quantized kernel has the grid of its input, or a fixed one",
+    ),
+    Consequence(
+        lambda one: "observed" in one.row.failed & one.known,
+        ("reference",),
+        "the reference model does not quantize an input that is not observed",
+    ),
+)
+"""What follows from an explained failure, in the order in which it follows."""
 
 
 def _other_qparams_alone(row: Row) -> bool:

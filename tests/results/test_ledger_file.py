@@ -1,5 +1,6 @@
 """The files of a ledger: every field is read, and a wrong one is one error that names the finding and the field."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,3 +221,15 @@ def test_entries_have_the_platforms_of_their_own_ledger(tmp_path: Path) -> None:
 def test_platforms_that_are_none_are_refused(tmp_path: Path, platforms: str) -> None:
     with pytest.raises(UsageError, match=r'known\.toml: platforms .*: write a list of "ARCHITECTURE INSTRUCTIONS"'):
         loaded(tmp_path, f"platforms = {platforms}\n" + document())
+
+
+def test_the_examples_of_the_documentation_are_places_of_a_ledger(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    examples = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "shows = " in block]
+    assert len(examples) == 3
+    for number, example in enumerate(examples):
+        example = example.replace("owner/repo#number", "pytorch/pytorch#1")
+        if "[[finding]]" not in example:
+            comment, _, rest = example.rpartition("shows = ")
+            example = f'{comment}[[finding]]\nid = "{number}"\ntitle = "t"\nreason = "r"\nshows = {rest}'
+        assert loaded(tmp_path, example)
