@@ -37,7 +37,7 @@ class InFloat(Symptom[Finding]):
         given = arguments(candidate)
         # tensors in lists are arguments of few operators
         for trace in (TRACE.replace("tree_leaves(args)", "args"), TRACE):
-            lines = with_class(trace, prepared_lines(self.run, candidate) + lower_line())
+            lines = with_class(trace, prepared_lines(self.run, candidate) + lower_line(self.run, candidate))
             lines += f'expected, got = "{self._wanted}", []\nwith Trace():\n    lowered({given})\n'
             yield lines + ending(self.check, self._condition, "computes in float")
 
@@ -72,7 +72,7 @@ class ConvertingInside(Symptom[ConvertsInside]):
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         conversion = self.finding.conversions[0].replace(".", "::")
         lines = (
-            f"{prepared_lines(self.run, candidate)}{lower_line()}"
+            f"{prepared_lines(self.run, candidate)}{lower_line(self.run, candidate)}"
             f"with torch.autograd.profiler.profile() as profile:\n    lowered({arguments(candidate)})\n"
             "calls = [event for event in profile.function_events if event.cpu_parent]\n"
             'got = {f"{event.cpu_parent.name} > {event.name}" for event in calls}\n'

@@ -113,13 +113,13 @@ class Repeating(Symptom[Finding]):
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         for kernel in kernels_of(self.finding):
-            lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line())
+            lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line(self.run, candidate))
             for given in (arguments(candidate), in_channels_last(candidate)):
                 call = f'expected, got = "no write", []\nwith Writes():\n    lowered({given})\n'
                 condition = f'any("{kernel}" in one for one in got)'
                 yield lines + call + ending(self.check, condition, "a kernel writes to its input")
             return
-        lines = prepared_lines(self.run, candidate) + lower_line()
+        lines = prepared_lines(self.run, candidate) + lower_line(self.run, candidate)
         lines += (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55)
         if self.raises:
             for again in (*self._stored(), *self._again(candidate)):

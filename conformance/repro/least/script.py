@@ -7,13 +7,14 @@ from torch import nn
 
 from conformance.cases.recipes import RANGE_OBSERVERS
 from conformance.cases.runs import Run
-from conformance.configs.registry import BACKENDS
+from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.engines.native import NATIVE
 from conformance.errors import UsageError
 from conformance.execution.batch import warm_up
-from conformance.models import build
+from conformance.models import apis, build
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
+from conformance.results.findings.annotations import NotAnnotated
 from conformance.results.findings.codes import (
     SweptCodes,
     SweptPlaces,
@@ -45,6 +46,8 @@ from conformance.results.findings.values import (
 from conformance.results.rows import Row
 
 from .enforcement import Unenforced
+from .exported import FarFromConverted, Unannotated, left_in_float
+from .exports import exports
 from .kernels import ConvertingInside, InFloat
 from .observed import Ineffective, Unobserved
 from .repetitions import Repeating, way_of
@@ -73,6 +76,11 @@ SYMPTOMS: dict[type[Finding], Callable[[Run, Any], Symptom[Any]]] = {
 }
 """The symptom of each kind of finding, worst first. Findings of other kinds have no least script."""
 
+WRONG_OF_EXPORTED = (CodesDiffer, ValuesDiffer, QuantizedByPart, OutputShape, CodesVary)
+"""Kinds of findings about the values of an exported model."""
+SECONDS_OF_EXPORTED = 60.0
+"""The most seconds of a search that exports and lowers each candidate."""
+
 TRIED = 3
 """The most candidates of a search that are executed in an interpreter of their own, from the least on."""
 
@@ -88,8 +96,27 @@ class NoLeastForm(NoLeastScript):
     """Raised for a run that deviates, none of whose findings has a least script that was seen to deviate."""
 
 
+def symptoms_of_exported(run: Run, row: Row) -> Iterator[Symptom[Any]]:
+    """Yield the symptoms of a row about an exported model, wrong values first."""
+    for finding in row.findings:
+        if isinstance(finding, WRONG_OF_EXPORTED) and finding.check == "numerics":
+            yield FarFromConverted(run, finding)
+    for finding in row.findings:
+        if isinstance(finding, Raises) and finding.stage in TITLES and not finding.stage.startswith("reference"):
+            yield Raising(run, finding)
+        elif isinstance(finding, RanInFloat) and (symptom := left_in_float(run.engine)) is not None:
+            yield symptom(run, finding)
+        elif isinstance(finding, NotAnnotated):
+            yield Unannotated(run, finding)
+        elif isinstance(finding, FloatShape | LowSqnr):
+            yield FarFromFloat(run, finding)
+
+
 def symptoms(run: Run, row: Row) -> Iterator[Symptom[Any]]:
     """Yield the symptoms of a row, worst first. The check `reference`, which is about torch's own model, comes last."""
+    if exports(run):
+        yield from symptoms_of_exported(run, row)
+        return
     order = [*SYMPTOMS]
     findings = [finding for finding in row.findings if type(finding) in SYMPTOMS]
     for finding in sorted(findings, key=lambda one: (one.check == "reference", order.index(type(one)))):
@@ -114,15 +141,20 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     """
     if not row.failed:
         raise NoLeastScript(f"{run.id}: conforms on this host, so there is nothing to reproduce")
-    if run.engine not in NATIVE or run.variant is None or run.backend.name not in BACKENDS:
-        raise NoLeastForm(f"{run.id}: least scripts are written for engines and configs of torch alone")
+    native = run.engine in NATIVE and run.backend.name in BACKENDS
+    exported = run.backend.name in QUANTIZERS and exports(run)
+    if run.variant is None or not (native or exported):
+        raise NoLeastForm(
+            f"{run.id}: least scripts are written for torch's engines and configs, and quantizers of PT2E"
+        )
     warm_up()
+    apis.of(run.backend).warm_up(run.backend)
     threads = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     executed = executed_run(run, row.findings)
     subject = subject_of(executed)
     varies = any(isinstance(finding, CodesVary | RelationVaries) for finding in row.findings)
     for symptom in symptoms(executed, row):
-        search = Search(symptom)
+        search = Search(symptom, seconds=SECONDS_OF_EXPORTED) if exported else Search(symptom)
         search.least(starts(subject, recipes_for(symptom), symptom.data_matter, threads=threads, varies=varies))
         for shown in [*reversed(search.accepted)][:TRIED]:
             text = _text(symptom, shown, isa)

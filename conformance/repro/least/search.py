@@ -40,12 +40,19 @@ class Shown:
     body: str
 
 
+def _built(candidate: Candidate) -> str:
+    """The lines that bind `model`, whose constructor may refer to `qconfig`."""
+    named = any("qconfig" in line for line in candidate.init)
+    qconfig = f"qconfig = {candidate.qconfig}\n" if named else ""
+    return f"{candidate.model_source}\n{qconfig}{candidate.model_lines}"
+
+
 def fitted(candidate: Candidate) -> Candidate:
     """The candidate with literal parameters in the shapes that its model has. Raises ValueError if some are too small."""
     if isinstance(candidate.parameters, str):
         return candidate
     own = replace(candidate, parameters="own", sequential=False)
-    _, scope = executed(f"{own.model_source}\nqconfig = {own.qconfig}\n{own.model_lines}")
+    _, scope = executed(_built(own))
     state = scope["model"].state_dict()
     parameters = []
     for name, value in candidate.parameters:
@@ -166,8 +173,7 @@ def _same_every_time(candidate: Candidate) -> bool:
     for memory in (0x00, 0x5A):
         with torch.random.fork_rng():
             torch.manual_seed(memory)
-            model = f"{candidate.model_source}\nqconfig = {candidate.qconfig}\n{candidate.model_lines}"
-            _, scope = executed(GRADIENTS + model, memory)
+            _, scope = executed(GRADIENTS + _built(candidate), memory)
         states.append(scope["model"].state_dict())
     first, again = states
     return all(torch.equal(value, again[name]) for name, value in first.items() if isinstance(value, torch.Tensor))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from conformance.cases.apis import api
 from conformance.cases.operators import Operand
 from conformance.cases.recipes import Recipe, range_recipe, typical_recipe
 from conformance.cases.runs import Run
@@ -14,6 +15,8 @@ from conformance.results.profiles import EXACT
 
 from .candidate import Candidate, Data, of_tensor
 
+OBSERVED = "Observed("
+"""The beginning of a quantizer whose observers are replaced, which takes a class that its package does not have."""
 OWN = "PowerOfTwo"
 """The beginning of the names of observers that torch does not have."""
 
@@ -21,6 +24,10 @@ OWN = "PowerOfTwo"
 def recipes_of(run: Run) -> Iterator[Recipe]:
     """The recipes with torch's observers: the backend's default, then one whose observers take the range of what they see."""
     exact = replace(run, profile=EXACT.name).recipe
+    if (quantization := api(run.backend)).exports:
+        recipes = (quantization.recipe(run.claim, exact, mapping, run.engine) for mapping in ("default", "ranges"))
+        yield from (recipe for recipe in recipes if OBSERVED not in recipe.mapping)
+        return
     for recipe in (typical_recipe(run.claim.dtypes, exact, engine=run.engine), range_recipe(run.claim.dtypes, exact)):
         if OWN not in recipe.qconfig + recipe.mapping:
             yield recipe

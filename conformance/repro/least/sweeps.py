@@ -128,7 +128,7 @@ class Sweeping(Symptom[Finding]):
         run, finding, (operands, output) = self.run, self.finding, setting_of(self.finding)
         custom = CUSTOM if isinstance(finding, SweptQparams) else ""
         lines = setting(run, candidate) + model_lines(run, candidate) + prepare_line(run, candidate, custom)
-        lines += calibrate_lines(run, candidate) + lower_line()
+        lines += calibrate_lines(run, candidate) + lower_line(run, candidate)
         _, scope = executed(lines.replace(custom, "") if custom else lines)
         lowered, call = scope["lowered"], f"lowered({arguments(candidate)})"
         lines += operand_lines(lowered, operands)

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from conformance.cases.runs import Run
+from conformance.engines.executorch.runtime import Refused
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Crashes, Raises
 
@@ -130,7 +131,7 @@ class Raising(Symptom[Raises]):
             "float": f"{model_lines(run, candidate)}model({given})\n",
             "prepare": prepare_line(run, candidate),
             "calibrate": calibrate_lines(run, candidate),
-            "lower": lower_line(),
+            "lower": lower_line(run, candidate),
             "execute": f"lowered({given})\n",
             "reference": "reference = convert_to_reference_fx(prepared, backend_config=config)\n",
             "reference execution": f"reference({given})\n",
@@ -141,7 +142,9 @@ class Raising(Symptom[Raises]):
         if stage == "float":
             # a float model needs neither mapping nor config
             kept = [
-                line for line in setting(run, candidate).splitlines() if not line.startswith(("mapping =", "config ="))
+                line
+                for line in setting(run, candidate).splitlines()
+                if not line.startswith(("mapping =", "config =", "quantizer ="))
             ]
             yield "\n".join(kept) + "\n" + guarded(self.check, lines[stage])
             return
@@ -160,6 +163,8 @@ BEGINNING = 80
 def raised_alike(finding: Raises, scope: dict[str, Any]) -> bool:
     """Whether a script has caught the exception of a finding, but for figures in its message."""
     got, wanted = str(scope.get("got")), f"{finding.exception}: {finding.message}"
+    if finding.exception == Refused.__name__:  # what ExecuTorch raises, between the stage and a line of its log
+        return finding.message.partition(": ")[2].translate(FIGURES).startswith(got.translate(FIGURES)[:BEGINNING])
     return got.translate(FIGURES)[:BEGINNING] == wanted.translate(FIGURES)[:BEGINNING]
 
 
@@ -213,7 +218,7 @@ class Crashing(Symptom[Crashes]):
             return
         call = f"lowered({arguments(candidate)})\n"
         yield (
-            f"{prepared_lines(self.run, candidate)}{lower_line()}"
+            f"{prepared_lines(self.run, candidate)}{lower_line(self.run, candidate)}"
             'print("expected: a result, or an exception")\n'
             f'print("{DIES}", flush=True)\n'
             f"{PERTURB if candidate.perturbed else ''}{perturbed(candidate, 0x55)}{call}"

@@ -16,12 +16,14 @@ from conformance.host.isa import ISA_LIMITS
 from conformance.repro.case import backend_config_source, custom_argument, custom_source
 from conformance.repro.inline import IMPORTS, free
 
+from . import exports
 from .candidate import Candidate
 
 FURTHER_IMPORTS = {
     "BackendConfig": "from torch.ao.quantization.backend_config import BackendConfig",
     "PrepareCustomConfig": "from torch.ao.quantization.fx.custom_config import PrepareCustomConfig",
     "freeze_bn_stats": "from torch.ao.nn.intrinsic.qat import freeze_bn_stats",
+    "lower_pt2e_quantized_to_x86": "from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86",
     "ctypes": "import ctypes",
 }
 """Import statements of names that only least scripts use."""
@@ -89,11 +91,18 @@ def model_lines(run: Run, candidate: Candidate) -> str:
     return f"{made.rstrip()}.eval()\n"
 
 
+def as_tuple(candidate: Candidate, data: str = "inputs") -> str:
+    """The arguments of a call of a model as a tuple, as source."""
+    given = arguments(candidate, data)
+    return f"({given},)" if len(candidate.operands) == 1 else f"({given})"
+
+
 def prepare_line(run: Run, candidate: Candidate, custom: str = "") -> str:
-    """The line that binds `prepared`."""
+    """The lines that bind `prepared`."""
+    example = as_tuple(candidate, "calibration")
+    if exports.exports(run):
+        return exports.prepare_lines(run, example)
     function = "prepare_qat_fx" if run.flow == "qat" else "prepare_fx"
-    data = arguments(candidate, "calibration")
-    example = f"({data},)" if len(candidate.operands) == 1 else f"({data})"
     return f"prepared = {function}(model, mapping, {example}, {custom or custom_argument(run)}backend_config=config)\n"
 
 
@@ -102,13 +111,22 @@ def calibrate_lines(run: Run, candidate: Candidate) -> str:
     call = f"prepared({arguments(candidate, 'calibration')})\n"
     if run.flow != "qat":
         return call
+    if exports.exports(run):
+        return f"move_exported_model_to_eval(prepared)\n{call}"
     norms = any("BatchNorm" in line or "Bn" in line for line in candidate.init)
     return ("prepared.apply(freeze_bn_stats)\n" if norms else "") + call + "prepared.eval()\n"
 
 
-def lower_line(prepared: str = "prepared") -> str:
-    """The line that binds `lowered`."""
+def lower_line(run: Run, candidate: Candidate, prepared: str = "prepared") -> str:
+    """The lines that bind `lowered`, and `converted` before if the model is exported."""
+    if exports.exports(run):
+        return exports.convert_lines(prepared) + lowering_lines(run, candidate)
     return f"lowered = convert_fx({prepared}, backend_config=config)\n"
+
+
+def lowering_lines(run: Run, candidate: Candidate) -> str:
+    """The lines that bind `lowered` of an exported model."""
+    return exports.LOWERINGS[run.engine].lines.replace("{data}", as_tuple(candidate))
 
 
 def setting(run: Run, candidate: Candidate) -> str:
@@ -117,6 +135,10 @@ def setting(run: Run, candidate: Candidate) -> str:
     threads = f"torch.set_num_threads({candidate.threads})\n" if candidate.threads > 1 else ""
     gradients = GRADIENTS if candidate.parameter_lines else ""
     model = f"\n\n{candidate.model_source}\n\n" if candidate.model_source else ""
+    if exports.exports(run):
+        definition = exports.LOWERINGS[run.engine].definition
+        defined = f"\n\n{definition}\n" if definition else ""
+        return GRADIENTS + threads + defined + model + data_lines(candidate) + exports.quantizer_line(candidate)
     config = backend_config_source(run).replace("backend_config = ", "config = ", 1)
     config += custom_source(run)
     return engine + threads + gradients + model + data_lines(candidate) + qconfig_lines(candidate) + config
@@ -146,8 +168,9 @@ def ending(check: str, condition: str, text: str) -> str:
 
 def imports(body: str) -> str:
     """The import statements that a body needs: the standard library, torch, then what comes from torch."""
-    table = {**IMPORTS, **FURTHER_IMPORTS}
-    statements = {table[name] for name in free(body) if name in table}
+    names = free(body)
+    table = {**IMPORTS, **FURTHER_IMPORTS, **exports.imported(names)}
+    statements = {table[name] for name in names if name in table}
     whole = sorted(one for one in statements if one.startswith("import ") and " as " not in one)
     first = [one for one in whole if not one.startswith("import torch")]
     parts: dict[str, list[str]] = {}

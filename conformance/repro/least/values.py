@@ -176,7 +176,7 @@ class WrongValues(Symptom[Finding]):
         if expected is None:
             lines += f"expected = {form.format(f'model({given}){path}')}\n"
         lines += prepare_line(run, candidate) + calibrate_lines(run, candidate)
-        convert = lower_line()
+        convert = lower_line(run, candidate)
         if self.check == "reference":
             convert = "lowered = convert_to_reference_fx(prepared, backend_config=config)\n"
         lines += convert + (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55 ^ 0xFF)
@@ -189,7 +189,7 @@ class WrongValues(Symptom[Finding]):
         """A body that compares scale and zero point of an output that is left quantized with those that were observed."""
         run = self.run
         lines = setting(run, candidate) + model_lines(run, candidate) + prepare_line(run, candidate, CUSTOM)
-        convert = lower_line()
+        convert = lower_line(run, candidate)
         if self.check == "reference":
             convert = "lowered = convert_to_reference_fx(prepared, backend_config=config)\n"
         return (
@@ -225,6 +225,7 @@ class FarFromFloat(Symptom[Finding]):
         for path in output_paths(run, candidate):
             yield (
                 f"{lines}expected = {form.format(f'model({given}){path}')}\n{prepare_line(run, candidate)}"
-                f"{calibrate_lines(run, candidate)}{lower_line()}got = {form.format(f'lowered({given}){path}')}\n"
+                f"{calibrate_lines(run, candidate)}{lower_line(run, candidate)}"
+                f"got = {form.format(f'lowered({given}){path}')}\n"
                 + ending(self.check, condition, "not the result of the float model")
             )

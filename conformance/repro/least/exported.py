@@ -1,0 +1,123 @@
+"""Symptoms of models that are exported: the lowered model is held to the converted one, which states how it computes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.results.findings import Finding
+from conformance.results.findings.annotations import NotAnnotated
+from conformance.results.findings.structure import RanInFloat
+from conformance.results.findings.values import OutputShape
+
+from . import exports
+from .candidate import Candidate, number
+from .kernels import InFloat
+from .symptoms import Symptom, output_paths
+from .text import arguments, as_tuple, ending, executed, lowering_lines, model_lines, prepared_lines, setting
+from .values import STEPS
+
+PORTABLE = "portable."
+"""The beginning of the names of kernels outside of delegates."""
+UNSCALED = 256
+"""The part of the greatest result by which one without a scale may differ."""
+
+
+def converted_lines(symptom: Symptom[Any], candidate: Candidate) -> str:
+    """All lines up to a converted model."""
+    return prepared_lines(symptom.run, candidate) + exports.convert_lines("prepared")
+
+
+class FarFromConverted(Symptom[Finding]):
+    """The lowered model gives another result than the converted one, by more than rounding."""
+
+    @property
+    def data_matter(self) -> bool:
+        return True
+
+    @property
+    def title(self) -> str:
+        return "the lowered model gives other values than the converted one"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: the result of the converted model, but for rounding."
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        lines, given = converted_lines(self, candidate), arguments(candidate)
+        listed = exports.LOWERINGS[self.run.engine].listed
+        form, differ = "{}", ""
+        if isinstance(self.finding, OutputShape):
+            form, differ = "tuple({}.shape)", "got != expected"
+        paths = output_paths(self.run, candidate)
+        for place, (path, step) in enumerate(zip(paths, exports.steps(executed(lines)[1]["converted"]), strict=False)):
+            bound = f"expected.abs().max() / {UNSCALED}"
+            if step is not None:
+                bound = f"{number(float(f'{STEPS * step:.2g}'))}  # {STEPS} steps of the output"
+            got = f"lowered({given})[{place}]" if listed else f"lowered({given}){path}"
+            yield (
+                f"{lines}expected = {form.format(f'converted({given}){path}')}\n{lowering_lines(self.run, candidate)}"
+                f"got = {form.format(got)}\n"
+                + ending(
+                    self.check, differ or f"(got - expected).abs().max() > {bound}", "not the converted model's result"
+                )
+            )
+
+
+class Outside(Symptom[RanInFloat]):
+    """An operator stays outside of the delegates, on float tensors."""
+
+    @property
+    def title(self) -> str:
+        return "an operator is not delegated and computes in float"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: the quantized operator is part of a delegate."
+
+    @property
+    def names_operator(self) -> bool:
+        return True
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        for kernel in self.finding.kernels:
+            if kernel.startswith(PORTABLE):
+                yield (
+                    converted_lines(self, candidate)
+                    + exports.EDGE.replace("{data}", as_tuple(candidate))
+                    + "nodes = edge.exported_program().graph.nodes\n"
+                    'expected, got = "delegates", [str(one.target) for one in nodes if one.op == "call_function"]\n'
+                    + ending(self.check, f'any("{kernel.removeprefix(PORTABLE)}" in one for one in got)', "in float")
+                )
+
+
+class Unannotated(Symptom[NotAnnotated]):
+    """The quantizer annotates no operator of the model."""
+
+    @property
+    def title(self) -> str:
+        return "the quantizer does not annotate the operator"
+
+    @property
+    def expectation(self) -> str:
+        return "Expected: an annotation."
+
+    @property
+    def names_operator(self) -> bool:
+        return True
+
+    def bodies(self, candidate: Candidate) -> Iterator[str]:
+        run = self.run
+        yield (
+            setting(run, candidate)
+            + model_lines(run, candidate)
+            + exports.export_lines(as_tuple(candidate, "calibration"))
+            + "annotated = quantizer.annotate(quantizer.transform_for_annotation(exported))\n"
+            "nodes = annotated.graph.nodes\n"
+            'expected, got = "an annotation", [one.name for one in nodes if "quantization_annotation" in one.meta]\n'
+            + ending(self.check, "not got", "nothing is annotated")
+        )
+
+
+def left_in_float(engine: str) -> type[Symptom[Any]] | None:
+    """The symptom of kernels on floats, by the engine; None for one that shows neither operators nor delegates."""
+    lowering = exports.LOWERINGS[engine]
+    return InFloat if lowering.traced else Outside if lowering.listed else None
