@@ -54,7 +54,7 @@ def lines(
     rows = list(writer.rows.values())
     for engine in sorted({row.engine for row in rows}):
         of_engine = [row for row in rows if row.engine == engine]
-        known = sum(row.known is not None for row in of_engine)
+        known = sum(row.known is not None and row not in unexpected for row in of_engine)
         whole = not (engine in not_asked_for or PARTIAL & writer.header.keys() or writer.header.get("selection"))
         yield from sentences(engine, tally(statuses(of_engine).values()), whole=whole)
         yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"
@@ -67,6 +67,9 @@ def lines(
     for tolerance in unneeded:
         yield f"tolerance for {tolerance.operator} on {tolerance.engine}: no run needs it any more: remove it"
     for row in sorted(unexpected, key=lambda row: row.id)[:SHOWN]:
+        if row.verdict is Verdict.CONFORMS:
+            yield f"gone: {row.id} conforms, which the ledger does not expect"
+            continue
         yield f"{'unknown platform' if unknown_platform else 'new'}: {row.id}"
         yield f"     {repro_command(row.id, repro_options)}"
     if len(unexpected) > SHOWN:

@@ -35,7 +35,7 @@ def add(commands: "Commands") -> None:
     parser.add_argument(
         "--reason", help="what the engine does instead, in a sentence (default: what the plainest deviation says)"
     )
-    parser.add_argument("--upstream", default="unreported", help="owner/repo#number (default: unreported)")
+    parser.add_argument("--upstream", help="owner/repo#number of an issue, if it is reported")
     add_case(parser, "only deviations whose run id matches this glob")
     add_own(parser, "the BackendConfig of the rows, if their header does not name it")
 
@@ -73,7 +73,9 @@ def accept_command(arguments: argparse.Namespace) -> int:
         scripts = ledger / "scripts"
         first = 1 + sum(script.stem.rpartition("-")[0] == name for script in scripts.glob("*.py"))
         record({f"{name}-{place}": reproduced[row.id].script for place, row in enumerate(rows, first)}, scripts)
-        values = {"id": name, **words, "upstream": arguments.upstream}
+        values = {"id": name, **words}
+        if arguments.upstream:
+            values["upstream"] = arguments.upstream
         path = add_to_ledger(ledger, rows[0].backend, values, places(rows, [one.row for one in results]))
         print(f"{path}: {name}: {len(rows)} runs, whose reproductions are in {scripts}")
     print(f"{len(accepted)} of {len(new)} deviations reproduced and accepted")
@@ -88,6 +90,7 @@ def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "
     """The reproductions of results that show their deviation here, by run id. The reason of each other one is printed."""
     from conformance.host.cpu import isa
     from conformance.host.isa import ISA_LIMITS
+    from conformance.progress import progress
     from conformance.repro.execution import execute
     from conformance.repro.script import script
 
@@ -108,7 +111,8 @@ def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "
         run = find_with(result.row.id, given or result.options)
         texts[result.row.id] = script(run, result.row, None, isa=limited)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        outcomes = dict(zip(texts, pool.map(reproduce, texts.values()), strict=True))
+        found = progress(pool.map(reproduce, texts.values()), "reproduced", len(texts))
+        outcomes = dict(zip(texts, found, strict=True))
     for run_id, outcome in outcomes.items():
         if isinstance(outcome, UsageError):
             print(f"{run_id}: not accepted: {outcome}", file=sys.stderr)

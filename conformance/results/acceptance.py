@@ -13,7 +13,7 @@ from conformance.errors import UsageError
 from .jsonl import replacing
 from .ledger_file import MOST_ALTERNATIVES, load, own
 from .rows import Row
-from .where import ANY, FIELDS, Where, array, values_of
+from .where import FIELDS, Where, array, has_to_be_named, values_of
 
 OF_IDS = ("backend", "engine", "pattern", "config", "flow", "variant", "profile")
 """The fields that are parts of ids."""
@@ -150,7 +150,7 @@ def _together(wheres: list[Where], others: Collection[str]) -> list[Where]:
     have the same runs and none of the others is reached."""
     for one, other in combinations(wheres, 2):
         differing = [field for field in OF_IDS if one[field] != other[field]]
-        alternatives = tuple(sorted({*one[differing[0]], *other[differing[0]]} - {*ANY})) if len(differing) == 1 else ()
+        alternatives = tuple(sorted({*one[differing[0]], *other[differing[0]]})) if len(differing) == 1 else ()
         if not alternatives or len(alternatives) > MOST_ALTERNATIVES:
             continue
         joined = Where.of({**dict(one.alternatives), differing[0]: alternatives})
@@ -170,7 +170,7 @@ def _widened(run_id: str, others: Collection[str]) -> Where:
     values = dict(zip(FIELDS, values_of(run_id), strict=True))
     where = Where.of({field: values[field] for field in OF_IDS if values[field] != "*"})
     for field in WIDENED:
-        if not _reached(opened := _opened(where, field), others):
+        if not has_to_be_named(field, values[field]) and not _reached(opened := _opened(where, field), others):
             where = opened
     return where
 

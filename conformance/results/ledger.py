@@ -98,14 +98,16 @@ def _judge_undefined(row: Row, entries: tuple[Entry, ...], host: Host) -> Expect
 def demands(entry: Entry, row: Row, host: Host) -> bool:
     """Whether a row that an entry covers has to deviate. None has to on a platform that the ledger was not written on.
 
-    A condition that names neither backend nor engine is about those of the tables: it explains rows of third parties as well,
-    but does not know which of them deviate.
+    A condition is about the backends and engines of the tables: it explains rows of third parties as well, but does not know
+    which of them deviate. Of an engine of theirs on a config of the tables those deviate whose engine it names, and of a
+    config of theirs those whose backend or engine it names.
     """
     if not entry.must or not host.among(entry.platforms):
         return False
     if row.backend in ENGINES and row.engine in ENGINES_OF_BACKENDS:
         return True
-    return any(where.names("backend", row.backend) or where.names("engine", row.engine) for where in entry.where)
+    named = ("engine",) if row.backend in ENGINES else ("backend", "engine")
+    return any(where.names(field, getattr(row, field)) for where in entry.where for field in named)
 
 
 def own_entries(row: Row, entries: Iterable[Entry]) -> list[Entry]:

@@ -55,22 +55,25 @@ class Component(StrEnum):
 
 
 OF_CHECK = {
-    "crashes": Severity.CRASHES,
-    "undefined": Severity.CRASHES,
-    "numerics": Severity.WRONG,
-    "accuracy": Severity.WRONG,
-    "stable": Severity.UNSTABLE,
-    "memory": Severity.CRASHES,
-    "lowered": Severity.FLOAT,
-    "reference": Severity.REFERENCE,
-    "constraints": Severity.ACCEPTS,
-    "observed": Severity.FLOAT,
-    "annotated": Severity.FLOAT,
-    "matched": Severity.IDLE,
-    "asked": Severity.IDLE,
+    "crashes": (Severity.CRASHES, Component.KERNEL),
+    "undefined": (Severity.CRASHES, Component.KERNEL),
+    "numerics": (Severity.WRONG, Component.KERNEL),
+    "accuracy": (Severity.WRONG, Component.KERNEL),
+    "stable": (Severity.UNSTABLE, Component.KERNEL),
+    "memory": (Severity.CRASHES, Component.KERNEL),
+    "lowered": (Severity.FLOAT, Component.LOWERING),
+    "reference": (Severity.REFERENCE, Component.REFERENCE),
+    "constraints": (Severity.ACCEPTS, Component.REFERENCE),
+    "observed": (Severity.FLOAT, Component.PREPARE),
+    "annotated": (Severity.FLOAT, Component.CONFIG),
+    "matched": (Severity.IDLE, Component.CONFIG),
+    "asked": (Severity.IDLE, Component.LOWERING),
 }
-"""The severity of a failed check whose finding says no more about it. An operator that is not annotated or observed stays in
-float."""
+"""The severity of a failed check whose finding says no more about it, and the component at fault. An operator that is not
+annotated or observed stays in float."""
+
+OF_OTHERS = Severity.WRONG, Component.KERNEL
+"""The same of a check without a row."""
 
 OF_KIND = {
     "writes-to-input": Severity.CRASHES,
@@ -103,23 +106,6 @@ OF_STAGE = {
 }
 """The component that raises in a stage; in any other stage that is lowering, or what it made."""
 
-FAULTS = {
-    "crashes": Component.KERNEL,
-    "undefined": Component.KERNEL,
-    "numerics": Component.KERNEL,
-    "accuracy": Component.KERNEL,
-    "stable": Component.KERNEL,
-    "memory": Component.KERNEL,
-    "lowered": Component.LOWERING,
-    "reference": Component.REFERENCE,
-    "constraints": Component.REFERENCE,
-    "observed": Component.PREPARE,
-    "annotated": Component.CONFIG,
-    "matched": Component.CONFIG,
-    "asked": Component.LOWERING,
-}
-"""The component at fault if a check fails and its finding says no more about it."""
-
 RUNTIMES = frozenset({"executorch"})
 """Engines that execute a program of their own: their kernels are a runtime's."""
 
@@ -151,7 +137,8 @@ def assessments(row: Row) -> Iterator[Assessment]:
             assessed.add(finding.check)
             yield _assessment(row, finding, in_float)
     for check in sorted(row.failed - assessed):
-        yield Assessment(IN_ORDER.index(OF_CHECK[check]), check, _component(row, FAULTS[check]))
+        severity, component = OF_CHECK.get(check, OF_OTHERS)
+        yield Assessment(IN_ORDER.index(severity), check, _component(row, component))
 
 
 def assessment(row: Row) -> Assessment | None:
@@ -161,14 +148,15 @@ def assessment(row: Row) -> Assessment | None:
 
 def _assessment(row: Row, finding: Finding, in_float: bool) -> Assessment:
     check, stage = finding.check, finding.stage if isinstance(finding, Raises) else ""
-    component = FAULTS[check]
+    severity, component = OF_CHECK.get(check, OF_OTHERS)
     if stage:
         component = OF_STAGE.get(stage, Component.LOWERING)
     elif finding.kind in ("converts-inside", "swept-raises"):
         component = Component.KERNEL
     elif check in ("numerics", "accuracy") and in_float:
         component = Component.LOWERING
-    severity = OF_REASON[finding.reason] if isinstance(finding, Undefined) else OF_CHECK[check]
+    if isinstance(finding, Undefined):
+        severity = OF_REASON[finding.reason]
     if check == "matched" or stage == "float":
         severity = Severity.IDLE  # no model that the pattern matches can be executed
     elif check != "reference":

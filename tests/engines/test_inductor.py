@@ -13,6 +13,7 @@ from conformance.engines.inductor import COMPILED, LOWERED
 from conformance.engines.registry import engine
 from conformance.models import apis, build, pt2e
 from conformance.repro.execution import execute
+from conformance.repro.least.script import least
 from conformance.repro.script import script
 from conformance.results.findings.stability import WritesToInput
 from conformance.results.verdicts import Verdict
@@ -144,3 +145,13 @@ def test_a_convolution_that_is_called_twice_before_an_activation_is_refused_whil
     twice = next(one for one in every if one.id.startswith("x86inductor/nn.Conv2d+") and "/fused_twice/" in one.id)
     row, _ = Judge().row(twice)
     assert row.detail.startswith("lowered: prepare raises ValueError")
+
+
+@installed
+def test_a_least_script_exports_and_lowers_as_users_do() -> None:
+    one = run("nn.ReLU(operator.add(*,nn.Conv2d))/static-quint8/ptq/default", "x86-inductor")
+    row, _ = Judge().row(one)
+    text = least(one, row)
+    assert len(text.splitlines()) <= 60
+    assert "prepared = prepare_pt2e(exported, quantizer)\n" in text
+    assert "conformance" not in text.replace(one.id, "")

@@ -62,6 +62,14 @@ def test_a_pattern_that_several_runs_have_in_common_is_left_open() -> None:
     assert conditions(ids, [other, beside, third]) == [edge(pattern=["nn.Linear", "nn.ReLU"], variant="wide")]
 
 
+def test_runs_of_properties_are_named() -> None:
+    ids = [f"{LINEAR}/{variant}@edge" for variant in ("default/exact", "wide/exact", "every_code/codes", "large/laws")]
+    failing = [row(run_id, "numerics") for run_id in ids]
+    (place,) = places(failing, failing)
+    assert all(any(where.matches(run_id) for where in place.where) for run_id in ids)
+    assert place.where == (edge(pattern="nn.Linear", profile=["*", "codes", "laws"]),)
+
+
 def test_no_condition_has_more_than_a_dozen_alternatives() -> None:
     ids = [f"{LINEAR}/{number}/exact@edge" for number in range(30)]
     failing, conforming = [row(run_id, "numerics") for run_id in ids[::2]], [row(run_id) for run_id in ids[1::2]]

@@ -61,6 +61,8 @@ def test_a_listed_run_that_conforms_is_not_expected_and_its_entry_is_named() -> 
         ("fbgemm", "npu", where(pattern="nn.Linear"), True),
         ("edge", "npu", where(backend="edge", pattern="nn.Linear"), False),
         ("edge", "npu", where(engine="npu", pattern="nn.Linear"), False),
+        ("fbgemm", "npu", where(backend="fbgemm", pattern="nn.Linear"), True),
+        ("fbgemm", "npu", where(backend="fbgemm", engine="npu"), False),
         ("fbgemm", "x86", where(pattern="nn.Linear"), False),
     ],
 )

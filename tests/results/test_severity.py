@@ -138,6 +138,14 @@ def test_a_failed_check_without_a_finding_is_assessed_by_its_name() -> None:
     assert (worst.severity, worst.component) == (Severity.WRONG, Component.KERNEL)
 
 
+def test_a_check_without_a_row_has_wrong_numbers_of_a_kernel() -> None:
+    for findings in ((), (CodesDiffer("finite", 0, 1, 9, 2, ()),)):
+        fields = {**vars(row()), "verdict": Verdict.DEVIATES, "checks": {"finite": "fail"}, "findings": findings}
+        worst = assessment(Row(**fields))
+        assert worst is not None
+        assert (worst.severity, worst.component) == (Severity.WRONG, Component.KERNEL)
+
+
 def test_the_tables_name_kinds_and_checks_that_exist() -> None:
     assert OF_KIND.keys() <= KINDS.keys()
     assert {of.__dataclass_fields__["check"].name for of in KINDS.values()} == {"check"}

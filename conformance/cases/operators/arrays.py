@@ -6,6 +6,7 @@ changes none.
 `python -m conformance.cases.operators.arrays` completes them after a change of the spaces; that needs covertable.
 """
 
+import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -168,12 +169,16 @@ def _guarded(
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description="Complete the stored covering arrays after a change of the spaces."
+    ).parse_args()
     stored = arrays() if PATH.exists() else {}
     made: dict[str, list[str]] = {}
     for operators in groups().values():
         made |= Group(operators).completed(stored)
     partial = PATH.with_suffix(".partial")
-    partial.write_text(json.dumps({operator: made[operator] for operator in SPACES}, indent=0) + "\n", encoding="utf-8")
+    ordered = {operator: made[operator] for operator in (*stored, *SPACES) if operator in made}
+    partial.write_text(json.dumps(ordered, indent=0) + "\n", encoding="utf-8")
     partial.replace(PATH)
 
 
