@@ -158,6 +158,8 @@ def useless(
         rest = _Survey((), survey.pending)
         for run_id in nameable():
             rest.settle(run_id)
+            if not rest.pending:
+                break
         survey.pending = rest.pending
     entries_of_run = defaultdict(list)
     for entry in applying:
