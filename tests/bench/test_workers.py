@@ -29,7 +29,8 @@ def test_a_real_worker_times_a_run_and_gives_reasons_for_others() -> None:
         assert answer["counts"]["kernels"] == ["quantized.linear"]
         assert worker.ask(do="open", id=linear) == {}
         answer = worker.ask(do="time", rounds=FEWEST_ROUNDS, floating=True)
-        assert [len(answer[name]) for name in ("quantized", "floating")] == [FEWEST_ROUNDS] * 2
+        quantized, floating = (len(answer[name]) for name in ("quantized", "floating"))
+        assert quantized == floating >= FEWEST_ROUNDS
         assert "floating" not in worker.ask(do="time", rounds=FEWEST_ROUNDS, floating=False)
         assert worker.ask(do="judge", id=wrong)["reason"].startswith("does not conform: ")
         missing = linear.replace("nn.Linear", "nn.Nonsense")
