@@ -53,9 +53,13 @@ class Case:
         """Whether a finding of a kind (of any check, or of `check`) is among the case's."""
         return any(isinstance(finding, kind) and check in (None, finding.check) for finding in self.findings)
 
-    def raises(self, stage: str) -> bool:
-        """Whether a stage raises."""
-        return any(isinstance(finding, Raises) and finding.stage == stage for finding in self.findings)
+    def raised(self, stage: str) -> Raises | None:
+        """The finding that a stage raises, None if it does not."""
+        return next((one for one in self.findings if isinstance(one, Raises) and one.stage == stage), None)
+
+    def raises(self, *stages: str) -> bool:
+        """Whether one of these stages raises."""
+        return any(self.raised(stage) is not None for stage in stages)
 
 
 Renderer = Callable[[Case, Any], Iterator[str]]

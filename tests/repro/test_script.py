@@ -251,3 +251,17 @@ def test_a_failed_check_without_a_finding_has_no_script() -> None:
         script(find(LINEAR), partial, None)
     with pytest.raises(NothingToCheck, match="accuracy"):
         script(find(LINEAR), Row(**{**row.to_json(), "findings": ()}), None)
+
+
+@pytest.mark.parametrize("variant", ["norm_no_statistics", "norm_no_affine"])
+def test_a_stage_before_lowering_that_raises_fails_the_check_of_its_row_and_ends_the_script(variant: str) -> None:
+    flow = "ptq" if variant == "norm_no_statistics" else "qat"
+    run_id = f"qnnpack/nn.Conv1d+nn.BatchNorm1d+F.relu/static-quint8/{flow}/{variant}/pairs@qnnpack"
+    run = find(run_id)
+    (judged,) = judge_runs([run], lambda engine: None)
+    assert isinstance(judged, Judged)
+    row = judged.row
+    assert row.failed == {"lowered"}
+    text = script(run, row, None)
+    assert 'deviates("lowered", f"prepare raises' in text
+    assert "convert_fx(" not in text
