@@ -8,7 +8,9 @@ from torch.fx import symbolic_trace
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.configs.registry import QUANTIZERS
+from conformance.repro.least.candidate import Candidate, Data
 from conformance.repro.least.exports import LOWERINGS, convert_lines, exports, imported, prepare_lines, steps
+from conformance.repro.least.text import lowering_lines, setting
 
 
 def of(name: str, flow: str = "ptq") -> Run:
@@ -52,3 +54,10 @@ def test_the_step_of_an_output_is_the_scale_that_dequantizes_it() -> None:
             return dequantize(x, 0.5, 0, -128, 127, torch.int8), x
 
     assert [*steps(symbolic_trace(Model()))] == [0.5, None]
+
+
+def test_what_lowers_is_defined_before_it_is_called_and_nowhere_else() -> None:
+    candidate, run = Candidate((), ("return x",), ("x",), (Data("zeros", (1,)),), "None", "quantizer"), of("tosa")
+    lines = lowering_lines(run, candidate)
+    assert lines.index("class Tosa(Interpreter):") < lines.index("lowered = Tosa(converted, (x,))")
+    assert "class Tosa" not in setting(run, candidate)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.results.findings import Finding
-from conformance.results.findings.annotations import NotAnnotated
+from conformance.results.findings.annotations import AnnotatedBeside
 from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import OutputShape
 
@@ -78,27 +78,31 @@ class Outside(Symptom[RanInFloat]):
         return True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
+        edge = exports.LOWERINGS[self.run.engine].edge.replace("{data}", as_tuple(candidate))
         for kernel in self.finding.kernels:
-            if kernel.startswith(PORTABLE):
-                yield (
-                    converted_lines(self, candidate)
-                    + exports.EDGE.replace("{data}", as_tuple(candidate))
-                    + "nodes = edge.exported_program().graph.nodes\n"
-                    'expected, got = "delegates", [str(one.target) for one in nodes if one.op == "call_function"]\n'
-                    + ending(self.check, f'any("{kernel.removeprefix(PORTABLE)}" in one for one in got)', "in float")
-                )
+            yield (
+                converted_lines(self, candidate) + edge + "nodes = edge.exported_program().graph.nodes\n"
+                'expected, got = "delegates", [str(one.target) for one in nodes if one.op == "call_function"]\n'
+                + ending(self.check, f'any("{kernel.removeprefix(PORTABLE)}" in one for one in got)', "in float")
+            )
 
 
-class Unannotated(Symptom[NotAnnotated]):
-    """The quantizer annotates no operator of the model."""
+class Annotated(Symptom[Finding]):
+    """The quantizer annotates no operator of the model, or one inside of the pattern."""
 
     @property
     def title(self) -> str:
+        if isinstance(self.finding, AnnotatedBeside):
+            return "the quantizer annotates a part of the operator"
         return "the quantizer does not annotate the operator"
 
     @property
     def expectation(self) -> str:
-        return "Expected: an annotation."
+        return f"Expected: {self._expected}."
+
+    @property
+    def _expected(self) -> str:
+        return f"no {self.finding.node}" if isinstance(self.finding, AnnotatedBeside) else "an annotation"
 
     @property
     def names_operator(self) -> bool:
@@ -112,12 +116,19 @@ class Unannotated(Symptom[NotAnnotated]):
             + exports.export_lines(as_tuple(candidate, "calibration"))
             + "annotated = quantizer.annotate(quantizer.transform_for_annotation(exported))\n"
             "nodes = annotated.graph.nodes\n"
-            'expected, got = "an annotation", [one.name for one in nodes if "quantization_annotation" in one.meta]\n'
-            + ending(self.check, "not got", "nothing is annotated")
+            f'expected, got = "{self._expected}", [one.name for one in nodes if "quantization_annotation" in one.meta]\n'
+            + ending(self.check, *self._wrong)
         )
+
+    @property
+    def _wrong(self) -> tuple[str, str]:
+        """The condition that it deviates, and what then is wrong."""
+        if isinstance(self.finding, AnnotatedBeside):
+            return f'"{self.finding.node}" in got', "a part of the operator is annotated"
+        return "not got", "nothing is annotated"
 
 
 def left_in_float(engine: str) -> type[Symptom[Any]] | None:
     """The symptom of kernels on floats, by the engine; None for one that shows neither operators nor delegates."""
     lowering = exports.LOWERINGS[engine]
-    return InFloat if lowering.traced else Outside if lowering.listed else None
+    return InFloat if lowering.traced else Outside if lowering.edge else None

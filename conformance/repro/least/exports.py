@@ -30,18 +30,24 @@ class Lowering:
         definition: the class or the function that they call.
         listed: whether `lowered` returns the list of all outputs, also of one.
         traced: whether torch dispatches the operators of `lowered`.
+        edge: bind `edge`, the program of which delegates are parts, if there are delegates.
     """
 
     lines: str
     definition: str = ""
     listed: bool = False
     traced: bool = False
+    edge: str = ""
 
 
-EDGE = (
-    "exported = torch.export.export(converted, {data})\n"
-    "edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])\n"
-)
+def _edge(partitioner: str) -> str:
+    return (
+        "exported = torch.export.export(converted, {data})\n"
+        f"edge = to_edge_transform_and_lower(exported, partitioner=[{partitioner}])\n"
+    )
+
+
+TO_XNNPACK, TO_TOSA = _edge("XnnpackPartitioner()"), _edge('TOSAPartitioner(TosaCompileSpec("TOSA-1.0+INT"))')
 COMPILING = "lowered = torch.compile(converted)\n"
 TO_X86 = Lowering("lowered = lower_pt2e_quantized_to_x86(converted, {data})\n", traced=True)
 LOWERINGS: dict[str, Lowering] = {
@@ -49,13 +55,14 @@ LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys((COMPILED.name, ARM_COMPILED.name), Lowering(FREEZING + COMPILING)),
     UNFROZEN.name: Lowering(COMPILING),
     EXECUTORCH.name: Lowering(
-        f"{EDGE}import executorch.kernels.quantized  # registers kernels\n"
+        f"{TO_XNNPACK}import executorch.kernels.quantized  # registers kernels\n"
         "program = Runtime.get().load_program(edge.to_executorch().buffer)\n"
         'method = program.load_method("forward")\n'
         "lowered = lambda *inputs: method.execute(inputs)\n",
         listed=True,
+        edge=TO_XNNPACK,
     ),
-    "tosa": Lowering("lowered = Tosa(converted, {data})\n", TEMPLATES["Tosa"]),
+    "tosa": Lowering("lowered = Tosa(converted, {data})\n", TEMPLATES["Tosa"], edge=TO_TOSA),
     "cortex-m": Lowering("lowered = lower_to_cortex_m(converted, {data})\n", TEMPLATES["lower_to_cortex_m"]),
 }
 """The lines by the name of the engine."""

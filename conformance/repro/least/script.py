@@ -14,7 +14,7 @@ from conformance.execution.batch import warm_up
 from conformance.models import apis, build
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
-from conformance.results.findings.annotations import NotAnnotated
+from conformance.results.findings.annotations import AnnotatedBeside, NotAnnotated
 from conformance.results.findings.codes import (
     SweptCodes,
     SweptPlaces,
@@ -46,7 +46,7 @@ from conformance.results.findings.values import (
 from conformance.results.rows import Row
 
 from .enforcement import Unenforced
-from .exported import FarFromConverted, Unannotated, left_in_float
+from .exported import Annotated, FarFromConverted, left_in_float
 from .exports import exports
 from .kernels import ConvertingInside, InFloat
 from .observed import Ineffective, Unobserved
@@ -106,8 +106,8 @@ def symptoms_of_exported(run: Run, row: Row) -> Iterator[Symptom[Any]]:
             yield Raising(run, finding)
         elif isinstance(finding, RanInFloat) and (symptom := left_in_float(run.engine)) is not None:
             yield symptom(run, finding)
-        elif isinstance(finding, NotAnnotated):
-            yield Unannotated(run, finding)
+        elif isinstance(finding, NotAnnotated | AnnotatedBeside):
+            yield Annotated(run, finding)
         elif isinstance(finding, FloatShape | LowSqnr):
             yield FarFromFloat(run, finding)
 

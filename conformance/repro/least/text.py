@@ -125,8 +125,10 @@ def lower_line(run: Run, candidate: Candidate, prepared: str = "prepared") -> st
 
 
 def lowering_lines(run: Run, candidate: Candidate) -> str:
-    """The lines that bind `lowered` of an exported model."""
-    return exports.LOWERINGS[run.engine].lines.replace("{data}", as_tuple(candidate))
+    """The lines that bind `lowered` of an exported model, behind the definition of what they call."""
+    lowering = exports.LOWERINGS[run.engine]
+    defined = f"\n\n{lowering.definition}\n\n" if lowering.definition else ""
+    return defined + lowering.lines.replace("{data}", as_tuple(candidate))
 
 
 def setting(run: Run, candidate: Candidate) -> str:
@@ -136,9 +138,7 @@ def setting(run: Run, candidate: Candidate) -> str:
     gradients = GRADIENTS if candidate.parameter_lines else ""
     model = f"\n\n{candidate.model_source}\n\n" if candidate.model_source else ""
     if exports.exports(run):
-        definition = exports.LOWERINGS[run.engine].definition
-        defined = f"\n\n{definition}\n" if definition else ""
-        return GRADIENTS + threads + defined + model + data_lines(candidate) + exports.quantizer_line(candidate)
+        return GRADIENTS + threads + model + data_lines(candidate) + exports.quantizer_line(candidate)
     config = backend_config_source(run).replace("backend_config = ", "config = ", 1)
     config += custom_source(run)
     return engine + threads + gradients + model + data_lines(candidate) + qconfig_lines(candidate) + config
