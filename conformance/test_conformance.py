@@ -46,6 +46,6 @@ def test_config_is_torchs(config_of: Backend) -> None:
 
 
 def test_ledger_entry(ledger_entry: Entry, selection: Selection) -> None:
-    """Each glob of an entry matches a run, and the entry adds something to the others, unless it is for another host."""
+    """Each condition of an entry holds for a run, and it adds something to the others, unless it is for another host."""
     if problem := selection.useless.get(ledger_entry.name):
         pytest.fail(f"{ledger_entry.name} ({ledger_entry.source}) {problem}", pytrace=False)

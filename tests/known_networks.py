@@ -212,7 +212,7 @@ def _verdict(
     said = tuple(f"{run.id}: {text}: {cause or 'NEW'}" for text, cause in blamed)
     named = {cause for _, cause in blamed}
     in_float = {layer.cause for layer in found.layers if layer.cause}
-    # what only networks show apart has no globs for runs
+    # what only networks show apart has no conditions on runs
     listed = {entry.id for entry in (*coverage.of(run.id), *(one for one in entries if not one.where))}
     loses = found.agreement_db is not None and found.agreement_db < SAME_DB
     loses = loses and (found.lost_db is None or found.lost_db > LOST_DB) and blamed == every

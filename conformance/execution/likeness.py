@@ -44,8 +44,8 @@ class Likeness:
     def expectation(self, run: Run, row: Row, host: Host) -> Expectation:
         """The row of a run compared with the ledger.
 
-        Of the entries whose globs match its id, those that name the profile have to be right about a run that others cover by
-        its features.
+        Of the entries whose conditions reach it, those that name the profile have to be right about a run that others cover
+        by its features.
         """
         named = self.coverage.of(run.id)
         if not PROFILES[run.profile].by_features:

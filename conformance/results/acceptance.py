@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,12 +12,14 @@ from conformance.errors import UsageError
 from .jsonl import replacing
 from .ledger_file import MOST_ALTERNATIVES, load, own
 from .rows import Row
-from .where import FIELDS, Where, array, has_to_be_named, values_of
+from .where import ANY, FIELDS, Where, array, has_to_be_named, values_of
 
 OF_IDS = ("backend", "engine", "pattern", "config", "flow", "variant", "profile")
 """The fields that are parts of ids."""
 WIDENED = ("flow", "profile", "config", "variant")
 """Fields that a condition leaves open, in the order that they are tried."""
+JOINED = ("variant", "pattern", "config", "flow", "profile", "engine")
+"""Fields of which a condition may list several values, in the order that they are tried."""
 FINDING, SHOWS, END = "[[finding]]", "shows = [", "]"
 WIDTH = 126
 
@@ -102,7 +103,8 @@ def _places(ids: Sequence[str], others: Sequence[str], checks: tuple[str, ...]) 
     wheres = conditions(ids, others)
     whole = conditions([f"{'/'.join(one.split('/')[:2])}/*/*/*/*@{one.rpartition('@')[2]}" for one in ids], ())
     exclude = conditions(sorted({other for where in whole for other in _reached(where, others)}), ids)
-    if len(whole) + len(exclude) < len(wheres) and len(exclude) <= MOST_ALTERNATIVES:
+    shorter = len(whole) + len(exclude) < len(wheres) and len(exclude) <= MOST_ALTERNATIVES
+    if shorter and all(any(where.matches(run_id) for where in whole) for run_id in ids):
         return [Place(tuple(whole), checks, tuple(exclude))]
     starts = range(0, len(wheres), MOST_ALTERNATIVES)
     return [Place(tuple(wheres[start : start + MOST_ALTERNATIVES]), checks) for start in starts]
@@ -146,18 +148,28 @@ def conditions(ids: Sequence[str], others: Collection[str]) -> list[Where]:
 
 
 def _together(wheres: list[Where], others: Collection[str]) -> list[Where]:
-    """The conditions, those that differ in one field as one that has the alternatives; patterns are left open where several
-    have the same runs and none of the others is reached."""
-    for one, other in combinations(wheres, 2):
-        differing = [field for field in OF_IDS if one[field] != other[field]]
-        alternatives = tuple(sorted({*one[differing[0]], *other[differing[0]]})) if len(differing) == 1 else ()
-        if not alternatives or len(alternatives) > MOST_ALTERNATIVES:
-            continue
-        joined = Where.of({**dict(one.alternatives), differing[0]: alternatives})
-        if differing == ["pattern"] and not _reached(opened := _opened(joined, "pattern"), others):
-            joined = opened
-        return _together([joined if where == one else where for where in wheres if where != other], others)
+    """The conditions, those that differ in one field as one that has the alternatives. The pattern is left open where several
+    have the same runs and none of the others is reached then."""
+    for field in JOINED:
+        by_rest: dict[Where, list[Where]] = {}
+        for where in wheres:
+            by_rest.setdefault(_opened(where, field), []).append(where)
+        wheres = [one for rest, some in by_rest.items() for one in _joined(rest, field, some, others)]
     return wheres
+
+
+def _joined(rest: Where, field: str, some: list[Where], others: Collection[str]) -> list[Where]:
+    """Conditions that differ in one field, without which they are `rest`, as few as possible."""
+    values = {value for one in some for value in one[field]}
+    if ANY[0] in values:
+        values = {value for value in values if value in ANY or has_to_be_named(field, value)}
+    if len(some) == 1:
+        return some
+    if values == {*ANY} or (field == "pattern" and not _reached(rest, others)):
+        return [rest]
+    ordered = sorted(values)
+    chunks = [ordered[start : start + MOST_ALTERNATIVES] for start in range(0, len(ordered), MOST_ALTERNATIVES)]
+    return [Where.of({**dict(rest.alternatives), field: chunk}) for chunk in chunks]
 
 
 def _reached(where: Where, ids: Iterable[str]) -> set[str]:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.configs.spelling import root_named, spelled
@@ -20,6 +20,8 @@ FIELDS = ("backend", "engine", "computes", "rank", "operator", "pattern", "confi
 the root operator of the pattern, `computes` and `rank` are those of its name (`conformance.configs.spelling.Spelling`).
 """
 
+PLACES = {field: place for place, field in enumerate(FIELDS)}
+
 Values = tuple[str, ...]
 """Values of the fields of a run, in order."""
 
@@ -27,6 +29,7 @@ ANY = ("*",)
 PROPERTIES = frozenset(profile_names("property"))
 
 
+@lru_cache(8192)
 def values_of(run_id: str) -> Values:
     """The values of a run's fields."""
     backend, engine, pattern, *rest = _parts_of(run_id)
@@ -108,14 +111,13 @@ class Where:
 
     def holds(self, values: Values) -> bool:
         """Whether the fields have these values, of a run that need not be named."""
-        return all(_allowed(self[field], value) for field, value in zip(FIELDS, values, strict=True))
+        return all(_allowed(globs, values[PLACES[field]]) for field, globs in self.alternatives)
 
     def reaches(self, values: Values) -> bool:
         """Whether the condition holds for a run, and names the values that have to be named."""
         return self.holds(values) and all(
-            self.names(field, value)
-            for field, value in zip(FIELDS, values, strict=True)
-            if has_to_be_named(field, value)
+            self.names(field, values[PLACES[field]]) or not has_to_be_named(field, values[PLACES[field]])
+            for field in ("backend", "profile")
         )
 
     def matches(self, run_id: str) -> bool:

@@ -68,6 +68,20 @@ def test_runs_of_properties_are_named() -> None:
     (place,) = places(failing, failing)
     assert all(any(where.matches(run_id) for where in place.where) for run_id in ids)
     assert place.where == (edge(pattern="nn.Linear", profile=["*", "codes", "laws"]),)
+    conforming = [row(f"{LINEAR}/{number}/exact@edge") for number in range(3)]
+    failing = [one for one in failing if one.profile != "exact"]
+    assert [place.where for place in places(failing, [*failing, *conforming])] == [
+        (edge(pattern="nn.Linear", profile=["codes", "laws"]),)
+    ]
+
+
+def test_hundreds_of_runs_become_conditions_in_a_moment() -> None:
+    ids = [f"edge/nn.A{one}/static-quint8/ptq/v{two}/exact@edge" for one in range(20) for two in range(20)]
+    failing, conforming = ids[::2], ids[1::2]
+    found = conditions(failing, conforming)
+    assert len(found) <= 20
+    assert all(any(where.matches(run_id) for where in found) for run_id in failing)
+    assert not any(where.matches(run_id) for where in found for run_id in conforming)
 
 
 def test_no_condition_has_more_than_a_dozen_alternatives() -> None:

@@ -56,7 +56,7 @@ def test_an_entry_that_names_the_profile_has_to_be_right(fails: bool) -> None:
     assert found.entries == (OWN,)
 
 
-def test_a_row_of_another_profile_is_compared_with_the_globs_alone() -> None:
+def test_a_row_of_another_profile_is_compared_with_the_conditions_alone() -> None:
     assert not judge_recorded(row("exact", fails=True, known="an-entry"), (), LEDGER, HOST).expected
     assert judge_recorded(row("exact", fails=True, known=None), (ENTRY,), LEDGER, HOST).expected
     assert not judge_recorded(row("exact", fails=False, known=None), (ENTRY,), LEDGER, HOST).expected
