@@ -191,11 +191,12 @@ def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
 
 
 def swept(claim: Claim) -> Iterator[Variant]:
-    """Variants of a statically quantized claim for sweeps over all codes; none for a claim whose operator has none.
+    """Variants of a statically quantized claim for sweeps over all codes; none for a claim whose operator has none, or whose
+    inputs have no codes.
 
     Layers are per channel if any variant is, and those that are not part of a pattern or module also per tensor.
     """
-    if not dtype_config_name(claim.dtypes).startswith("static"):
+    if not dtype_config_name(claim.dtypes).startswith("static") or claim.dtypes.input_dtype not in QUANTIZED:
         return
     root = root_of(claim.tree)
     layer = plain_of(root)

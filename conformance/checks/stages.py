@@ -26,7 +26,7 @@ from conformance.models.build import Subject
 from conformance.models.data import channels_last, reversed_data
 from conformance.models.scripting import compiles, compiling, scripted
 from conformance.models.templates import Template
-from conformance.oracle import Answer, NoQparams, NotCovered
+from conformance.oracle import Answer, NoCodes, NoQparams, NotCovered
 from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
@@ -166,6 +166,8 @@ class Pipeline:
         except NoQparams as error:
             # of a model that quantizes nothing there are none, as the check `reference` says
             unusable = f"{run.id}: {error}" if qparams else ""
+        except NoCodes:
+            unusable = ""  # the checks before the model is lowered say that nothing is quantized
         except NotCovered as error:
             unusable = f"{run.id}: the oracle does not cover it: {error}"
         return Expectation(golden, exact, unusable, lambda: answer().qparams)

@@ -6,6 +6,6 @@ uses float64 operators only.
 
 from .arithmetic import Codes, Qparams
 from .evaluate import Answer, evaluate
-from .interpreter import NoQparams, NotCovered
+from .interpreter import NoCodes, NoQparams, NotCovered
 
-__all__ = ["Answer", "Codes", "NoQparams", "NotCovered", "Qparams", "evaluate"]
+__all__ = ["Answer", "Codes", "NoCodes", "NoQparams", "NotCovered", "Qparams", "evaluate"]

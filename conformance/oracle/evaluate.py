@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from .arithmetic import EXACT_BAND, INNER_BAND, INPUT_BAND, ROUNDINGS, Codes, Qparams, Rounding, quantize, to_even
 from .calibration import calibrate, cloned
 from .graph import Graph, value_of
-from .interpreter import Interpreter, NotCovered
+from .interpreter import Interpreter, NoCodes, NotCovered
 from .scheme import Scheme
 
 
@@ -57,7 +57,7 @@ def evaluate(
     """
     static = scheme.kind == "static"
     if static and scheme.activation is None:
-        raise NotCovered("static quantization to a dtype without integers")
+        raise NoCodes("static quantization to a dtype without integers")
     with torch.no_grad():
         graph = _traced(model, scheme)
         if static and any(node.target is operator.getitem for group in graph.groups for node in group.nodes):

@@ -33,6 +33,10 @@ class NotCovered(Exception):
     """The oracle has no rule for a model or scheme. The message names the missing rule."""
 
 
+class NoCodes(NotCovered):
+    """A static scheme quantizes activations to a dtype without codes."""
+
+
 class NoQparams(NotCovered):
     """The qparams that were given lack those of a tensor that is quantized."""
 
