@@ -52,9 +52,10 @@ def lines(
     new deviations with the commands that reproduce them.
     """
     rows = list(writer.rows.values())
+    deviating = {row.id for row in unexpected}
     for engine in sorted({row.engine for row in rows}):
         of_engine = [row for row in rows if row.engine == engine]
-        known = sum(row.known is not None and row not in unexpected for row in of_engine)
+        known = sum(row.known is not None and row.id not in deviating for row in of_engine)
         whole = not (engine in not_asked_for or PARTIAL & writer.header.keys() or writer.header.get("selection"))
         yield from sentences(engine, tally(statuses(of_engine).values()), whole=whole)
         yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"

@@ -148,11 +148,14 @@ def script_of_a_run(entries: "Sequence[Entry]") -> str:
     from conformance.cases.claims import backend
     from conformance.cases.runs import runs
     from conformance.configs.registry import REGISTERED
+    from conformance.results.ledger import backends_of
 
     from .runs import CannotBeReproduced, reproduction, unavailable
 
     reason: str | None = "no run of it"
-    for run in (run for name in REGISTERED for run in runs(backend(name))):
+    named = {name for entry in entries for name in backends_of(entry)}
+    searched = [name for name in REGISTERED if name in named or not named <= {*REGISTERED}]
+    for run in (run for name in searched for run in runs(backend(name))):
         if matching := [entry for entry in entries if entry.matches(run.id)]:
             reason = unavailable(run)
             if reason is None:

@@ -6,6 +6,7 @@ Which of them a script has depends on the kinds of its findings. A stage that ra
 from collections.abc import Callable, Iterator
 
 from conformance.cases.runs import Run
+from conformance.checks.lowering import EARLIER
 from conformance.configs.registry import BACKENDS
 from conformance.models.build import FILLS
 from conformance.results.findings import Finding
@@ -234,7 +235,7 @@ def _prepared(case: Case) -> Iterator[str]:
 def _reference(case: Case) -> Iterator[str]:
     if not {"reference", "constraints"} & case.failed and not case.has(CodesVary):
         return
-    if case.raises("float", "prepare", "calibrate"):
+    if case.raises(*EARLIER):
         return
     yield stage_block(case, "reference")
     if not case.raises("reference"):
@@ -242,7 +243,7 @@ def _reference(case: Case) -> Iterator[str]:
 
 
 def _executed(case: Case) -> Iterator[str]:
-    if codes.lowers_in_turns(case) or case.raises("float", "prepare", "calibrate"):
+    if codes.lowers_in_turns(case) or case.raises(*EARLIER):
         return
     checks = {"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed
     constrained = any(

@@ -16,6 +16,8 @@ from .where import ANY, FIELDS, Where, array, has_to_be_named, values_of
 
 OF_IDS = ("backend", "engine", "pattern", "config", "flow", "variant", "profile")
 """The fields that are parts of ids."""
+WHOLE = ("backend", "engine", "pattern")
+"""The fields that name a whole pattern on an engine."""
 WIDENED = ("flow", "profile", "config", "variant")
 """Fields that a condition leaves open, in the order that they are tried."""
 JOINED = ("variant", "pattern", "config", "flow", "profile", "engine")
@@ -41,9 +43,7 @@ class Place:
 def place_lines(fields: Mapping[str, str | list[str]]) -> list[str]:
     """The lines of a place from its fields: TOML values, or the tables of a list of tables, each on a line of its own if the
     place does not fit on one."""
-    alone = {
-        name: of[0] if name != "layers" and isinstance(of, list) and len(of) == 1 else of for name, of in fields.items()
-    }
+    alone = {name: of[0] if isinstance(of, list) and len(of) == 1 else of for name, of in fields.items()}
     values = {name: of if isinstance(of, str) else f"[{', '.join(of)}]" for name, of in alone.items()}
     line = ", ".join(f"{name} = {value}" for name, value in values.items())
     whole = broken(f"    {{ {line} }},", " " * 8)
@@ -101,7 +101,7 @@ def _places(ids: Sequence[str], others: Sequence[str], checks: tuple[str, ...]) 
     """The places of runs and none of the others: by conditions, or as whole patterns but for exceptions if that is
     shorter."""
     wheres = conditions(ids, others)
-    whole = conditions([f"{'/'.join(one.split('/')[:2])}/*/*/*/*@{one.rpartition('@')[2]}" for one in ids], ())
+    whole = _together([*dict.fromkeys(Where.of(_values(one, WHOLE)) for one in ids)], ())
     exclude = conditions(sorted({other for where in whole for other in _reached(where, others)}), ids)
     shorter = len(whole) + len(exclude) < len(wheres) and len(exclude) <= MOST_ALTERNATIVES
     if shorter and all(any(where.matches(run_id) for where in whole) for run_id in ids):
@@ -160,12 +160,12 @@ def _together(wheres: list[Where], others: Collection[str]) -> list[Where]:
 
 def _joined(rest: Where, field: str, some: list[Where], others: Collection[str]) -> list[Where]:
     """Conditions that differ in one field, without which they are `rest`, as few as possible."""
-    values = {value for one in some for value in one[field]}
-    if ANY[0] in values:
-        values = {value for value in values if value in ANY or has_to_be_named(field, value)}
     if len(some) == 1:
         return some
-    if values == {*ANY} or (field == "pattern" and not _reached(rest, others)):
+    values = {value for one in some for value in one[field]}
+    if values >= {*ANY}:
+        values = {*ANY, *(value for value in values if has_to_be_named(field, value))}
+    if values == {*ANY} or (field == "pattern" and not any(map(rest.matches, others))):
         return [rest]
     ordered = sorted(values)
     chunks = [ordered[start : start + MOST_ALTERNATIVES] for start in range(0, len(ordered), MOST_ALTERNATIVES)]
@@ -179,12 +179,18 @@ def _reached(where: Where, ids: Iterable[str]) -> set[str]:
 
 def _widened(run_id: str, others: Collection[str]) -> Where:
     """The run with as many of its fields left open as possible."""
-    values = dict(zip(FIELDS, values_of(run_id), strict=True))
-    where = Where.of({field: values[field] for field in OF_IDS if values[field] != "*"})
+    values = _values(run_id, OF_IDS)
+    where = Where.of(values)
     for field in WIDENED:
-        if not has_to_be_named(field, values[field]) and not _reached(opened := _opened(where, field), others):
+        opened = _opened(where, field)
+        if not has_to_be_named(field, values[field]) and not any(map(opened.matches, others)):
             where = opened
     return where
+
+
+def _values(run_id: str, fields: Collection[str]) -> dict[str, str]:
+    """The values of a run for some of the fields."""
+    return {field: value for field, value in zip(FIELDS, values_of(run_id), strict=True) if field in fields}
 
 
 def _opened(where: Where, field: str) -> Where:
