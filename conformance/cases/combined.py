@@ -220,8 +220,8 @@ def continues(tree: Any, root: str, variant: Variant) -> bool:
     ranks = (2,) if normed and spelled(plain_of(root)).computes == LINEAR else (2, 3, 4, 5)
     # a bias has to lie on the grid of the products, in the 24 bits that float32 has; folded ones are finer and greater
     exact = not normed or variant.data not in ("tiny", "huge")
-    by_position = "(input=" not in variant.call
-    if root.startswith("nniqat.") and ("padding='same'" in variant.init or "padding='valid'" in variant.init):
+    by_position = "input" not in variant.keywords
+    if root.startswith("nniqat.") and isinstance(variant.stated.keywords.get("padding"), str):
         return False  # these modules pass the padding on as a number
     once = variant.applications == 1 and variant.result == "y"
     return exact and by_position and once and len(variant.output) in ranks

@@ -4,17 +4,16 @@ All variants are described by the same features: options, geometry, ranks, memor
 variant is like a fixed one that has no feature which it lacks, and the ledger's entries for such variants cover it.
 """
 
-import ast
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from operator import le
 from typing import Any
 
 from conformance.configs.spelling import EMBEDDINGS, INSTANCE_NORM, LINEAR, TRANSPOSED, spelled
 
 from .operators import OPERATORS, SPACES, Shape, Variant, has_weights
-from .operators.expressions import Call, with_numbers
+from .operators.expressions import Call, Source, X
 from .operators.fused import FUSED, plain_of
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
@@ -56,7 +55,7 @@ def _features(operator: str, variant: Variant, steps: int) -> Iterator[str]:
     yield from _operands(operator, variant)
     yield from _model(variant)
     if not has_weights(operator):
-        yield from _options(operator, variant.init, variant.call)
+        yield from _options(operator, variant)
         yield from _shapes(operator, variant)
     elif _computes(operator) == LINEAR:
         yield from _linear(operator, variant)
@@ -130,79 +129,63 @@ def _operands(operator: str, variant: Variant) -> Iterator[str]:
             yield "rank3"
 
 
-@lru_cache(4096)
-def _options(operator: str, init: str, call: str) -> tuple[str, ...]:
+def _options(operator: str, variant: Variant) -> Iterator[str]:
     """Options of an operator without weights: whether they are not the default ones, and those that are not numbers."""
-    return (*_options_of_call(operator, init, call),)
-
-
-def _options_of_call(operator: str, init: str, call: str) -> Iterator[str]:
     default = OPERATORS[operator][0]
-    if (init, call) != (default.init, default.call):
+    if (variant.init, variant.call) != (default.init, default.call):
         yield "options"
-    stated = stated_options(operator, init, call)
+    stated = stated_options(operator, variant)
     if stated.keys() & OPERANDS:
         yield "keyword"
     stated = {name: value for name, value in stated.items() if name not in OPERANDS}
     yield from (name for name, value in stated.items() if name in DISTINCTIVE)
-    yield from (f"{name}={value}" for name, value in stated.items() if not _is_number(value))
+    yield from (f"{name}={value!r}" for name, value in stated.items() if not _is_number(value))
     if _is_dilated(stated):
         yield "dilation"
-        if _literal(stated.get("padding", "0")) not in (0, (0, 0), (0, 0, 0)):
+        if stated.get("padding", 0) not in (0, (0, 0), (0, 0, 0)):
             yield "padding with dilation"
-    if _computes(operator) == "maxpool" and not init and "stride" not in stated and len(stated) > 1:
+    if _computes(operator) == "maxpool" and not variant.init and "stride" not in stated and len(stated) > 1:
         yield "stride_left_out"
-    if operator == "F.pad" and min(_literal(stated["pad"])) < 0:
+    if operator == "F.pad" and min(stated["pad"]) < 0:
         yield "cropping"
-    if not init and _has_numbers(call):  # a call takes literal numbers, no module does
+    if not variant.init and variant.stated.has_numbers:  # a call takes literal numbers, no module does
         yield "scalar"
 
 
-def stated_options(operator: str, init: str, call: str) -> dict[str, str]:
-    """The options that a call or the constructor of a module states, as source text by name."""
-    source = init or call
-    if operator in FUSED:
-        source = Call.parse(source).positional[0]
-    try:
-        parsed = Call.parse(source)
-    except ValueError:  # an infix operator
+def _stated(operator: str, variant: Variant) -> Call:
+    """The call that states the options of an operator, or of the layer in a fused module."""
+    call: Call = variant.stated.positional[0] if operator in FUSED else variant.stated
+    return call
+
+
+def stated_options(operator: str, variant: Variant) -> dict[str, Any]:
+    """The options that a call or the constructor of a module states, by name."""
+    call = _stated(operator, variant)
+    if call.infix:
         return {}
-    if init:
-        inputs = dict(Call.parse(call).keywords).keys() & {"input"}
-        return {**_named(operator, parsed, 0), **dict.fromkeys(inputs, "x")}
-    tensors = 0 if spelled(operator).namespace == "Tensor" or OPERANDS & dict(parsed.keywords).keys() else 1
-    return _named(operator, parsed, tensors)
+    if variant.init:
+        inputs = variant.keywords.keys() & {"input"}
+        return {**_named(operator, call, 0), **dict.fromkeys(inputs, X)}
+    tensors = 0 if spelled(operator).namespace == "Tensor" or OPERANDS & call.keywords.keys() else 1
+    return _named(operator, call, tensors)
 
 
-def _named(operator: str, call: Call, tensors: int) -> dict[str, str]:
+def _named(operator: str, call: Call, tensors: int) -> dict[str, Any]:
     """The arguments of a call by name, without the first `tensors` ones, which are operands."""
     options = [factor.name for factor in SPACES[operator].factors] if operator in SPACES else []
-    return {**dict(zip(options, call.positional[tensors:], strict=False)), **dict(call.keywords)}
+    return {**dict(zip(options, call.positional[tensors:], strict=False)), **call.keywords}
 
 
-def _is_dilated(stated: dict[str, str]) -> bool:
-    dilation = _literal(stated.get("dilation", "1"))
-    return isinstance(dilation, int | tuple) and max(dilation if isinstance(dilation, tuple) else (dilation,)) > 1
+def _is_dilated(stated: dict[str, Any]) -> bool:
+    dilation = stated.get("dilation", 1)
+    return bool(max(dilation if isinstance(dilation, tuple) else (dilation,)) > 1)
 
 
-def _has_numbers(source: str) -> bool:
-    numbers: list[int | float] = []
-    with_numbers(source, lambda number: numbers.append(number) or number)  # type: ignore[func-returns-value]
-    return bool(numbers)
-
-
-def _is_number(source: str) -> bool:
-    value = _literal(source)
-    return isinstance(value, int | float | tuple) and not isinstance(value, bool)
-
-
-@lru_cache(4096)
-def _literal(source: str) -> Any:
-    """The value of a literal; of any other expression, None."""
-    try:
-        return ast.literal_eval(source)
-    except ValueError:
-        return None
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number, or a tuple without expressions."""
+    if isinstance(value, tuple):
+        return not any(isinstance(one, Source) for one in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shapes(operator: str, variant: Variant) -> Iterator[str]:
@@ -231,18 +214,17 @@ def _shapes(operator: str, variant: Variant) -> Iterator[str]:
     if operator in SEQUENCES and max(shape) > LONG_SEQUENCE:
         yield "long_sequence"
     if operator == "nn.Softmax":
-        call = Call.parse(variant.init)
-        dim = dict(call.keywords).get("dim", *call.positional)
-        if int(dim) % len(shape) == 0:
+        dim = stated_options(operator, variant)["dim"]
+        if dim % len(shape) == 0:
             yield "over the batch"
-        if int(dim) < -1:
+        if dim < -1:
             yield "negative dimension"
-    if computes in EMBEDDINGS and variant.init and int(Call.parse(variant.init).positional[1]) % 2:
+    if computes in EMBEDDINGS and variant.init and variant.stated.positional[1] % 2:
         yield "odd_width"
 
 
 def _squeeze(operator: str, variant: Variant, shape: Shape) -> Iterator[str]:
-    dim = _literal(stated_options(operator, variant.init, variant.call).get("dim", "None"))
+    dim = stated_options(operator, variant).get("dim")
     dims = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
     if all(shape[one] != 1 for one in dims):
         yield "nothing_squeezed"
@@ -260,19 +242,15 @@ def _instance_norm(variant: Variant, shape: Shape) -> Iterator[str]:
         yield "long_sums"
 
 
-@lru_cache(4096)
-def arguments_of(operator: str, source: str) -> Mapping[str, Any]:
-    """Values of a layer's arguments by name; `source` constructs the module or calls the function."""
-    if operator in FUSED:
-        source = Call.parse(source).positional[0]
-    call, plain = Call.parse(source), plain_of(operator)
-    names: tuple[str, ...]
+def arguments_of(operator: str, variant: Variant) -> dict[str, Any]:
+    """The arguments of a layer that are numbers and options, by name."""
+    call, plain = _stated(operator, variant), plain_of(operator)
     if spelled(plain).namespace == "F":
         names = ("input", "weight", "bias", *_options_of(plain))
     else:
         names = ("in_channels", "out_channels", "kernel_size")
-    texts = dict(zip(names, call.positional, strict=False)) | dict(call.keywords)
-    return {name: _literal(text) for name, text in texts.items()}
+    arguments = {**dict(zip(names, call.positional, strict=False)), **call.keywords}
+    return {name: value for name, value in arguments.items() if not (value is None or isinstance(value, Source))}
 
 
 def _computes(operator: str) -> str:
@@ -290,10 +268,10 @@ def _no_bias(variant: Variant, arguments: Mapping[str, Any]) -> bool:
 
 
 def _linear(operator: str, variant: Variant) -> Iterator[str]:
-    arguments = arguments_of(operator, variant.init or variant.call)
+    arguments = arguments_of(operator, variant)
     if _no_bias(variant, arguments):
         yield "no_bias"
-    yield from _style(variant.call)
+    yield from _style(variant)
     weight = variant.parameters.get("weight")
     channels = weight or (arguments["in_channels"], arguments["out_channels"])
     if min(channels) > 64:
@@ -304,29 +282,28 @@ def _linear(operator: str, variant: Variant) -> Iterator[str]:
         yield "odd_features"
 
 
-@lru_cache(4096)
-def _style(source: str) -> tuple[str, ...]:
+def _style(variant: Variant) -> Iterator[str]:
     """How a layer is called: with its input, bias or options by keyword, and which of them are left out."""
-    call = Call.parse(source)
-    keywords = {name for name, _ in call.keywords}
-    found = []
-    if keywords:
-        found.append("keyword" if "input" in keywords else "keyword_bias" if "bias" in keywords else "keyword_options")
+    call = variant.call
+    assert isinstance(call, Call)
+    if call.keywords:
+        yield (
+            "keyword" if "input" in call.keywords else "keyword_bias" if "bias" in call.keywords else "keyword_options"
+        )
     if spelled(call.function).rank is not None:
         options = _options_of(call.function)
         if len(call.positional) + len(call.keywords) - 3 < len(options):
-            found.append("options_left_out")
-        if len(call.positional) < 3 and not keywords:
-            found.append("bias_left_out")
-        numbers = [text for text, option in zip(call.positional[3:], options, strict=False) if option != "groups"]
-        if any(isinstance(_literal(text), int) for text in numbers):
-            found.append("integers")
-    return tuple(found)
+            yield "options_left_out"
+        if len(call.positional) < 3 and not call.keywords:
+            yield "bias_left_out"
+        numbers = [value for value, option in zip(call.positional[3:], options, strict=False) if option != "groups"]
+        if any(isinstance(value, int) for value in numbers):
+            yield "integers"
 
 
 def _convolution(operator: str, variant: Variant) -> Iterator[str]:
     """Geometry of a convolution."""
-    arguments, plain = arguments_of(operator, variant.init or variant.call), plain_of(operator)
+    arguments, plain = arguments_of(operator, variant), plain_of(operator)
     rank, transposed = spelled(plain).rank, spelled(plain).computes == TRANSPOSED
     assert rank is not None
 
@@ -368,7 +345,7 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
         f"padding_{arguments.get('padding_mode')}": "padding_mode" in arguments,
     }
     yield from (name for name, holds in relevant.items() if holds)
-    yield from _style(variant.call)
+    yield from _style(variant)
 
 
 def features_of(run: Run) -> frozenset[str]:

@@ -68,12 +68,6 @@ def form(run: Run) -> str:
 
 def options(operator: str, variant: Variant) -> dict[str, str]:
     """The options that a variant states, as source text by name."""
-    if has_weights(operator):
-        named = {
-            name: repr(value)
-            for name, value in arguments_of(operator, variant.init or variant.call).items()
-            if value is not None
-        }
-    else:
-        named = stated_options(operator, variant.init, variant.call)
-    return {name: value for name, value in named.items() if name not in SIZES | OPERANDS}
+    named = (arguments_of if has_weights(operator) else stated_options)(operator, variant)
+    left_out = SIZES | OPERANDS
+    return {name: repr(value) for name, value in named.items() if name not in left_out}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import numpy
 
@@ -12,11 +13,12 @@ from conformance.configs.spelling import INSTANCE_NORM, TRANSPOSED, is_batch_nor
 from conformance.results.in_use import LayerInUse
 
 from .operators import OPERATORS, RECORDS, Operand, Shape, Variant
+from .operators.calls import BY_NAME, applied
+from .operators.expressions import Call, Source, X, Y
 from .operators.geometry import Geometry
 from .operators.joining import JOINING
 from .operators.pooling import POOLING
 from .operators.record import WIDE_INPUT
-from .operators.variant import arguments
 from .operators.views import VIEWS
 
 POSITIONAL: dict[str, tuple[str, ...]] = {
@@ -37,33 +39,32 @@ POSITIONAL: dict[str, tuple[str, ...]] = {
 }
 """Modules whose constructor takes their options, and the options that come first and without their name."""
 
-CALLS: dict[str, tuple[str, tuple[str, ...]]] = {
-    **{name: (f"{name}({{}})", ()) for name in ["torch.sigmoid", "torch.tanh", "F.relu", "F.hardswish", "F.dropout"]},
-    "Tensor.sigmoid": ("x.sigmoid()", ()),
-    "Tensor.mean": ("x.mean({})", ("dim",)),
-    "Tensor.repeat": ("x.repeat({})", ("sizes",)),
-    "F.adaptive_avg_pool2d": ("F.adaptive_avg_pool2d({})", ("output_size",)),
-    "F.avg_pool2d": ("F.avg_pool2d({})", ("kernel_size",)),
-    "F.max_pool2d": ("F.max_pool2d({})", ("kernel_size",)),
-    "F.interpolate": ("F.interpolate({})", ()),
-    "F.pad": ("F.pad({})", ("pad",)),
-    "F.layer_norm": ("F.layer_norm({})", ("normalized_shape",)),
-    "F.group_norm": ("F.group_norm({})", ("num_groups",)),
-    "torch.cat": ("torch.cat({})", ("dim",)),
-    "torch.stack": ("torch.stack({})", ("dim",)),
+CALLS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(["torch.sigmoid", "torch.tanh", "F.relu", "F.hardswish", "F.dropout", "Tensor.sigmoid"], ()),
+    "Tensor.mean": ("dim",),
+    "Tensor.repeat": ("sizes",),
+    "F.adaptive_avg_pool2d": ("output_size",),
+    "F.avg_pool2d": ("kernel_size",),
+    "F.max_pool2d": ("kernel_size",),
+    "F.interpolate": (),
+    "F.pad": ("pad",),
+    "F.layer_norm": ("normalized_shape",),
+    "F.group_norm": ("num_groups",),
+    "torch.cat": ("dim",),
+    "torch.stack": ("dim",),
 }
-"""Functions and methods of one input or of a list: the call, and the names of arguments that have only a position."""
+"""Functions and methods of one input or of a list, and the names of arguments that have only a position."""
 
 SHARING = frozenset(record.name for record in (*POOLING, *VIEWS, *JOINING))
 """Operators whose result may have another shape than their input, whose qparams it has."""
 
 BINARY = {
-    "operator.add": "{} + {}",
-    "operator.sub": "{} - {}",
-    "operator.mul": "{} * {}",
-    **{name: f"{name}({{}}, {{}})" for name in ("torch.add", "torch.mul", "torch.sub", "torch.matmul")},
+    "operator.add": "+",
+    "operator.sub": "-",
+    "operator.mul": "*",
+    **{name: name for name in ("torch.add", "torch.mul", "torch.sub", "torch.matmul")},
 }
-"""Functions of two operands."""
+"""Functions of two operands, and the sign or name by which they are called."""
 
 UNCONFIGURED = frozenset({"bias", "affine"})
 """Recorded attributes that the constructors of `POSITIONAL` do not take, or by default."""
@@ -98,6 +99,9 @@ SHORT = {
     "num_groups": "g",
 }
 """Options by what they are called in names of variants."""
+
+
+APPLIED = applied(BY_NAME)
 
 
 class Unwritable(ValueError):
@@ -207,7 +211,7 @@ def _convolution(layer: _Layer) -> Variant:
     bias = "_no_bias" if layer.options["bias"] is None else ""
     name = f"{channels[0]}to{channels[1]}_{'x'.join(map(str, shape[2:]))}{label}{bias}"
     output = (shape[0], *geometry.output[1:])
-    return Variant(name, "self.op(x)", _operands([shape]), geometry.module, output=output)
+    return Variant(name, APPLIED, _operands([shape]), geometry.module, output=output)
 
 
 def _linear(layer: _Layer) -> Variant:
@@ -228,20 +232,20 @@ def _module(layer: _Layer) -> Variant:
         rest = {name: value for name, value in rest.items() if name == "inplace"}
     elif layer.options.get("affine") and spelled(layer.operator).computes == INSTANCE_NORM:
         rest["affine"] = True
-    text = ", ".join([*map(repr, first.values()), *(f"{name}={value!r}" for name, value in rest.items())])
     shape = layer.shapes[0]
     label = {name if name in SHORT else "": value for name, value in first.items() if name != "num_features"}
     if layer.operator == "nn.Hardtanh":
         label = {"from": first["min_val"], "to": first["max_val"]}
-    return _variant(layer, _sizes([shape]) + _label(label | rest), "self.op(x)", [shape], f"{layer.operator}({text})")
+    init = Call(layer.operator, first.values(), rest)
+    return _variant(layer, _sizes([shape]) + _label(label | rest), APPLIED, [shape], init)
 
 
 def _variant(
     layer: _Layer,
     name: str,
-    call: str,
+    call: Call,
     shapes: Sequence[Shape],
-    init: str = "",
+    init: Call | None = None,
     affine: Mapping[str, Shape] | None = None,
 ) -> Variant:
     """A variant with the data of its operator's default one.
@@ -250,7 +254,7 @@ def _variant(
     """
     default = OPERATORS[layer.operator][0]
     output = () if layer.operator in SHARING else shapes[0]
-    variant = Variant(name, call, _operands(shapes), init, affine or {}, output, data=default.data)
+    variant = Variant(name, call, _operands(shapes), init or "", affine or {}, output, data=default.data)
     fixed = any(form.prelude for form in OPERATORS[layer.operator]) and default.data in ("unit", "signed_unit")
     return variant.named(name, prelude=WIDE_INPUT, data="full") if fixed and layer.produced else variant
 
@@ -258,13 +262,13 @@ def _variant(
 def _prelu(layer: _Layer) -> Variant:
     """A PReLU with a slope for each channel, or a single one for a matrix: the table does not record how many."""
     shape = layer.shapes[0]
-    init = f"nn.PReLU({shape[1]})" if len(shape) > 2 else "nn.PReLU()"
-    return Variant(_sizes([shape]), "self.op(x)", _operands([shape]), init, output=shape)
+    init = Call("nn.PReLU", shape[1:2] if len(shape) > 2 else ())
+    return Variant(_sizes([shape]), APPLIED, _operands([shape]), init, output=shape)
 
 
 def _call(layer: _Layer) -> Variant:
     """A function or method of one input, or of a list of inputs."""
-    form, parameters = CALLS[layer.operator]
+    parameters, (kind, _, name) = CALLS[layer.operator], layer.operator.partition(".")
     given = {name: value for name, value in layer.configured.items() if not name.startswith("arg")}
     positions = sorted(name for name in layer.options if name.startswith("arg"))
     if positions != [f"arg{number}" for number in range(1, len(parameters) + 1)][: len(positions)]:
@@ -272,17 +276,17 @@ def _call(layer: _Layer) -> Variant:
     first = [layer.options[name] for name in positions]
     affine = dict(zip(("weight", "bias"), layer.shapes[1:], strict=False)) if layer.operator.endswith("_norm") else {}
     listed = layer.operator in ("torch.cat", "torch.stack")
-    inputs = [f"[{', '.join(_names(len(layer.shapes)))}]"] if listed else ["x"] * (not form.startswith("x."))
+    inputs = [[*map(Source, _names(len(layer.shapes)))]] if listed else [X] * (kind != "Tensor")
     if layer.operator == "F.layer_norm" and isinstance(first[0], int):
         first = [(first[0],)]
     if layer.operator == "F.interpolate" and not given.keys() & {"size", "scale_factor"}:
         raise Unwritable("the size of the result comes from another tensor, which the table does not record")
     if layer.operator in ("Tensor.repeat", "F.pad") and not first:
         raise Unwritable("the table does not record the sizes, which are computed")
-    text = ", ".join([*inputs, *map(repr, first), *(f"self.{name}" for name in affine)]) + arguments(**given)
+    positional = [*inputs, *first, *(Source(f"self.{parameter}") for parameter in affine)]
+    call = Call(f"x.{name}" if kind == "Tensor" else layer.operator, positional, given)
     shapes = layer.shapes if listed else layer.shapes[:1]
-    named = {name if name in SHORT else "": value for name, value in zip(parameters, first, strict=False)} | given
-    call = form.format(text.removeprefix(", "))
+    named = {one if one in SHORT else "": value for one, value in zip(parameters, first, strict=False)} | given
     return _variant(layer, _sizes(shapes) + _label(named), call, shapes, affine=affine)
 
 
@@ -296,12 +300,12 @@ def _binary(layer: _Layer) -> Variant:
         f"_scalar_{'left' if n == 'arg0' else 'right'}_{_text(v)}" for n, v in numbers.items()
     )
     if len(shapes) == 2:
-        left, right = "x", "y"
+        taken: list[Any] = [X, Y]
     else:
-        left, right = (repr(numbers[name]) if name in numbers else "x" for name in ("arg0", "arg1"))
+        taken = [numbers.get(name, X) for name in ("arg0", "arg1")]
         label += "" if numbers else "_same_tensor"
     output = () if layer.operator == "torch.matmul" else numpy.broadcast_shapes(*shapes)  # torch's own imports sympy
-    return Variant(label, BINARY[layer.operator].format(left, right), _operands(shapes), output=output)
+    return Variant(label, Call(BINARY[layer.operator], taken), _operands(shapes), output=output)
 
 
 def _embedding(layer: _Layer) -> Variant:
@@ -316,8 +320,8 @@ def _embedding(layer: _Layer) -> Variant:
 def _recurrent(layer: _Layer) -> Variant:
     """A recurrent layer with the batch first, as all of the table, and as many hidden features as inputs, which it lacks."""
     batch, steps, width = layer.shapes[0]
-    init = f"{layer.operator}({width}, {width}, batch_first=True)"
-    return Variant(f"{width}_batch_{batch}_steps_{steps}", "self.op(x)", _operands(layer.shapes[:1]), init)
+    init = Call(layer.operator, (width, width), {"batch_first": True})
+    return Variant(f"{width}_batch_{batch}_steps_{steps}", APPLIED, _operands(layer.shapes[:1]), init)
 
 
 WRITERS: dict[str, Callable[[_Layer], Variant]] = {

@@ -310,9 +310,10 @@ def _residual(variant: Variant) -> Iterator[Variant]:
     if variant.channels == channels:
         yield variant.named("residual", wildcard=Wildcard("x"))
     elif variant.init:
-        layer = Call.parse(variant.init).with_arguments({0: channels, 1: channels})
+        layer = variant.stated
+        init = Call(layer.function, (channels, channels, *layer.positional[2:]), layer.keywords)
         output = (batch, channels, *variant.output[2:])
-        yield variant.named("residual", init=layer.source, output=output, wildcard=Wildcard("x"))
+        yield variant.named("residual", init=init, output=output, wildcard=Wildcard("x"))
 
 
 def model_source(claim: Claim, variant: Variant) -> Model:

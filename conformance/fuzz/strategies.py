@@ -29,7 +29,7 @@ def points(draw: DrawFn, operator: str) -> Variant:
     The input is passed by keyword only if it is in a fixed variant, by whose entries the ledger covers that.
     """
     space = SPACES[operator]
-    by_keyword = any("(input=" in variant.call for variant in OPERATORS[operator])
+    by_keyword = any("input" in variant.keywords for variant in OPERATORS[operator])
 
     def pick(values: Sequence[Any]) -> Any:
         return draw(st.sampled_from(values))

@@ -12,7 +12,6 @@ from torch.ao.quantization.backend_config.native import get_native_backend_confi
 
 from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.operators import OPERATORS, Variant, has_weights
-from conformance.cases.operators.variant import arguments
 from conformance.cases.ranges import RANGES
 from conformance.cases.runs import Run, runs
 from conformance.cases.sources import missing_operators, model_source, operators_of, root_of, variants
@@ -195,7 +194,3 @@ def test_a_model_applies_every_operator_of_its_pattern() -> None:
                 if operator.startswith("operator."):
                     written = {"add": " + ", "sub": " - ", "mul": " * ", "floordiv": " // "}[written]
                 assert written in source, (claim.id, operator)
-
-
-def test_arguments_are_source_text() -> None:
-    assert arguments(stride=2, padding_mode="zeros", bias=False) == ", stride=2, padding_mode='zeros', bias=False"

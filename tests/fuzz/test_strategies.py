@@ -1,6 +1,5 @@
 """Samples are valid, reach the kinds of cases that a family has, and are like fixed variants with no feature they lack."""
 
-import ast
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +11,6 @@ import pytest
 from conformance.cases.claims import backend
 from conformance.cases.features import features
 from conformance.cases.operators import OPERATORS, Operand, Variant
-from conformance.cases.operators.expressions import Call
 from conformance.cases.runs import ahead_of_time
 from conformance.cases.similar import similar_ids, similar_variants
 from conformance.cases.sources import variants
@@ -240,9 +238,9 @@ def drawn_with(operator: str, feature: str, share: float = 20) -> Variant | None
 def test_a_transposed_kernel_of_two_rows_is_like_the_upsampling_variant() -> None:
     variant = drawn_with("nn.ConvTranspose2d", "upsampling")
     assert variant is not None
-    in_channels, out_channels, kernel = Call.parse(variant.init).positional
-    assert (int(in_channels) % 8, int(out_channels) % 8) == (0, 0)
-    assert kernel == "2" or kernel.startswith("(2, ")
+    in_channels, out_channels, kernel = variant.stated.positional
+    assert (in_channels % 8, out_channels % 8) == (0, 0)
+    assert kernel == 2 or kernel[0] == 2
     assert drawn_with("nn.ConvTranspose1d", "upsampling", share=12) is None
 
 
@@ -274,10 +272,9 @@ def test_padded_volumes_of_depth_one_are_like_the_shallow_variant(init: str, dep
 def test_padding_as_high_as_the_kernel_is_like_the_rows_of_padding_variant() -> None:
     variant = drawn_with("nn.Conv2d", "rows_of_padding")
     assert variant is not None
-    call = Call.parse(variant.init)
-    options = {name: ast.literal_eval(text) for name, text in call.keywords}
-    assert options.get("groups", 1) == int(call.positional[0])
-    kernel, padding = ast.literal_eval(call.positional[2]), options["padding"]
+    call = variant.stated
+    assert call.keywords.get("groups", 1) == call.positional[0]
+    kernel, padding = call.positional[2], call.keywords["padding"]
     assert (kernel if isinstance(kernel, int) else kernel[0]) <= (padding if isinstance(padding, int) else padding[0])
 
 

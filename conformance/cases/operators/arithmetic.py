@@ -10,6 +10,7 @@ from conformance.configs.spelling import spelled
 
 from .calls import ALL_BY_NAME, function, style
 from .elementwise import LARGE, LENGTHS, NUMBERS, OUT, VECTOR, any_shape
+from .expressions import Call, Source, X, Y
 from .networks import sequences
 from .record import EVERY_CODE, EVERY_PAIR, IMAGE, PAIR_BATCHED, Operator, SweepKind, fixed
 from .space import (
@@ -73,16 +74,16 @@ def _binary_space(operator: str, sign: str, *options: Factor) -> Space:
 
     def write(form: Any, style: str, scalar: Any, second: Operand, other: str = "y", **values: Any) -> Variant:
         left, right = form
-        expressions = ["x", "x" if right is None else other]
+        expressions: list[Any] = [X, X if right is None else Source(other)]
         taken = operands(left)
         if right is not None and scalar is None:
             taken[other] = replace(second, shape=right)
         if scalar is not None:
             side, value = scalar
-            expressions[side], expressions[1 - side] = repr(value), "x"
+            expressions[side], expressions[1 - side] = value, X
         output = numpy.broadcast_shapes(left, left if right is None or scalar is not None else right)
         call = (
-            f"{expressions[0]} {sign} {expressions[1]}"
+            Call(sign, expressions)
             if infix
             else function(operator, dict(zip(("input", "other"), expressions, strict=True)), values, style)
         )
@@ -183,7 +184,7 @@ def _matmul() -> Operator:
     def write(form: Any, style: str, second: Operand) -> Variant:
         left, right = form
         taken = operands(left) if right is None else {**operands(left), "y": replace(second, shape=right)}
-        expressions = {"input": "x", "other": "x" if right is None else "y"}
+        expressions = {"input": X, "other": X if right is None else Y}
         other = right or left
         columns = other[-1:] if len(other) > 1 else ()
         # torch's own imports sympy

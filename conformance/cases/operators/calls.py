@@ -1,8 +1,9 @@
-"""Calls of operators by their signatures, as source text: which arguments are passed by position and which by name."""
+"""Calls of operators by their signatures: which arguments are passed by position and which by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from .expressions import Call, X
 from .space import LEFT_OUT, TWICE, Factor
 
 BY_NAME = "options by name"
@@ -17,7 +18,11 @@ def style(default: str = BY_NAME, **labelled: str) -> Factor:
     return Factor("style", {"": default, **labelled}, covers=())
 
 
-def arguments(options: Mapping[str, Any], style: str, required: int = 0) -> list[str]:
+Arguments = tuple[list[Any], dict[str, Any]]
+"""Arguments by position, and by name."""
+
+
+def arguments(options: Mapping[str, Any], style: str, required: int = 0) -> Arguments:
     """The options that are not left out, as arguments in the order of the signature.
 
     By name, all but the first `required` are keyword arguments; by position, those after the first that is left out are.
@@ -28,43 +33,36 @@ def arguments(options: Mapping[str, Any], style: str, required: int = 0) -> list
         leading = next((n for n, value in enumerate(options.values()) if value is LEFT_OUT), len(options))
     elif style in (ALL_BY_NAME, EACH_BY_NAME):
         leading = 0
-    positional = [repr(value) for _, value in stated[:leading]]
-    return [*positional, *(f"{name}={value!r}" for name, value in stated[leading:])]
+    return [value for _, value in stated[:leading]], dict(stated[leading:])
 
 
-def function(name: str, tensors: Mapping[str, str], options: Mapping[str, Any], style: str, required: int = 0) -> str:
-    """A call of a function; `tensors` are the expressions of the operands by the names of the signature."""
-    by_name = style == ALL_BY_NAME
-    operands = [f"{parameter}={expression}" if by_name else expression for parameter, expression in tensors.items()]
-    return f"{name}({', '.join([*operands, *arguments(options, style, required)])})"
+def function(name: str, tensors: Mapping[str, Any], options: Mapping[str, Any], style: str, required: int = 0) -> Call:
+    """A call of a function; `tensors` are the operands, or numbers in their place, by the names of the signature."""
+    positional, keywords = arguments(options, style, required)
+    if style == ALL_BY_NAME:
+        return Call(name, positional, {**tensors, **keywords})
+    return Call(name, [*tensors.values(), *positional], keywords)
 
 
-def method(name: str, options: Mapping[str, Any], style: str, required: int = 0) -> str:
-    """A call of a method of `x`."""
-    return f"x.{name}({', '.join(arguments(options, style, required))})"
-
-
-def module(name: str, options: Mapping[str, Any], style: str, required: int = 0, *further: str) -> str:
+def module(name: str, options: Mapping[str, Any], style: str, required: int = 0, **further: Any) -> Call:
     """The constructor of a module. Its options are passed by name in every style but one."""
-    by = BY_POSITION if style == BY_POSITION else BY_NAME
-    return f"{name}({', '.join([*arguments(options, by, required), *further])})"
+    positional, keywords = arguments(options, BY_POSITION if style == BY_POSITION else BY_NAME, required)
+    return Call(name, positional, {**keywords, **further})
 
 
 def sources(operator: str, options: Mapping[str, Any], style: str, required: int = 0) -> dict[str, Any]:
-    """The source of an operator applied to `x`, by field of a variant: of a module, a method or a function."""
+    """The calls of an operator applied to `x`, by field of a variant: of a module, a method or a function."""
     kind, _, short = operator.partition(".")
     if kind == "nn":
         return {"init": module(operator, options, style, required), "call": applied(style)}
     if kind == "Tensor":
-        return {"call": method(short, options, style, required)}
-    return {"call": function(operator, {"input": "x"}, options, style, required)}
+        return {"call": Call(f"x.{short}", *arguments(options, style, required))}
+    return {"call": function(operator, {"input": X}, options, style, required)}
 
 
-def applied(style: str, tensors: Sequence[str] = ("x",)) -> str:
-    """A call of the module `self.op`."""
+def applied(style: str, *state: Any) -> Call:
+    """A call of the module `self.op`, with its `state` if it takes one."""
     if style == TWICE:
-        return "self.op(self.op(x))"
-    first, *rest = tensors
-    if style == ALL_BY_NAME:
-        return f"self.op({', '.join([f'input={first}', *(f'hx={one}' for one in rest)])})"
-    return f"self.op({', '.join(tensors)})"
+        return Call("self.op", [Call("self.op", [X])])
+    tensors = dict(zip(("input", "hx"), (X, *state), strict=False))
+    return Call("self.op", (), tensors) if style == ALL_BY_NAME else Call("self.op", tensors.values())

@@ -5,12 +5,13 @@ from typing import Any
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, style
 from .elementwise import DEVICE, LENGTHS
+from .expressions import BIAS, WEIGHT, X
 from .geometry import SIGNALS, SPATIAL, UNBATCHED, Geometry
 from .networks import convolutions
 from .pooling import each_dimension, per_dimension
 from .record import BATCH as LARGE_BATCH
 from .record import CHANNELS, SWEPT_SIGNALS, WEIGHTS_SWEPT, Operator, SweepKind, fixed
-from .space import BATCH, LAYOUT, LEFT_OUT, RESULT, STRIDED, TWICE, Factor, Pick, Source, Space, Values, data, factor
+from .space import BATCH, LAYOUT, LEFT_OUT, RESULT, STRIDED, TWICE, Factor, Pick, Space, Values, data, factor
 from .variant import Operand, Shape, Variant
 
 DATA = data("full", "positive", "negative", "tiny", "huge", "symmetric")
@@ -227,14 +228,14 @@ def _functional(rank: int, *, transposed: bool) -> Space:
         made = geometry(**values)
         shape: Shape = (made.items, made.channels[0], *made.spatial)
         parameters = made.parameters
-        bias = Source("self.bias") if "bias" in parameters else None if style in (BY_POSITION, INTEGERS) else LEFT_OUT
+        bias = BIAS if "bias" in parameters else None if style in (BY_POSITION, INTEGERS) else LEFT_OUT
         options = {one: made.options.get(one, LEFT_OUT) for one in order}
         if style in (BY_POSITION, INTEGERS):
             options = {one: defaults[one] if value is LEFT_OUT else value for one, value in options.items()}
         if style == BY_POSITION:
             whole = ("groups",) if not isinstance(options["padding"], str) else ("groups", "padding")
             options = {one: value if one in whole else each_dimension(value, rank) for one, value in options.items()}
-        tensors = {"input": "x", "weight": "self.weight"}
+        tensors = {"input": X, "weight": WEIGHT}
         required = 0 if style == BIAS_BY_NAME else int(bias is not LEFT_OUT)
         by = BY_POSITION if style == INTEGERS else style
         call = function(name, tensors, {"bias": bias, **options}, by, required)

@@ -1,78 +1,99 @@
-"""Python expressions as source text: calls whose arguments can be replaced, and numbers that can be replaced."""
+"""Expressions of a model: source text that keeps the values of which it was rendered."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SIGNS: Mapping[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.MatMult: "@",
+}
+"""Signs of infix operators."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call expression: the dotted name of the function, and its arguments as source text."""
+class Source(str):
+    """An expression as source text, as which it stands among the arguments of calls."""
 
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Call(Source):
+    """A call of a function, a method or a module's constructor: its text, its name, and its arguments as values.
+
+    Arguments that are no values, such as tensors, are `Source`. An infix operator is the call of its `sign`.
+    """
+
+    __slots__ = ("function", "keywords", "positional")
     function: str
-    positional: tuple[str, ...] = ()
-    keywords: tuple[tuple[str, str], ...] = ()
+    positional: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+
+    def __new__(cls, function: str, positional: Iterable[Any] = (), keywords: Mapping[str, Any] = {}) -> "Call":
+        values = tuple(positional)
+        if not function[:1].isidentifier():
+            return cls._bound(f" {function} ".join(map(repr, values)), function, values, {})
+        named = (f"{name}={value!r}" for name, value in keywords.items())
+        return cls._bound(f"{function}({', '.join([*map(repr, values), *named])})", function, values, keywords)
 
     @classmethod
-    @lru_cache(4096)  # claims share the source of their operators' variants
-    def parse(cls, source: str) -> "Call":
-        """Parse source text. Raises ValueError if it is anything but one call."""
-        node = ast.parse(source, mode="eval").body
-        if not isinstance(node, ast.Call):
-            raise ValueError(f"{source!r} is not a call")
-        positional = tuple(_segment(source, argument) for argument in node.args)
-        keywords = tuple((str(keyword.arg), _segment(source, keyword.value)) for keyword in node.keywords)
-        return cls(_segment(source, node.func), positional, keywords)
+    def _bound(cls, text: str, function: str, positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> "Call":
+        call = super().__new__(cls, text)
+        call.function, call.positional, call.keywords = function, positional, keywords
+        return call
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.function, self.positional, self.keywords
 
     @property
-    def source(self) -> str:
-        keywords = (f"{name}={value}" for name, value in self.keywords)
-        return f"{self.function}({', '.join((*self.positional, *keywords))})"
+    def infix(self) -> bool:
+        return not self.function[:1].isidentifier()
 
-    def with_arguments(self, arguments: Mapping[int | str, object]) -> "Call":
-        """The call with other values of some arguments, by position or keyword; a new keyword precedes the present ones.
-
-        Raises ValueError for a position that the call does not have.
-        """
-        positional, keywords = list(self.positional), dict(self.keywords)
-        added: dict[str, str] = {}
-        for key, value in arguments.items():
-            if isinstance(key, str):
-                (keywords if key in keywords else added)[key] = repr(value)
-            elif key < len(positional):
-                positional[key] = repr(value)
-            else:
-                raise ValueError(f"{self.source!r} has no positional argument {key}")
-        return replace(self, positional=tuple(positional), keywords=tuple((added | keywords).items()))
+    @property
+    def has_numbers(self) -> bool:
+        """Whether an argument is a number, or has one: of a sequence, or of another call."""
+        return any(map(_has_numbers, (*self.positional, *self.keywords.values())))
 
 
-def _segment(source: str, node: ast.expr) -> str:
-    segment = ast.get_source_segment(source, node)
-    assert segment is not None  # the node comes from this source
-    return segment
+def _has_numbers(value: Any) -> bool:
+    if isinstance(value, Call):
+        return value.has_numbers
+    if isinstance(value, tuple | list):
+        return any(map(_has_numbers, value))
+    return type(value) in (int, float)
 
 
-def _numbers(node: ast.AST) -> Iterator[ast.expr]:
-    """Literal numbers with their sign, without indices."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        yield node
-        return
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield node
-    for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):
-        yield from _numbers(child)
+X, Y, WEIGHT, BIAS = map(Source, ("x", "y", "self.weight", "self.bias"))
+"""Operands, and parameters of functions."""
 
 
-def with_numbers(source: str, number: Callable[[int | float], int | float]) -> str:
-    """Replace every literal number of an expression by what `number` returns for it, from left to right.
+def expression(text: str) -> Source:
+    """The expression that somebody states as text, with the values of its arguments if it is a call or infix operator."""
+    try:
+        found = _of(ast.parse(text, mode="eval").body)
+    except SyntaxError:  # raised where it is executed, and for no text
+        return Source(text)
+    return found if found == text and isinstance(found, Call) else Source(text)
 
-    Indices stay: they say which dimension of a shape is meant. Text without an expression is returned as it is.
-    """
-    if not source:
-        return source
-    nodes = sorted(_numbers(ast.parse(source, mode="eval")), key=lambda node: node.col_offset)
-    values = [number(ast.literal_eval(node)) for node in nodes]
-    for node, value in reversed([*zip(nodes, values, strict=True)]):
-        source = source[: node.col_offset] + repr(value) + source[node.end_col_offset :]
-    return source
+
+def _of(node: ast.expr) -> Any:
+    match node:
+        case ast.Call():
+            named = {str(keyword.arg): _of(keyword.value) for keyword in node.keywords}
+            return Call(ast.unparse(node.func), map(_of, node.args), named)
+        case ast.BinOp(op=operator) if type(operator) in SIGNS:
+            return Call(SIGNS[type(operator)], (_of(node.left), _of(node.right)))
+        case ast.Tuple():
+            return tuple(map(_of, node.elts))
+        case ast.List():
+            return [*map(_of, node.elts)]
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return Source(ast.unparse(node))

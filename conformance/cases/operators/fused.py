@@ -1,11 +1,11 @@
 """Fused modules and QAT modules, which hold a layer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from conformance.configs.spelling import is_batch_norm
 
-from .expressions import Call
+from .expressions import Call, Source, X
 from .variant import Operand, Variant
 
 
@@ -45,6 +45,9 @@ def _qat_modules() -> Iterator[tuple[str, str]]:
         yield name, "nn.Linear"
 
 
+QCONFIG = {"qconfig": Source("qconfig")}
+"""The further argument of a QAT module."""
+
 FUSED = dict(_fused_modules())
 """Fused modules by name."""
 
@@ -74,18 +77,18 @@ WITHOUT_RELU = dict(_relu_less())
 """Fused and QAT modules that end in a ReLU, and the module that is the same without it."""
 
 
-def init_without_relu(operator: str, init: str) -> str:
-    """Source of a fused or QAT module (a key of `WITHOUT_RELU`) without its ReLU.
+def init_without_relu(operator: str, init: str) -> Call:
+    """The constructor of a fused or QAT module (a key of `WITHOUT_RELU`) without its ReLU.
 
     Raises ValueError if `init` does not construct `operator`.
     """
-    module, without = Call.parse(init), WITHOUT_RELU[operator]
-    if module.function != operator:
-        raise ValueError(f"{init!r} does not construct {operator}")
+    if not isinstance(init, Call) or init.function != operator:
+        raise ValueError(f"{str(init)!r} does not construct {operator}")
+    without = WITHOUT_RELU[operator]
     if operator in QAT:
-        return replace(module, function=without).source
-    first, *rest = module.positional[:-1]
-    return Call(without, (first, *rest)).source if rest else first
+        return Call(without, init.positional, init.keywords)
+    first, *rest = init.positional[:-1]
+    return Call(without, (first, *rest)) if rest else first
 
 
 def is_normed(operator: str) -> bool:
@@ -103,15 +106,15 @@ def plain_of(operator: str) -> str:
 def wrapped(variant: Variant, operator: str) -> Variant:
     """A variant of a layer as a variant of the fused or QAT module `operator`; of any other operator, as it is."""
     if operator in QAT:
-        layer = Call.parse(variant.init)
-        keywords = (*layer.keywords, ("qconfig", "qconfig"))
-        return variant.named(variant.name, init=Call(operator, layer.positional, keywords).source)
+        layer = variant.stated
+        return variant.named(variant.name, init=Call(operator, layer.positional, {**layer.keywords, **QCONFIG}))
     if operator not in FUSED:
         return variant
     followers = FUSED[operator].followers
-    modules = (variant.init, *(follower.format(channels=variant.channels) for follower in followers))
-    fused = variant.named(variant.name, init=Call(operator, modules).source)
+    modules = (variant.init, *(Source(follower.format(channels=variant.channels)) for follower in followers))
+    fused = variant.named(variant.name, init=Call(operator, modules))
     if "torch.add" not in followers:
         return fused
     addend = Operand(fused.output, exponent=1)
-    return fused.named(fused.name, call="self.op(x, other)", operands={**fused.operands, "other": addend})
+    call = Call("self.op", (X, Source("other")))
+    return fused.named(fused.name, call=call, operands={**fused.operands, "other": addend})

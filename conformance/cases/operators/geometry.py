@@ -1,6 +1,7 @@
 """Geometries of convolutions, and the sizes of images and volumes that they are applied to."""
 
-from .variant import Shape, arguments
+from .expressions import Call
+from .variant import Shape
 
 SPATIAL: dict[int, Shape] = {1: (12,), 2: (8, 7), 3: (5, 6, 4)}
 SIGNALS: dict[int, Shape] = {1: (8, 67, 201), 2: (8, 67, 15, 13), 3: (4, 67, 5, 9, 7)}
@@ -22,7 +23,7 @@ def _transposed_size(length: int, kernel: int, stride: int, padding: int, dilati
 
 
 class Geometry:
-    """Channels, kernel and options of one convolution, rendered as arguments of a module or a functional."""
+    """Channels, kernel and options of one convolution, as arguments of a module or a functional."""
 
     def __init__(
         self,
@@ -59,13 +60,10 @@ class Geometry:
         return (self.items, self.channels[1], *sizes)
 
     @property
-    def arguments(self) -> str:
-        """Arguments of the module's constructor."""
-        return f"{self.channels[0]}, {self.channels[1]}, {self.kernel!r}" + arguments(**self.options)
-
-    @property
-    def module(self) -> str:
-        return f"nn.Conv{'Transpose' * self.transposed}{self.rank}d({self.arguments})"
+    def module(self) -> Call:
+        """The module's constructor."""
+        name = f"nn.Conv{'Transpose' * self.transposed}{self.rank}d"
+        return Call(name, (*self.channels, self.kernel), self.options)
 
     @property
     def parameters(self) -> dict[str, Shape]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from .calls import ALL_BY_NAME, BY_POSITION, function, style
 from .elementwise import OUT
+from .expressions import Source, X
 from .pooling import DATA
 from .record import IMAGE, PAIR_BATCHED, Operator, SweepKind, fixed
 from .space import BATCH, LAYOUT, LEFT_OUT, RESULT, SECOND, Factor, Pick, Space, Values, factor, one_range_is_usual
@@ -51,10 +52,9 @@ def _joining_space(operator: str) -> Space:
         taken = dict(zip("xyz", (Operand(shape) for shape in form), strict=False))
         if "y" in taken:
             taken["y"] = replace(second, shape=taken["y"].shape)
-        names = [*taken, *(["x"] if repeated else [])]
-        text = ", ".join(names)
-        sequence = f"[{text}]" if container == "list" else f"({text}{',' * (len(names) == 1)})"
-        call = function(operator, {"tensors": sequence}, {axis: dim}, style, 0)
+        tensors = [*map(Source, taken), *([X] if repeated else [])]
+        sequence = tensors if container == "list" else tuple(tensors)
+        call = function(operator, {"tensors": sequence}, {axis: dim}, style)
         return Variant("", call, taken, output=form[0])
 
     dim = factor("dim", 1, 0, -1, -2, covers=("dim", "axis"), no_dim=LEFT_OUT)

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, style
+from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, module, style
 from .convolution import DATA, DEFAULTS, PER_CHANNEL, SATURATES, drawn_channels
 from .elementwise import DEVICE
+from .expressions import BIAS, WEIGHT, X
 from .networks import LINEAR
 from .record import BATCH as LARGE_BATCH
 from .record import CHANNELS, CODES, TAIL, Operator, SweepKind, fixed
-from .space import BATCH, LEFT_OUT, RESULT, STRIDED, TWICE, Source, Space, Values, factor
+from .space import BATCH, LEFT_OUT, RESULT, STRIDED, TWICE, Space, Values, factor
 from .variant import Operand, Variant
 
 WIDE = 25_088
@@ -47,11 +48,11 @@ def _linear(*, functional: bool) -> Space:
         inputs, outputs = features
         shape, output = (*leading, inputs), (*leading, outputs)
         if not functional:
-            init = f"nn.Linear({inputs}, {outputs}{'' if bias is LEFT_OUT else ', bias=False'})"
+            init = module("nn.Linear", {"in_features": inputs, "out_features": outputs, "bias": bias}, BY_NAME, 2)
             return Variant("", applied(style), {"x": Operand(shape)}, init, output=output)
         parameters = {"weight": (outputs, inputs)} | ({"bias": (outputs,)} if bias is LEFT_OUT else {})
-        value = Source("self.bias") if bias is LEFT_OUT else LEFT_OUT
-        call = function("F.linear", {"input": "x", "weight": "self.weight"}, {"bias": value}, style)
+        value = BIAS if bias is LEFT_OUT else LEFT_OUT
+        call = function("F.linear", {"input": X, "weight": WEIGHT}, {"bias": value}, style)
         return Variant("", call, {"x": Operand(shape)}, parameters=parameters, output=output)
 
     styles = style(BY_POSITION, keyword_bias=BY_NAME, keyword=ALL_BY_NAME) if functional else style(keyword=ALL_BY_NAME)

@@ -6,6 +6,7 @@ from typing import Any
 
 from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, applied, function, module, style
 from .elementwise import DEVICE, LENGTHS
+from .expressions import Source, X
 from .geometry import SPATIAL
 from .networks import sequences
 from .pooling import in_sizes
@@ -20,7 +21,6 @@ from .space import (
     TWICE,
     Factor,
     Pick,
-    Source,
     Space,
     Values,
     batches,
@@ -198,7 +198,7 @@ def _functional(
     given: dict[str, Any] = {name: Source(f"self.{name}") if name in names else LEFT_OUT for name in ("weight", "bias")}
     if style == BY_POSITION and eps is not LEFT_OUT:
         given = {name: None if value is LEFT_OUT else value for name, value in given.items()}
-    call = function(operator, {"input": "x"}, {named: size, **given, "eps": eps}, style, 1)
+    call = function(operator, {"input": X}, {named: size, **given, "eps": eps}, style, 1)
     return Variant("", call, {"x": Operand(form)}, parameters=dict.fromkeys(names, shape), output=form)
 
 
@@ -212,7 +212,7 @@ def _functional_instance_norm() -> Operator:
         given |= {name: Source(f"self.{name}") if affine else missing for name in ("weight", "bias")}
         if style == BY_POSITION and eps is not LEFT_OUT:
             given |= {"use_input_stats": True, "momentum": 0.1}
-        call = function("F.instance_norm", {"input": "x"}, {**given, "eps": eps}, style)
+        call = function("F.instance_norm", {"input": X}, {**given, "eps": eps}, style)
         return Variant("", call, {"x": Operand(form)}, parameters=parameters, output=form)
 
     affine = factor("affine", True, False, covers=("weight", "bias"))

@@ -7,6 +7,8 @@ from conformance.configs.spelling import spelled
 
 from .calls import ALL_BY_NAME, BY_NAME, applied, function, module, style
 from .elementwise import DEVICE
+from .expressions import WEIGHT, Call, Source, X
+from .fused import QCONFIG
 from .networks import embeddings, steps
 from .record import Operator, fixed
 from .space import (
@@ -27,6 +29,9 @@ def _sizes(pick: Pick) -> tuple[int, int]:
 
 SIZES = factor("sizes", (8, 6), (5, 3), (1, 1), (9, 7), drawn=_sizes, covers=("input_size", "hidden_size"))
 BIAS = factor("bias", LEFT_OUT, False)
+STATES = Source("h"), (Source("h"), Source("c"))
+"""The states of a layer, and of one that has a pair of them."""
+OFFSETS, SAMPLE_WEIGHTS = Source("offsets"), Source("w")
 
 
 def _cell(name: str) -> Operator:
@@ -36,13 +41,11 @@ def _cell(name: str) -> Operator:
         inputs, hidden = sizes
         leading = () if rows is None else (rows,)
         taken = {"x": Operand((*leading, inputs))}
-        tensors = ["x"]
         if state:
             states = ("h", "c") if pair else ("h",)
             taken |= {one: Operand((*leading, hidden)) for one in states}
-            tensors.append("(h, c)" if pair else "h")
         init = module(name, {"input_size": inputs, "hidden_size": hidden, "bias": bias, **options}, style, 2)
-        return Variant("", applied(style, tensors), taken, init)
+        return Variant("", applied(style, *([STATES[pair]] if state else [])), taken, init)
 
     rows = factor("rows", 3, 1, 33, covers=("input",), drawn=(None, 1, 2, 3, 5, 9), unbatched=None)
     state = factor("state", False, covers=("hx",), state=True)
@@ -82,16 +85,14 @@ def _recurrent(name: str) -> Operator:
         first = options["batch_first"] is True
         order = (steps,) if rows is None else (rows, steps) if first else (steps, rows)
         taken = {"x": Operand((*order, inputs))}
-        tensors = ["x"]
         if state:
             layers = (1 if options["num_layers"] is LEFT_OUT else 2) * (2 if options["bidirectional"] is True else 1)
             projected = options.get("proj_size", LEFT_OUT)
             shape = (layers, *(() if rows is None else (rows,)))
             taken["h"] = Operand((*shape, hidden if projected is LEFT_OUT else projected))
             taken |= {"c": Operand((*shape, hidden))} if pair else {}
-            tensors.append("(h, c)" if pair else "h")
         init = module(name, {"input_size": inputs, "hidden_size": hidden, **options}, BY_NAME, 2)
-        return Variant("", applied(style, tensors), taken, init)
+        return Variant("", applied(style, *([STATES[pair]] if state else [])), taken, init)
 
     projection = [factor("proj_size", LEFT_OUT, projection=2)] if pair else []
     factors = (
@@ -167,14 +168,14 @@ def _embedding(name: str) -> Operator:
         taken = {"x": Operand(form, "indices", rows)}
         if functional:
             options = {"padding_idx": padding_idx}
-            call = function(name, {"input": "x", "weight": "self.weight"}, options, style)
+            call = function(name, {"input": X, "weight": WEIGHT}, options, style)
             return Variant("", call, taken, parameters={"weight": (rows, width)})
         init = module(
             name,
             {"num_embeddings": rows, "embedding_dim": width, "padding_idx": padding_idx},
             style,
             2,
-            *(["qconfig=qconfig"] if qat else []),
+            **(QCONFIG if qat else {}),
         )
         return Variant("", applied(style), taken, init)
 
@@ -224,17 +225,23 @@ def _bags(name: str) -> Operator:
         matrix = lookups == "matrix"
         count, bags = (12, 0) if matrix else lookups
         taken = {"x": Operand((3, 4) if matrix else (count,), "indices", rows)}
-        tensors = ["x"]
+        tensors, named = [X], {}
         if not matrix:
             taken["offsets"] = Operand((bags,), "offsets", count)
-            tensors.append("offsets=offsets" if style == "offsets by name" else "offsets")
+            if style == "offsets by name":
+                named["offsets"] = OFFSETS
+            else:
+                tensors.append(OFFSETS)
         if weights:
             taken["w"] = Operand(taken["x"].shape, "weights")
-            tensors.append("w" if tensors[-1] == "offsets" else "per_sample_weights=w")
+            if OFFSETS in tensors:
+                tensors.append(SAMPLE_WEIGHTS)
+            else:
+                named["per_sample_weights"] = SAMPLE_WEIGHTS
         options = {"mode": mode, "include_last_offset": include_last_offset, "padding_idx": padding_idx}
         stated = {"num_embeddings": rows, "embedding_dim": width, **options}
-        init = module(name, stated, BY_NAME, 2, *(["qconfig=qconfig"] if qat else []))
-        return Variant("", applied(BY_NAME, tensors), taken, init)
+        init = module(name, stated, BY_NAME, 2, **(QCONFIG if qat else {}))
+        return Variant("", Call("self.op", tensors, named), taken, init)
 
     factors = (
         TABLE,

@@ -42,15 +42,6 @@ or integers, and gives both calls of a module the qparams of one. An empty batch
 """
 
 
-class Source(str):
-    """An argument as source text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 @dataclass(frozen=True)
 class Factor:
     """What can be chosen about a call of an operator: an option, the form of its operands, or the style of the call.

@@ -1,8 +1,11 @@
-"""Variants of an operator: source text, operands, data and batch size."""
+"""Variants of an operator: calls, operands, data and batch size."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .expressions import Call, Source, expression
 
 Shape = tuple[int, ...]
 
@@ -79,10 +82,11 @@ ALONE = Context()
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to write an operator as source text.
+    """One way to call an operator.
 
     ``init`` is the expression bound to ``self.op`` (empty for functions and methods), ``call`` the expression that
-    applies the operator to the operands. ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
+    applies the operator to the operands; both are a `Call` with its arguments, made of the text if a third party states that.
+    ``parameters`` are the tensors a functional takes, bound to ``self`` by name.
     ``output`` is the shape of the result, stated if a second operand or a batch norm has to fit it. ``batch`` replaces
     the leading dimension between calibration and execution, and ``executed`` has operands of the execution that differ from
     those of the calibration in their sizes. ``data`` is a key of `ranges.RANGES`; for ``symmetric`` data
@@ -113,6 +117,24 @@ class Variant:
     applications: int = 1
     result: str = "y"
     context: Context = ALONE
+
+    def __post_init__(self) -> None:
+        for name in ("init", "call"):
+            text = getattr(self, name)
+            if not isinstance(text, Source):
+                object.__setattr__(self, name, expression(text))
+
+    @property
+    def stated(self) -> Call:
+        """The call that states the options: of the module's constructor, of the function or of the method."""
+        call = self.init or self.call
+        assert isinstance(call, Call), call
+        return call
+
+    @property
+    def keywords(self) -> Mapping[str, Any]:
+        """The arguments of the call that are passed by name."""
+        return self.call.keywords if isinstance(self.call, Call) else {}
 
     @property
     def channels(self) -> int:
@@ -152,11 +174,6 @@ def operands(*shapes: Shape, **named: Shape | Operand) -> dict[str, Operand]:
     """Operands ``x``, ``y`` and ``z`` from shapes in order, and further ones by name."""
     positional = {name: Operand(shape) for name, shape in zip("xyz", shapes, strict=False)}
     return positional | {name: value if isinstance(value, Operand) else Operand(value) for name, value in named.items()}
-
-
-def arguments(**values: object) -> str:
-    """Keyword arguments as source text, each preceded by a comma."""
-    return "".join(f", {name}={value!r}" for name, value in values.items())
 
 
 def data_variants(base: Variant, *names: str) -> list[Variant]:

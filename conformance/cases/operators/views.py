@@ -6,8 +6,9 @@ from typing import Any
 
 from conformance.configs.spelling import spelled
 
-from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, EACH_BY_NAME, function, style
+from .calls import ALL_BY_NAME, BY_NAME, BY_POSITION, EACH_BY_NAME, arguments, function, style
 from .elementwise import IN_NETWORK, OUT
+from .expressions import Call, Source, X
 from .networks import images
 from .pooling import DATA, each_dimension, space_of, usual
 from .record import BATCHED, IMAGE, LARGE, Operator, SweepKind, fixed
@@ -18,7 +19,6 @@ from .space import (
     RESULT,
     Factor,
     Pick,
-    Source,
     Space,
     Values,
     batches,
@@ -249,7 +249,7 @@ def _without_options() -> Iterator[Operator]:
 
 def _floor_division() -> Space:
     def write(form: Any, divisor: float) -> Variant:
-        return Variant("", f"x // {divisor!r}", {"x": Operand(form)}, output=form)
+        return Variant("", Call("//", (X, divisor)), {"x": Operand(form)}, output=form)
 
     divisor = factor("divisor", 2, 0.5, 2.0, -1)
     return Space((divisor, RANKS, DATA, BATCH, LAYOUT, RESULT), write, (images_have_formats,))
@@ -258,11 +258,12 @@ def _floor_division() -> Space:
 def _queries() -> Iterator[Operator]:
     """Operators whose result is a number: a view takes it."""
     index = factor("dim", 0, -4, covers=("dim",))
-    for operator, text in (("Tensor.size", "x.size({dim})"), ("Tensor.shape", "x.shape[{dim}]")):
+    for operator in ("Tensor.size", "Tensor.shape"):
 
-        def write(form: Any, dim: int, style: str, rest: int = 140, text: str = text) -> Variant:
-            query = text.format(dim=f"dim={dim}" if style == ALL_BY_NAME else dim)
-            return Variant("", f"x.reshape({query}, {rest})", {"x": Operand(form)}, output=form)
+        def write(form: Any, dim: int, style: str, rest: int = 140, operator: str = operator) -> Variant:
+            sized = Call("x.size", *arguments({"dim": dim}, style, 1))
+            query = sized if operator == "Tensor.size" else Source(f"x.shape[{dim}]")
+            return Variant("", Call("x.reshape", (query, rest)), {"x": Operand(form)}, output=form)
 
         styles = style(keyword=ALL_BY_NAME) if operator == "Tensor.size" else style()
         forms = factor("form", IMAGE, covers=("input",), matrix=(3, 140), rank3=(3, 4, 35), volume=(2, 2, 5, 7, 2))
@@ -330,12 +331,10 @@ def _stating(
 
     def write(form: Any, style: str, **values: Any) -> Variant:
         elements = values[name]
-        text = ", ".join(map(repr, elements))
-        whole = f"({text}{',' * (len(elements) == 1)})"
         if kind == "Tensor":
-            call = f"x.{short}({whole if style == 'sequence' else text})"
+            call = Call(f"x.{short}", [elements] if style == "sequence" else elements)
         else:
-            call = function(operator, {"input": "x"}, {name: Source(whole)}, style, 1)
+            call = function(operator, {"input": X}, {name: elements}, style, 1)
         return Variant("", call, {"x": Operand(form)}, output=form)
 
     styles = style("elements", sequence="sequence") if starred else style(keyword=ALL_BY_NAME)
