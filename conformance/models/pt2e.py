@@ -84,7 +84,7 @@ def small(quantizer: QuantizerSpec) -> GraphModule:
 
 
 def _names(quantizer: QuantizerSpec) -> dict[str, Any]:
-    names: dict[str, Any] = import_module(".pt2e_names", __package__).names(quantizer)
+    names: dict[str, Any] = import_module(".pt2e_names", __package__).names(quantizer, NAMES, QUANTIZER_NAMES)
     return names
 
 

@@ -1,5 +1,6 @@
 """The names of recipes for quantizers, and observers of torchao with power-of-two scales. Imports torchao."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -11,8 +12,6 @@ from torchao.quantization.pt2e import FakeQuantize, MinMaxObserver, PerChannelMi
 
 from conformance.cases.recipes import rounded_up
 from conformance.configs.quantizer import QuantizerSpec
-
-from .pt2e import NAMES, QUANTIZER_NAMES
 
 
 class PowerOfTwoObserver(MinMaxObserver):  # type: ignore[misc]
@@ -61,11 +60,12 @@ OWN = (PowerOfTwoObserver, PowerOfTwoPerChannelObserver, PerChannelFakeQuantize,
 
 
 @cache
-def names(spec: QuantizerSpec) -> dict[str, Any]:
-    """Return the names in the recipes for a quantizer. Raises ImportError for one that is not installed."""
+def names(spec: QuantizerSpec, observers: Sequence[str], specifications: Sequence[str]) -> dict[str, Any]:
+    """Return the names in the recipes for a quantizer: of `torchao.quantization.pt2e`, of its module of quantizers, and of the
+    quantizer's own modules. Raises ImportError for one that is not installed."""
     return {
-        **{name: getattr(pt2e, name) for name in NAMES},
-        **{name: getattr(quantizer, name) for name in QUANTIZER_NAMES},
+        **{name: getattr(pt2e, name) for name in observers},
+        **{name: getattr(quantizer, name) for name in specifications},
         **{one.__name__: one for one in OWN},
         **{name: getattr(import_module(module), name) for name, module in spec.names.items()},
     }

@@ -27,7 +27,7 @@ class Source(str):
 class Call(Source):
     """A call of a function, a method or a module's constructor: its text, its name, and its arguments as values.
 
-    Arguments that are no values, such as tensors, are `Source`. An infix operator is the call of its `sign`.
+    Arguments that are no values, such as tensors, are `Source`. An infix operator is the call of its sign.
     """
 
     __slots__ = ("function", "keywords", "positional")
@@ -37,15 +37,10 @@ class Call(Source):
 
     def __new__(cls, function: str, positional: Iterable[Any] = (), keywords: Mapping[str, Any] = {}) -> "Call":
         values = tuple(positional)
-        if not function[:1].isidentifier():
-            return cls._bound(f" {function} ".join(map(repr, values)), function, values, {})
-        named = (f"{name}={value!r}" for name, value in keywords.items())
-        return cls._bound(f"{function}({', '.join([*map(repr, values), *named])})", function, values, keywords)
-
-    @classmethod
-    def _bound(cls, text: str, function: str, positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> "Call":
-        call = super().__new__(cls, text)
-        call.function, call.positional, call.keywords = function, positional, keywords
+        texts = [*map(repr, values), *(f"{name}={value!r}" for name, value in keywords.items())]
+        infix = not function[:1].isidentifier()
+        call = super().__new__(cls, f" {function} ".join(texts) if infix else f"{function}({', '.join(texts)})")
+        call.function, call.positional, call.keywords = function, values, keywords
         return call
 
     def __getnewargs__(self) -> tuple[Any, ...]:
