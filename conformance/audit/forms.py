@@ -17,7 +17,6 @@ from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import OPERATORS, Operand
 from conformance.cases.operators.variant import Variant
 from conformance.cases.runs import Run
-from conformance.cases.sources import root_of
 from conformance.results.audits import Form
 
 from .naming import call_name
@@ -147,7 +146,7 @@ def runs_of(
 ) -> Iterator[Run]:
     """Yield the runs of some claims that a call of the operator which their patterns begin with is like."""
     for one in among:
-        root = root_of(one.tree)
+        root = one.root
         if root not in OPERATORS:
             continue
         default = OPERATORS[root][0]

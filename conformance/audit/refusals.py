@@ -14,7 +14,6 @@ from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule, Node
 
 from conformance.cases.claims import BackendClaims, nested
-from conformance.cases.sources import root_of
 from conformance.configs.names import config_pattern, pattern_name
 from conformance.errors import Failure
 from conformance.models.correspondence import Matches
@@ -175,7 +174,7 @@ class Refusals:
         operator, failure = pattern_name(kind), Failure.of(error)
         by_kind = self._asked.object_type_qconfigs.get(kind, self._asked.global_qconfig)
         asked = self._asked.module_name_qconfigs.get(path, by_kind)
-        claims = [claim for claim in self.claims.claims if root_of(claim.tree) == operator]
+        claims = [claim for claim in self.claims.claims if claim.root == operator]
         claims.sort(key=lambda claim: claim.pattern != operator)
         ids = tuple(claim.id for claim in allowing(claims, asked))
         return Refusal(operator, stage, failure.exception, failure.message, tuple(layers), claims=ids, form=called)

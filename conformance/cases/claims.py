@@ -1,7 +1,7 @@
 """Claims of a backend config: one for each pattern and dtype config, with stable ids."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -37,6 +37,17 @@ def nested(pattern: Any) -> Any:
     return result
 
 
+def operators_of(tree: Any) -> Iterator[str]:
+    """Names of the operators of a nested pattern without its wildcards, the root operator first."""
+    if not isinstance(tree, tuple):
+        if tree is not MatchAllNode:
+            yield pattern_name(tree)
+        return
+    for part in tree[1:]:
+        yield from operators_of(part)
+    yield pattern_name(tree[0])
+
+
 @dataclass(frozen=True, eq=False)
 class Claim:
     """The claim that `pattern`, quantized according to `dtypes`, works on `backend`.
@@ -63,6 +74,16 @@ class Claim:
     def tree(self) -> Any:
         """The pattern in nested form, the last operator first: `(nn.ReLU, (nn.BatchNorm2d, nn.Conv2d))`."""
         return nested(config_pattern(self.entry))
+
+    @cached_property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators of the pattern, in the order in which they are executed."""
+        return (*operators_of(self.tree),)
+
+    @property
+    def root(self) -> str:
+        """Name of the operator that takes the pattern's input."""
+        return self.operators[0]
 
 
 @dataclass(frozen=True, eq=False)

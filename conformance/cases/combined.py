@@ -11,14 +11,14 @@ import torch
 
 from conformance.configs.spelling import LINEAR, computation, is_batch_norm, spelled
 
-from .claims import BackendClaims, Claim
+from .claims import BackendClaims, Claim, operators_of
 from .declarations import has_form_of, required
 from .operators import OPERATORS, SPACES, Variant
 from .operators.arrays import arrays
 from .operators.fused import is_normed, plain_of, wrapped
 from .operators.space import COMMON, JOINT, Factor
 from .recipes import QUANTIZED, observes_inputs
-from .sources import continuing, followed, in_tables, not_covered, operators_of
+from .sources import continuing, followed, in_tables, not_covered
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""
@@ -148,7 +148,7 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     for claim in backend.claims:
         if not_covered(claim) or not in_tables(claim):
             continue
-        root, *rest = operators_of(claim.tree)
+        root, *rest = claim.operators
         if usual[claim.pattern] is claim:
             yield from ((claim, required(claim.entry, one)) for one in followed(claim) if _applies(claim, one))
         layer = plain_of(root)
@@ -184,7 +184,7 @@ def _placed(claim: Claim, variant: Variant) -> Variant:
 def exponents(claim: Claim) -> range:
     """The exponents of the steps of data that a claim is tried with. Those of what is folded with a batch norm are of the
     usual size, because the bias has to lie on the grid of the products."""
-    normed = any(map(is_normed, operators_of(claim.tree)))
+    normed = any(map(is_normed, claim.operators))
     return range(-8, -3) if normed else range(-13, 3)
 
 

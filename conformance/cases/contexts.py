@@ -19,13 +19,13 @@ from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import is_batch_norm, spelled
 from conformance.results.families import family_named
 
-from .claims import BackendClaims, Claim
+from .claims import BackendClaims, Claim, operators_of
 from .keepers import keepers
 from .operators import Operand, Shape, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.variant import Context, Neighbour
 from .recipes import QUANTIZED, activation_constraints, shares
-from .sources import in_tables, is_qat_module, not_covered, operators_of, root_of, variants
+from .sources import in_tables, is_qat_module, not_covered, variants
 
 CHANNELS_LAST = (4, 5)
 """Numbers of dimensions of tensors that have a channels-last memory format."""
@@ -99,7 +99,7 @@ class Site:
     @property
     def result(self) -> Shape:
         """Shape of the pattern's result; empty if that is not one tensor."""
-        return RESULTS.get(root_of(self.claim.tree), self.variant.output)
+        return RESULTS.get(self.claim.root, self.variant.output)
 
     @property
     def exists(self) -> bool:
@@ -111,7 +111,7 @@ class Site:
     @property
     def writes(self) -> bool:
         """Whether the operator writes to its input."""
-        return root_of(self.claim.tree).endswith("_") or "inplace" in self.variant.init + self.variant.call
+        return self.claim.root.endswith("_") or "inplace" in self.variant.init + self.variant.call
 
     def neighbour(self, name: str, line: str, layer: str = "", *, keeps: bool | None = None) -> Iterator[Neighbour]:
         """Yield the neighbour if the backend has a claim about its operator; `keeps` requires that its output has, or has
@@ -132,12 +132,12 @@ class Site:
 
     def may_follow(self, neighbour: Neighbour) -> bool:
         """Whether an operator after the pattern stays one of its own."""
-        *_, last = operators_of(self.claim.tree)
+        *_, last = self.claim.operators
         return (last, neighbour.operator) not in self.adjacent
 
     def may_precede(self, neighbour: Neighbour) -> bool:
         """Whether an operator before the pattern stays one of its own."""
-        return (neighbour.operator, root_of(self.claim.tree)) not in self.adjacent
+        return (neighbour.operator, self.claim.root) not in self.adjacent
 
 
 def _between_layers(site: Site) -> Iterator[Context]:
@@ -214,14 +214,14 @@ def _applied_twice(site: Site) -> Iterator[Context]:
 
 def _fused_twice(site: Site) -> Iterator[Context]:
     """A layer, and with it the modules that are fused with it, applied to two inputs."""
-    operators = [*operators_of(site.claim.tree)]
+    operators = site.claim.operators
     if len(operators) > 1 and all(spelled(name).namespace == "nn" for name in operators):
         yield from _applied_twice(site)
 
 
 def _other_norm(site: Site) -> Iterator[Context]:
     """A layer applied to two inputs, each time with a norm of its own."""
-    for norm in [*operators_of(site.claim.tree)][1:]:
+    for norm in site.claim.operators[1:]:
         if is_batch_norm(norm):
             others = {norm.removeprefix("nn.").lower(): f"{norm}({site.variant.channels})"}
             yield Context(operands={"w": site.variant.operands["x"]}, applications=2, others=others, result="z, y")
@@ -229,7 +229,7 @@ def _other_norm(site: Site) -> Iterator[Context]:
 
 def _behind_slice(site: Site) -> Iterator[Context]:
     """Behind a slice of a quantized tensor, whose range is a quarter of that tensor's."""
-    if len(site.taken) > 1 and root_of(site.claim.tree) not in QUERIES:
+    if len(site.taken) > 1 and site.claim.root not in QUERIES:
         line = f"x = torch.narrow(x, 1, 0, {site.taken[1]})"
         unclaimed = Neighbour("torch.narrow", line, in_float="slice_copy")
         sliced = next(site.neighbour("torch.narrow", line), unclaimed)
@@ -246,7 +246,7 @@ def _selected(site: Site) -> Iterator[Context]:
 
 def _tied(site: Site, parameter: str) -> Iterator[Context]:
     """Beside another module that has the same weight or bias, and whose result is quantized if that of the pattern is."""
-    operator, variant = root_of(site.claim.tree), site.variant
+    operator, variant = site.claim.root, site.variant
     alone = site.entries.get(operator)
     if operator in OPERATORS_WITH[parameter] and alone and alone.dtypes.output_dtype == site.claim.dtypes.output_dtype:
         call = variant.call.replace("self.op(", "self.twin(")
@@ -304,9 +304,9 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
     for claim in backend.claims:
         if _is_behind(claim):
             continue  # it has a context of its own
-        if in_tables(claim) and not not_covered(claim) and not is_qat_module(root_of(claim.tree)):
+        if in_tables(claim) and not not_covered(claim) and not is_qat_module(claim.root):
             kind = claim.dtype_config.partition("-")[0]
-            families[family_named(plain_of(root_of(claim.tree))), kind].append(claim)
+            families[family_named(plain_of(claim.root)), kind].append(claim)
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
     for claims in families.values():
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config

@@ -17,7 +17,6 @@ from .operators.expressions import Call, Source, X
 from .operators.fused import FUSED, plain_of
 from .ranges import bounds, magnitude, range_of
 from .runs import Run
-from .sources import root_of
 
 CONVOLUTION = ("stride", "padding", "dilation", "groups")
 CONV_TRANSPOSE = ("stride", "padding", "output_padding", "groups", "dilation")
@@ -351,4 +350,4 @@ def _convolution(operator: str, variant: Variant) -> Iterator[str]:
 def features_of(run: Run) -> frozenset[str]:
     """Features of a run's variant."""
     assert run.variant is not None
-    return features(root_of(run.claim.tree), run.variant, run.recipe.steps)
+    return features(run.claim.root, run.variant, run.recipe.steps)

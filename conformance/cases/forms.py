@@ -4,7 +4,7 @@ from .features import OPERANDS, arguments_of, features_of, stated_options
 from .operators import Variant, has_weights
 from .operators.variant import ALONE
 from .runs import Run
-from .sources import in_tables, root_of, variants
+from .sources import in_tables, variants
 
 WORDS = {
     "called_twice": "called twice",
@@ -59,7 +59,7 @@ def form(run: Run) -> str:
         return ""
     if run.variant.context != ALONE or not in_tables(run.claim):
         return run.variant.name.replace("_", " ")
-    operator, present = root_of(run.claim.tree), features_of(run)
+    operator, present = run.claim.root, features_of(run)
     usual = options(operator, default)
     stated = [f"{name}={value}" for name, value in options(operator, run.variant).items() if usual.get(name) != value]
     named = [words for name, words in WORDS.items() if name in present and not (name == "scalar" and stated)]

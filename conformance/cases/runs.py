@@ -50,8 +50,6 @@ from .sources import (
     large,
     model_source,
     not_covered,
-    operators_of,
-    root_of,
     swept,
     target_source,
     variants,
@@ -68,7 +66,7 @@ def ahead_of_time(engine: str) -> bool:
 
 def _is_plain(claim: Claim) -> bool:
     """Whether the pattern of a claim is one operator, and no fused module."""
-    root, *rest = operators_of(claim.tree)
+    root, *rest = claim.operators
     return not rest and plain_of(root) == root
 
 
@@ -154,11 +152,11 @@ class Run:
             qat=self.flow == "qat",
             per_channel=has_channels(self.claim, self.variant),
             symmetric=self.variant.symmetric,
-            by_row=spelled(root_of(self.claim.tree)).computes in EMBEDDINGS,
+            by_row=spelled(self.claim.root).computes in EMBEDDINGS,
             target=target_source(self.claim) if self._has_own_qconfig else "",
             shares=shares(self.claim.entry),
             context=self.variant.context,
-            fused=len(list(operators_of(self.claim.tree))) > 1,
+            fused=len(self.claim.operators) > 1,
             prelude_keeps=self._prelude_keeps,
         )
         mapping = PROFILES[self.profile].mapping
@@ -199,7 +197,7 @@ class Run:
     def further(self) -> int:
         """The number of further inputs that the run's program is executed on."""
         most = PROFILES[self.profile].further
-        return most if self.profile != PAIRS.name else max(most, further_inputs(plain_of(root_of(self.claim.tree))))
+        return most if self.profile != PAIRS.name else max(most, further_inputs(plain_of(self.claim.root)))
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""
@@ -272,7 +270,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
 def _goes_beyond(backend: BackendClaims, claim: Claim) -> bool:
     """Whether the default variant of a claim is executed on inputs beyond what calibration saw, too: a layer whose kernel
     sums products of codes, and no fused one, whose sums are the same."""
-    layer = _is_plain(claim) and has_weights(root_of(claim.tree))
+    layer = _is_plain(claim) and has_weights(claim.root)
     return not api(backend).exports and observes_inputs(claim.dtypes) and layer
 
 

@@ -10,7 +10,7 @@ from .operators import OPERATORS
 from .operators.fused import plain_of
 from .operators.variant import batch_variants, data_variants, layout_variants, strided_variant
 from .runs import Run, runs
-from .sources import root_of, variants
+from .sources import variants
 
 OTHER_DATA = "other_data"
 """The default variant with data of which the exact arithmetic of a fixed run says nothing."""
@@ -23,7 +23,7 @@ def _fixed(claim: Claim, steps: int) -> tuple[tuple[str, frozenset[str]], ...]:
     They are the fixed variants of the claim, of its root operator and of the layer inside that, and the variants of data,
     batch size, memory format and result, which the ledger may name for every operator.
     """
-    root = root_of(claim.tree)
+    root = claim.root
     layer, default = plain_of(root), OPERATORS[root][0]
     laid = (strided_variant(default), *layout_variants(default))
     empty = (one.named(f"{one.name}_batch0", batch=0) for one in laid)
@@ -48,7 +48,7 @@ def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> dict[str, No
     Those of its flow come first, and of these the ones that have most in common with it.
     """
     claim, backend = run.claim, run.backend.name
-    root = root_of(claim.tree)
+    root = claim.root
     claims = dict.fromkeys(
         (claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root))))
     )
@@ -76,6 +76,6 @@ def nameable_ids(claims: BackendClaims) -> Iterator[str]:
     """Ids of all fixed runs to which runs of a backend may be compared, whether or not they are executed themselves."""
     for run in runs(claims):
         is_default = run.profile == "exact" and run.variant is not None and run.variant.name == "default"
-        if is_default and root_of(run.claim.tree) in OPERATORS:
+        if is_default and run.claim.root in OPERATORS:
             head, tail = f"{run.claim.id}/{run.flow}", f"exact@{run.engine}"
             yield from (f"{head}/{name}/{tail}" for name, _ in _fixed(run.claim, run.recipe.steps))

@@ -17,7 +17,7 @@ from .declarations import has_form_of, required
 from .in_use import variant_of
 from .operators import EXTENTS, RECORDS, Variant
 from .operators.fused import plain_of
-from .sources import deployed, has_per_channel, is_qat_module, root_of
+from .sources import deployed, has_per_channel, is_qat_module
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 """Profiles of layers in use. Each layer has one of them, decided by its name."""
@@ -69,7 +69,7 @@ def _least_elements(variant: Variant) -> int:
 def _further(claim: Claim) -> Iterator[Variant]:
     """Variants of an operator alone: its sizes with large counts and, if no layer in use computes the same, the smallest
     layer that is timed."""
-    operator = root_of(claim.tree)
+    operator = claim.root
     if isinstance(claim.tree, tuple) or plain_of(operator) != operator or is_qat_module(operator):
         return
     yield from RECORDS[operator].counted()

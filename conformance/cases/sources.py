@@ -17,7 +17,7 @@ from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import TRANSPOSED, is_batch_norm, spelled
 from conformance.errors import UsageError
 
-from .claims import Claim
+from .claims import Claim, operators_of
 from .declarations import declared_variants, has_form_of, required
 from .followers import FOLLOWERS, JOINS, OPTIONS, follower, modules_of, variants_of
 from .operators import NORMED_RANKS, OPERATORS, RECORDS, Operand, Variant
@@ -52,25 +52,9 @@ class Model:
         )
 
 
-def operators_of(tree: Any) -> Iterator[str]:
-    """Names of the operators of a nested pattern without its wildcards, the root operator first."""
-    if not isinstance(tree, tuple):
-        if tree is not MatchAllNode:
-            yield pattern_name(tree)
-        return
-    for part in tree[1:]:
-        yield from operators_of(part)
-    yield pattern_name(tree[0])
-
-
-def root_of(tree: Any) -> str:
-    """Name of the operator that takes the pattern's input."""
-    return next(operators_of(tree))
-
-
 def transposed(claim: Claim) -> bool:
     """Whether the root of a pattern is a transposed convolution, whose weights have output channels in dimension 1."""
-    return spelled(plain_of(root_of(claim.tree))).computes == TRANSPOSED
+    return spelled(plain_of(claim.root)).computes == TRANSPOSED
 
 
 def is_qat_module(name: str) -> bool:
@@ -103,7 +87,7 @@ def untraced(claim: Claim) -> list[tuple[str, type[nn.Module]]]:
 
     A user of such a module tells `prepare_fx` that it is not traceable, with a `PrepareCustomConfig`.
     """
-    named = dict.fromkeys(name for name in operators_of(claim.tree) if next(modules_of(name), ""))
+    named = dict.fromkeys(name for name in claim.operators if next(modules_of(name), ""))
     classes = [(name, operator_named(name)[0]) for name in named]
     return [
         (name, one)
@@ -121,7 +105,7 @@ def _is_leaf(module: type[nn.Module]) -> bool:
 
 def missing_operators(claim: Claim) -> list[str]:
     """Names of the pattern's operators that the tables lack, and whose signatures do not say how to call them."""
-    root, *rest = operators_of(claim.tree)
+    root, *rest = claim.operators
     missing = [] if variants_of(root) else [root]
     return missing + [name for name in rest if name not in JOINS and follower(name) is None]
 
@@ -132,12 +116,12 @@ def not_covered(claim: Claim) -> str:
         return f"torch refuses the entry: {claim.refused}"
     for name in missing_operators(claim):
         return f"no operator {name!r} in the tables: {_untried(claim, name)}: declare it with --operators"
-    return "" if _variants(claim.tree) else f"no variant of {root_of(claim.tree)} has an output that the others take"
+    return "" if _variants(claim.tree) else f"no variant of {claim.root} has an output that the others take"
 
 
 def _untried(claim: Claim, name: str) -> str:
     """Why an operator is not tried in a pattern."""
-    if name != root_of(claim.tree) and variants_of(name):
+    if name != claim.root and variants_of(name):
         return f"{name} takes more operands than the result before it"
     return tried(name).reason
 
@@ -149,7 +133,7 @@ def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
         return ("ptq",)
     if isinstance(entry, Declaration):  # observers of integers alone have fake-quantizes for training
         return ("ptq",) if claim.dtypes.weight_dtype == torch.float16 else entry.flows
-    if is_qat_module(root_of(claim.tree)) or _is_trained(claim, config_entries):
+    if is_qat_module(claim.root) or _is_trained(claim, config_entries):
         return ("qat",)
     fused = config_entries.get(entry.fused_module)
     trainable = entry.qat_module is not None or (fused is not None and fused.qat_module is not None)
@@ -158,7 +142,7 @@ def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
 
 def _is_trained(claim: Claim, config_entries: dict[Any, Any]) -> bool:
     """Whether a claim is about a module of a third party that an entry of its config has for training."""
-    ours = root_of(claim.tree) in OPERATORS or not isinstance(claim.tree, type)
+    ours = claim.root in OPERATORS or not isinstance(claim.tree, type)
     return not ours and any(entry.qat_module is claim.tree for entry in config_entries.values())
 
 
@@ -183,7 +167,7 @@ def large(claim: Claim) -> Variant:
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
-    root = root_of(claim.tree)
+    root = claim.root
     per_channel = has_per_channel(claim)
     for extent, sized in RECORDS[plain_of(root)].timed():
         variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
@@ -198,7 +182,7 @@ def swept(claim: Claim) -> Iterator[Variant]:
     """
     if not dtype_config_name(claim.dtypes).startswith("static") or claim.dtypes.input_dtype not in QUANTIZED:
         return
-    root = root_of(claim.tree)
+    root = claim.root
     layer = plain_of(root)
     record = RECORDS[layer]
     declared = claim.entry if isinstance(claim.entry, Declaration) else None
@@ -222,19 +206,20 @@ def has_per_channel(claim: Claim) -> bool:
 
 @cache
 def _large(tree: Any, per_channel: bool) -> Variant:
-    root = root_of(tree)
+    root, *_ = operators_of(tree)
     variant, *_ = continuing(tree, [wrapped(RECORDS[plain_of(root)].enlarged(), root)])
     return variant.named("large", per_channel=per_channel)
 
 
 @cache
 def _variants(tree: Any) -> list[Variant]:
-    own = variants_of(root_of(tree))
+    root, *rest = operators_of(tree)
+    own = variants_of(root)
     if not isinstance(tree, tuple):
         return own
     continued = continuing(tree, [variant for variant in own if variant.core])
     if _in_tables(tree):
-        normed = root_of(tree) == "nn.Linear" and "nn.BatchNorm1d" in operators_of(tree)
+        normed = root == "nn.Linear" and "nn.BatchNorm1d" in rest
         return [*continued, *(NORMED_RANKS if normed else ())]
     name = NAME if _from_signature(tree) else ""
     return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
@@ -267,7 +252,7 @@ def followed(claim: Claim) -> Iterator[Variant]:
     """The default variant of a longer pattern with each option of the operators that follow its root."""
     if isinstance(claim.tree, tuple):
         default = variants(claim)[0]
-        for name in [*operators_of(claim.tree)][1:]:
+        for name in claim.operators[1:]:
             for label, argument in OPTIONS.get(name, {}).items():
                 yield default.named(label, core=False, followers={name: argument})
 
@@ -385,7 +370,7 @@ def without_relu(claim: Claim, variant: Variant) -> Model | None:
     """The model without the ReLU that its pattern or fused module ends in, or None if that does not end in a ReLU."""
     if isinstance(claim.tree, tuple):
         return written(claim.tree[1], variant) if pattern_name(claim.tree[0]).lower().endswith(".relu") else None
-    operator = root_of(claim.tree)
+    operator = claim.root
     if operator not in WITHOUT_RELU:
         return None
     return written(claim.tree, variant.named(variant.name, init=init_without_relu(operator, variant.init)))
@@ -393,5 +378,5 @@ def without_relu(claim: Claim, variant: Variant) -> Model | None:
 
 def target_source(claim: Claim) -> str:
     """Source of the object type that gets the claim's qconfig if the model contains other operators."""
-    name = root_of(claim.tree)
+    name = claim.root
     return repr(name.removeprefix("Tensor.")) if spelled(name).namespace == "Tensor" else name

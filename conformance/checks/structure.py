@@ -11,7 +11,6 @@ from torch.fx import GraphModule, Node
 from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import QUANTIZED, dtype_name
 from conformance.cases.runs import Run
-from conformance.cases.sources import operators_of
 from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import is_batch_norm
 from conformance.models.observers import is_observer
@@ -199,7 +198,7 @@ def _misplaced_observers(run: Run, graph: GraphModule) -> Iterator[Finding]:
         if finding is not None:
             yield finding
     yield from _output_observer(run, _observer(graph, output), observers, declared)
-    if len(list(operators_of(run.claim.tree))) > 1 and not run.variant_has_other_operators:
+    if len(run.claim.operators) > 1 and not run.variant_has_other_operators:
         inner = [
             n
             for n in graph.graph.nodes

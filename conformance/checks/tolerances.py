@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from conformance.cases.claims import Claim
 from conformance.cases.operators import has_weights
 from conformance.cases.runs import Run
-from conformance.cases.sources import operators_of, root_of
 from conformance.goldens.golden import Golden
 from conformance.models.data import GREATEST_BIAS
 from conformance.results.profiles import PROFILES
@@ -95,7 +94,7 @@ exponentials on their order: torch.sigmoid(x)[1:] may differ from torch.sigmoid(
 
 def rounds(claim: Claim) -> bool:
     """Whether a float output of the pattern may differ by the rounding of float32 where its elements lie elsewhere."""
-    names = (name.rpartition(".")[2].lower().replace("_", "") for name in operators_of(claim.tree))
+    names = (name.rpartition(".")[2].lower().replace("_", "") for name in claim.operators)
     return not ROUNDED.isdisjoint(names)
 
 
@@ -104,7 +103,7 @@ def tolerance(run: Run, table: Iterable[Tolerance] = TABLE, golden: Golden | Non
 
     Without its `golden`, a layer with weights of any distribution has the band of the profile `typical`.
     """
-    operator = root_of(run.claim.tree)
+    operator = run.claim.root
     general = EQUAL if PROFILES[run.profile].data == "dyadic" else NEAR_TIES
     if golden is not None and PROFILES[run.profile].mapping == "ranges":
         general = replace(general, band=max(general.band, FLOAT_BAND + bias_error(golden)))
@@ -145,7 +144,7 @@ def unneeded(rows: Iterable[Row], runs: Iterable[Run], table: Iterable[Tolerance
     tolerated = {row.id for row in rows if row.tolerated}
     entries = []
     for entry in table:
-        ids = {run.id for run in runs if entry.applies_to(root_of(run.claim.tree), run.engine)}
+        ids = {run.id for run in runs if entry.applies_to(run.claim.root, run.engine)}
         if ids and not ids & tolerated:
             entries.append(entry)
     return entries

@@ -8,7 +8,7 @@ import torch
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import Variant
 from conformance.cases.runs import Run, ahead_of_time
-from conformance.cases.sources import in_tables, not_covered, root_of
+from conformance.cases.sources import in_tables, not_covered
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.build import float_outputs, subject
@@ -49,7 +49,7 @@ class Family:
 
 def family(claim: Claim) -> str:
     """Name of the family that a claim belongs to."""
-    return family_named(root_of(claim.tree))
+    return family_named(claim.root)
 
 
 def families(backend: BackendClaims, engines: Iterable[str] = (), *, slow: bool = False) -> Iterator[Family]:

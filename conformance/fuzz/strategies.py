@@ -13,7 +13,7 @@ from conformance.cases.declarations import declared_variants
 from conformance.cases.operators import OPERATORS, SPACES, Factor, Operand, Variant
 from conformance.cases.operators.fused import is_normed, plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
-from conformance.cases.sources import continuing, flows, operators_of, root_of
+from conformance.cases.sources import continuing, flows
 from conformance.configs.quantizer import Declaration
 
 from .samples import Family, Sample, run_of, valid
@@ -81,7 +81,7 @@ def placed(draw: DrawFn, variant: Variant, lowest: int, highest: int) -> Variant
 def samples(draw: DrawFn, family: Family) -> Sample:
     """A sample of one of a family's claims, whose float model is valid."""
     claim = draw(st.sampled_from(family.claims))
-    root, alone = root_of(claim.tree), not isinstance(claim.tree, tuple)
+    root, alone = claim.root, not isinstance(claim.tree, tuple)
     plain = plain_of(root)
     variant = draw(points(plain)) if plain in SPACES else draw(st.sampled_from(OPERATORS[root]))
     # both calls of a module get the qparams of the last one, and it depends on the data whether that shows
@@ -94,7 +94,7 @@ def samples(draw: DrawFn, family: Family) -> Sample:
         assume(claim.dtypes.input_dtype in QUANTIZED and not claim.dtypes.is_dynamic)
     # a bias has to lie on the grid of the products, and both in the 24 bits that float32 has; a folded batch norm makes
     # finer biases, and greater ones
-    lowest, highest = (-12, -4) if any(map(is_normed, operators_of(claim.tree))) else (-16, 3)
+    lowest, highest = (-12, -4) if any(map(is_normed, claim.operators)) else (-16, 3)
     if isinstance(claim.entry, Declaration):  # quantizers bound scales from below by 2**-12
         lowest = -12
     variant = draw(placed(wrapped(variant, root), lowest, highest))

@@ -9,9 +9,9 @@ from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 from torch.ao.quantization.fx import _lower_to_native_backend as native
 from torch.ao.quantization.utils import MatchAllNode
 
+from conformance.cases.claims import operators_of
 from conformance.cases.followers import FOLLOWERS, follower
 from conformance.cases.operators import OPERATORS
-from conformance.cases.sources import operators_of
 from conformance.configs.names import pattern_name
 from conformance.models import build
 

@@ -16,7 +16,6 @@ from conformance.cases.features import features
 from conformance.cases.operators import Operand, Variant
 from conformance.cases.operators.variant import in_sizes
 from conformance.cases.ranges import MAGNITUDES, in_range, magnitude, range_of
-from conformance.cases.sources import root_of
 from conformance.results.profiles import PROFILES
 
 from .build import FloatModel, Subject, operand
@@ -157,7 +156,7 @@ class Sizes:
         return self._features_of(self.variant)
 
     def _features_of(self, variant: Variant) -> frozenset[str]:
-        return features(root_of(self.run.claim.tree), replace(variant, batch=None), self.run.recipe.steps)
+        return features(self.run.claim.root, replace(variant, batch=None), self.run.recipe.steps)
 
 
 def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:

@@ -61,7 +61,7 @@ OWN = (PowerOfTwoObserver, PowerOfTwoPerChannelObserver, PerChannelFakeQuantize,
 
 @cache
 def names(spec: QuantizerSpec, observers: Sequence[str], specifications: Sequence[str]) -> dict[str, Any]:
-    """Return the names in the recipes for a quantizer: of `torchao.quantization.pt2e`, of its module of quantizers, and of the
+    """Return the names in the recipes for a quantizer: of `torchao.quantization.pt2e`, of its quantizers, and of the
     quantizer's own modules. Raises ImportError for one that is not installed."""
     return {
         **{name: getattr(pt2e, name) for name in observers},

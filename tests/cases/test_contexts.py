@@ -19,7 +19,7 @@ from conformance.cases.keepers import keepers
 from conformance.cases.operators import Variant
 from conformance.cases.recipes import recipe, shares
 from conformance.cases.runs import runs
-from conformance.cases.sources import is_qat_module, missing_operators, model_source, root_of, variants
+from conformance.cases.sources import is_qat_module, missing_operators, model_source, variants
 from conformance.checks.lowering import findings_of
 from conformance.configs.registry import BACKENDS
 from conformance.engines.trace import Execution, Kernel
@@ -59,7 +59,7 @@ def model_of(claim: Claim, variant: Variant) -> tuple[nn.Module, list[Tensor]]:
 
 def defaults(name: str) -> Iterator[tuple[Claim, Variant]]:
     for claim in backend(name).claims:
-        if not missing_operators(claim) and not is_qat_module(root_of(claim.tree)):
+        if not missing_operators(claim) and not is_qat_module(claim.root):
             yield claim, variants(claim)[0]
 
 
@@ -73,7 +73,7 @@ def test_shapes_of_results_are_those_of_the_float_model(name: str) -> None:
             expected: tuple[int, ...] = ()
         else:
             expected = tuple(result.shape) if isinstance(result, Tensor) else ()
-        stated = RESULTS.get(root_of(claim.tree), variant.output)
+        stated = RESULTS.get(claim.root, variant.output)
         if variant.operands["x"].kind == "activation":
             assert stated == expected, claim.id
 
@@ -115,8 +115,8 @@ def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> No
     families: dict[str, set[str]] = {context: set() for context in CONTEXTS}
     for claim, variant in in_contexts(backend(name)):
         if claim.dtype_config == "static-quint8":
-            families[variant.name].add(family_named(root_of(claim.tree)))
-    every = {family_named(root_of(claim.tree)) for claim, _ in defaults(name) if claim.dtype_config == "static-quint8"}
+            families[variant.name].add(family_named(claim.root))
+    every = {family_named(claim.root) for claim, _ in defaults(name) if claim.dtype_config == "static-quint8"}
     of_matrices = {"linear"}
     assert not families.pop("after_leaky_relu")  # it keeps qparams in the config of ExecuTorch only
     assert {"convolution", "activation", "normalization", "pooling"} <= families.pop("unasked")

@@ -14,7 +14,7 @@ from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.operators import OPERATORS, Variant, has_weights
 from conformance.cases.ranges import RANGES
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import missing_operators, model_source, operators_of, root_of, variants
+from conformance.cases.sources import missing_operators, model_source, variants
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.models import build, fx
@@ -154,9 +154,9 @@ def stated() -> Iterator[tuple[str, Variant]]:
             if isinstance(claim.tree, tuple) and any(
                 "*" in part or "BatchNorm" in part for part in claim.pattern.split("+")
             ):
-                for variant in OPERATORS[root_of(claim.tree)]:
+                for variant in OPERATORS[claim.root]:
                     if variant.core:
-                        yield root_of(claim.tree), variant
+                        yield claim.root, variant
 
 
 def test_the_stated_output_shape_is_that_of_the_output() -> None:
@@ -189,7 +189,7 @@ def test_a_model_applies_every_operator_of_its_pattern() -> None:
     for name in BACKENDS:
         for claim in backend(name).claims:
             source = model_source(claim, variants(claim)[0]).source
-            for operator in operators_of(claim.tree):
+            for operator in claim.operators:
                 written = operator.rpartition(".")[2]
                 if operator.startswith("operator."):
                     written = {"add": " + ", "sub": " - ", "mul": " * ", "floordiv": " // "}[written]

@@ -16,7 +16,6 @@ from conformance.cases.operators import OPERATORS, SPACES, Space
 from conformance.cases.operators.arrays import Group, arrays, groups
 from conformance.cases.operators.fused import plain_of
 from conformance.cases.operators.space import APART, LEFT_OUT, factor
-from conformance.cases.sources import root_of
 
 NOT_IN_TORCH = frozenset(
     {
@@ -178,7 +177,7 @@ def test_each_operator_has_all_its_points_once_and_other_claims_have_a_part(name
     for claim, variant in combined(backend(name)):
         whole.setdefault(claim.id, set()).add(variant.name)
     for claim in backend(name).claims:
-        operator = root_of(claim.tree)
+        operator = claim.root
         if claim.id.endswith("static-quint8") and claim.pattern == operator and operator in SPACES:
             possible = {variant.name for variant in points(operator)}
             assert whole[claim.id] == possible or len(whole[claim.id]) <= SLICE

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import missing_operators, root_of
+from conformance.cases.sources import missing_operators
 from conformance.configs.registry import BACKENDS
 from conformance.engines.registry import engine
 from conformance.execution import batch
@@ -257,7 +257,7 @@ FUSED_RELU = (
 
 def excepted(relation: str, subject: Run) -> bool:
     """Whether a relation does not apply to a run."""
-    names = {root_of(subject.claim.tree), f"{root_of(subject.claim.tree)}/{subject.claim.dtype_config}"}
+    names = {subject.claim.root, f"{subject.claim.root}/{subject.claim.dtype_config}"}
     if relation == "channels_last":
         shapes = [spec.shape for spec in subject.variant.operands.values()] if subject.variant else []
         return not any(len(shape) in (4, 5) for shape in shapes) or bool(names & {"Tensor.view", "Tensor.resize_"})

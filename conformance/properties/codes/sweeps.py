@@ -15,7 +15,6 @@ from conformance.cases.operators import RECORDS
 from conformance.cases.operators.fused import plain_of
 from conformance.cases.operators.record import CODES, SweepKind
 from conformance.cases.runs import Run
-from conformance.cases.sources import root_of
 from conformance.configs.spelling import LINEAR, spelled
 from conformance.engines import decomposed
 from conformance.engines.protocol import Engine
@@ -153,7 +152,7 @@ def _tensor(name: str, qparams: Qparams, turn: int) -> TensorQparams:
 
 def operator_of(run: Run) -> str:
     """Name of the operator or layer that a run's pattern begins with."""
-    return plain_of(root_of(run.claim.tree))
+    return plain_of(run.claim.root)
 
 
 def kind_of(run: Run) -> SweepKind | None:

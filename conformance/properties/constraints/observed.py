@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from conformance.cases.constraints import Assessment, Quantized
 from conformance.cases.runs import Run
-from conformance.cases.sources import is_qat_module, root_of
+from conformance.cases.sources import is_qat_module
 from conformance.engines.registry import engine
 from conformance.engines.trace import qparams_of
 from conformance.errors import brief
@@ -83,7 +83,7 @@ class Front:
 
     @property
     def _is_qat_module(self) -> bool:
-        return is_qat_module(root_of(self.run.claim.tree))
+        return is_qat_module(self.run.claim.root)
 
     def subject_with(self, qconfig: str) -> build.Subject:
         """The run's model with another QConfig in place of the recipe's."""

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from conformance.cases.features import SEQUENCES
 from conformance.cases.runs import Run, describe
-from conformance.cases.sources import root_of, without_relu
+from conformance.cases.sources import without_relu
 from conformance.engines import mutation
 from conformance.engines.registry import engine
 from conformance.errors import Failure
@@ -64,7 +64,7 @@ TORCH_LOAD = "torch.load"
 
 def batch(run: Run) -> tuple[int, bool]:
     """The batch dimension, and whether items are bags whose offsets are the last operand."""
-    layer = root_of(run.claim.tree) in ("nn.LSTM", "nn.GRU")
+    layer = run.claim.root in ("nn.LSTM", "nn.GRU")
     return int(layer), any(spec.kind == "offsets" for _, spec in run.model.operands)
 
 
@@ -106,7 +106,7 @@ CHANNELS = (
 
 def channels(run: Run) -> Channels:
     """The channel dimensions of a run's root operator."""
-    return next(dimensions for dimensions in CHANNELS if re.fullmatch(dimensions.operators, root_of(run.claim.tree)))
+    return next(dimensions for dimensions in CHANNELS if re.fullmatch(dimensions.operators, run.claim.root))
 
 
 def _shuffled(impl: Implementation) -> Finding | None:
@@ -280,7 +280,7 @@ def _by_items(evaluate: Callable[[Implementation], Finding | None]) -> Callable[
     """
 
     def applies(run: Run) -> bool:
-        root = root_of(run.claim.tree)
+        root = run.claim.root
         return root not in SEQUENCES and _holds_in_float(evaluate)(run)
 
     return applies
