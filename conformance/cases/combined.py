@@ -11,7 +11,7 @@ import torch
 
 from conformance.configs.spelling import LINEAR, computation, is_batch_norm, spelled
 
-from .claims import BackendClaims, Claim, operators_of
+from .claims import BackendClaims, Claim
 from .declarations import has_form_of, required
 from .operators import OPERATORS, SPACES, Variant
 from .operators.arrays import arrays
@@ -161,7 +161,7 @@ def combined(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             others = [variant for variant in OPERATORS[layer] if not variant.core and variant.name not in names]
             found += [variant for variant in others if _applies(claim, variant)]
         if rest or layer != root:
-            found = list(_continued(claim.tree, root, found))
+            found = list(_continued(claim, found))
         if first:
             whole.add(kind)
         else:
@@ -207,21 +207,21 @@ def _applies(claim: Claim, variant: Variant) -> bool:
     return observed or not (variant.saturates or variant.symmetric)
 
 
-def _continued(tree: Any, root: str, variants: list[Variant]) -> Iterator[Variant]:
+def _continued(claim: Claim, variants: list[Variant]) -> Iterator[Variant]:
     """The variants as those of a longer pattern or of a fused module."""
     for variant in variants:
-        if continues(tree, root, variant):
-            yield from continuing(tree, [wrapped(variant, root)])[:1]
+        if continues(claim, variant):
+            yield from continuing(claim, [wrapped(variant, claim.root)])[:1]
 
 
-def continues(tree: Any, root: str, variant: Variant) -> bool:
+def continues(claim: Claim, variant: Variant) -> bool:
     """Whether the rest of a pattern can follow a variant of its root operator, whose output has to have channels."""
-    normed = any(map(is_normed, operators_of(tree)))
-    ranks = (2,) if normed and spelled(plain_of(root)).computes == LINEAR else (2, 3, 4, 5)
+    normed = any(map(is_normed, claim.operators))
+    ranks = (2,) if normed and spelled(plain_of(claim.root)).computes == LINEAR else (2, 3, 4, 5)
     # a bias has to lie on the grid of the products, in the 24 bits that float32 has; folded ones are finer and greater
     exact = not normed or variant.data not in ("tiny", "huge")
     by_position = "input" not in variant.keywords
-    if root.startswith("nniqat.") and isinstance(variant.stated.keywords.get("padding"), str):
+    if claim.root.startswith("nniqat.") and isinstance(variant.stated.keywords.get("padding"), str):
         return False  # these modules pass the padding on as a number
     once = variant.applications == 1 and variant.result == "y"
     return exact and by_position and once and len(variant.output) in ranks

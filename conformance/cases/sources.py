@@ -64,22 +64,14 @@ def is_qat_module(name: str) -> bool:
 def in_tables(claim: Claim) -> bool:
     """Whether the suite's own tables have all operators of a claim. Others have no contexts, no layers in use, and nothing
     else that depends on what an operator does."""
-    return _in_tables(claim.tree)
-
-
-def _in_tables(tree: Any) -> bool:
-    root, *rest = operators_of(tree)
+    root, *rest = claim.operators
     return root in OPERATORS and all(name in OPERATORS or name in FOLLOWERS or name in JOINS for name in rest)
 
 
 def from_signature(claim: Claim) -> list[str]:
     """Names of the pattern's operators that are tried from their signatures."""
-    return _from_signature(claim.tree)
-
-
-def _from_signature(tree: Any) -> list[str]:
     known = {*OPERATORS, *DECLARED, *FOLLOWERS, *JOINS}
-    return [name for name in operators_of(tree) if name not in known]
+    return [name for name in claim.operators if name not in known]
 
 
 def untraced(claim: Claim) -> list[tuple[str, type[nn.Module]]]:
@@ -116,7 +108,7 @@ def not_covered(claim: Claim) -> str:
         return f"torch refuses the entry: {claim.refused}"
     for name in missing_operators(claim):
         return f"no operator {name!r} in the tables: {_untried(claim, name)}: declare it with --operators"
-    return "" if _variants(claim.tree) else f"no variant of {claim.root} has an output that the others take"
+    return "" if _variants(claim) else f"no variant of {claim.root} has an output that the others take"
 
 
 def _untried(claim: Claim, name: str) -> str:
@@ -150,7 +142,7 @@ def variants(claim: Claim) -> list[Variant]:
     """All variants of a claim. Raises UsageError naming an operator that the tables lack."""
     if missing_operators(claim):
         raise UsageError(f"{claim.id}: {not_covered(claim)}")
-    applicable = _variants(claim.tree)
+    applicable = _variants(claim)
     if isinstance(claim.entry, Declaration):
         applicable = declared_variants(claim.entry, applicable, transposed=transposed(claim))
     if claim.dtypes.weight_dtype not in QUANTIZED:
@@ -162,7 +154,8 @@ def variants(claim: Claim) -> list[Variant]:
 
 def large(claim: Claim) -> Variant:
     """The variant of a claim for the metamorphic relations: the enlarged default one, per channel if any variant is."""
-    return _large(claim.tree, has_per_channel(claim))
+    variant, *_ = continuing(claim, [wrapped(RECORDS[plain_of(claim.root)].enlarged(), claim.root)])
+    return variant.named("large", per_channel=has_per_channel(claim))
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
@@ -170,7 +163,7 @@ def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
     root = claim.root
     per_channel = has_per_channel(claim)
     for extent, sized in RECORDS[plain_of(root)].timed():
-        variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
+        variant, *_ = continuing(claim, [wrapped(sized, root)])
         yield extent, variant.named(sized.name, per_channel=per_channel)
 
 
@@ -188,7 +181,7 @@ def swept(claim: Claim) -> Iterator[Variant]:
     declared = claim.entry if isinstance(claim.entry, Declaration) else None
     behind, last = (False, False) if declared is None else (declared.behind, declared.channels_last)
     for sized in record.swept(images=behind, channels_last=last):
-        variant, *_ = continuing(claim.tree, [wrapped(sized, root)])
+        variant, *_ = continuing(claim, [wrapped(sized, root)])
         if not has_form_of(claim.entry, variant):
             continue
         variant = required(claim.entry, variant)
@@ -205,29 +198,22 @@ def has_per_channel(claim: Claim) -> bool:
 
 
 @cache
-def _large(tree: Any, per_channel: bool) -> Variant:
-    root, *_ = operators_of(tree)
-    variant, *_ = continuing(tree, [wrapped(RECORDS[plain_of(root)].enlarged(), root)])
-    return variant.named("large", per_channel=per_channel)
+def _variants(claim: Claim) -> list[Variant]:
+    own = variants_of(claim.root)
+    if not isinstance(claim.tree, tuple):
+        return own
+    continued = continuing(claim, [variant for variant in own if variant.core])
+    if in_tables(claim):
+        normed = claim.root == "nn.Linear" and "nn.BatchNorm1d" in claim.operators
+        return [*continued, *(NORMED_RANKS if normed else ())]
+    name = NAME if from_signature(claim) else ""
+    accepted = (one.named(name or one.name) for one in continued if _executes(model_source(claim, one)))
+    return [*islice(accepted, 1 if name else None)]
 
 
 @cache
-def _variants(tree: Any) -> list[Variant]:
-    root, *rest = operators_of(tree)
-    own = variants_of(root)
-    if not isinstance(tree, tuple):
-        return own
-    continued = continuing(tree, [variant for variant in own if variant.core])
-    if _in_tables(tree):
-        normed = root == "nn.Linear" and "nn.BatchNorm1d" in rest
-        return [*continued, *(NORMED_RANKS if normed else ())]
-    name = NAME if _from_signature(tree) else ""
-    return [*islice((one.named(name or one.name) for one in continued if _accepted(tree, one)), 1 if name else None)]
-
-
-def _accepted(tree: Any, variant: Variant) -> bool:
-    """Whether the operators of a pattern take the results of those before them."""
-    model = written(tree, variant)
+def _executes(model: Model) -> bool:
+    """Whether the operators of a model take the results of those before them."""
     scope = dict(NAMESPACES)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -239,11 +225,11 @@ def _accepted(tree: Any, variant: Variant) -> bool:
     return True
 
 
-def continuing(tree: Any, core: list[Variant]) -> list[Variant]:
+def continuing(claim: Claim, core: list[Variant]) -> list[Variant]:
     """Variants of a pattern from variants of its root operator."""
-    if _has_wildcard(tree):
-        core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(tree))]
-    if any(map(is_batch_norm, operators_of(tree))):
+    if _has_wildcard(claim.tree):
+        core = [wild for v in core for wild in _wildcards(v, left=_wildcard_is_left(claim.tree))]
+    if any(map(is_batch_norm, claim.operators)):
         core = [v for v in core if v.output]
     return core
 

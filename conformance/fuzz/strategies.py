@@ -87,7 +87,7 @@ def samples(draw: DrawFn, family: Family) -> Sample:
     # both calls of a module get the qparams of the last one, and it depends on the data whether that shows
     assume(variant.applications == 1)
     if not alone or plain != root:
-        assume(continues(claim.tree, root, variant))
+        assume(continues(claim, variant))
     if variant.per_channel:
         assume(claim.dtypes.weight_dtype in QUANTIZED)
     if variant.saturates:
@@ -99,7 +99,7 @@ def samples(draw: DrawFn, family: Family) -> Sample:
         lowest = -12
     variant = draw(placed(wrapped(variant, root), lowest, highest))
     if not alone:
-        variant = draw(st.sampled_from(continuing(claim.tree, [variant.named("default")])))
+        variant = draw(st.sampled_from(continuing(claim, [variant.named("default")])))
     variant = variant.named(f"drawn{draw(st.integers(0, 9))}")  # the data are a function of it
     if isinstance(claim.entry, Declaration):
         variant = _declared(claim.entry, OPERATORS[root][0], variant)
