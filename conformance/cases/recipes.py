@@ -16,6 +16,7 @@ from torch.ao.quantization.backend_config import (
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.oracle.scheme import ALWAYS, Grid, Scheme
 
+from .operators.expressions import Call, Source
 from .operators.variant import ALONE, Context
 
 RANGES: dict[torch.dtype, tuple[int, int]] = {
@@ -231,6 +232,11 @@ def _weight(constrained: DTypeWithConstraints, case_scheme: Scheme, *, per_chann
     return _observer(grid, qat=case_scheme.qat)
 
 
+def _qconfig(activation: str, weight: str) -> Call:
+    """The QConfig of two observers, as source text."""
+    return Call("QConfig", (), {"activation": Source(activation), "weight": Source(weight)})
+
+
 def recipe(
     dtypes: DTypeConfig,
     *,
@@ -268,12 +274,12 @@ def recipe(
     # the qconfig of an unasked pattern is that of the layers beside it
     constrained = DTypeWithConstraints() if context.unasked else dtypes.weight_dtype_with_constraints
     weight = _weight(constrained, case_scheme, per_channel=per_channel)
-    qconfig = f"QConfig(activation={_activation(dtypes, case_scheme)}, weight={weight})"
+    qconfig = _qconfig(_activation(dtypes, case_scheme), weight)
     mapping = "QConfigMapping().set_global(qconfig)"
     if context.unasked:
         mapping += f".set_object_type({target}, None)"
     elif case_scheme.others is not None:
-        others = f"QConfig(activation={_observer(case_scheme.others, qat=qat)}, weight={weight})"
+        others = _qconfig(_observer(case_scheme.others, qat=qat), weight)
         mapping = f"QConfigMapping().set_global({others}).set_object_type({target}, qconfig)"
     steps = 255 if case_scheme.activation is None else case_scheme.activation.high - case_scheme.activation.low
     return Recipe(case_scheme, qconfig, mapping, steps)
@@ -334,7 +340,8 @@ def range_recipe(dtypes: DTypeConfig, exact: Recipe) -> Recipe:
     qconfig, mapping = exact.qconfig, exact.mapping
     if dtypes.weight_dtype is None:
         slopes = _observer(_grid(DTypeWithConstraints(torch.quint8), "affine"), qat=exact.scheme.qat)
-        qconfig = f"{qconfig.partition(', weight=')[0]}, weight={slopes})"
+        assert isinstance(qconfig, Call)  # of two observers, as `recipe` returns it
+        qconfig = _qconfig(qconfig.keywords["activation"], slopes)
     for name, torchs in RANGE_OBSERVERS.items():
         qconfig, mapping = qconfig.replace(name, torchs), mapping.replace(name, torchs)
     return replace(exact, qconfig=qconfig, mapping=mapping)
