@@ -87,11 +87,6 @@ TABLE = (
         "whether the float model keeps to channels_last inputs matters only where the lowered model does not",
     ),
     Shortcut(
-        "listed-examples",
-        "the examples of a bounded search for a violated constraint are finite: tried from the simplest to the largest, the "
-        "first that violates is the smallest, as drawing and shrinking finds it",
-    ),
-    Shortcut(
         "alike-qconfigs",
         "prepare compares the range, eps and fixed qparams of a QConfig with constraints, and never asks how its observers "
         "observe: QConfigs of the same dtypes and kinds that compare alike with every constraint of the config have the same "

@@ -18,8 +18,8 @@ from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.models.observers import unpacked
 from conformance.properties.constraints.enforcement import ConstraintProperty, Enforcement
+from conformance.properties.constraints.examples import Calibration, Target, ulp
 from conformance.properties.constraints.observed import Front, Harness
-from conformance.properties.constraints.strategies import Calibration, Target, ulp
 from conformance.results.constraints import SIDES
 from conformance.results.findings import detail_of
 from conformance.results.findings.constraints import (

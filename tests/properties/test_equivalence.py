@@ -23,8 +23,8 @@ from conformance.properties.constraints.equivalence import (
     kind_of,
     observed_qparams,
 )
+from conformance.properties.constraints.examples import Calibration, Target, ulp
 from conformance.properties.constraints.observed import Front
-from conformance.properties.constraints.strategies import Calibration, Target, ulp
 from conformance.properties.metamorphic import relations
 from conformance.results.rows import Row
 from conformance.shortcuts import without

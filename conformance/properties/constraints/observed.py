@@ -23,7 +23,7 @@ from conformance.results.constraints import SIDES
 from conformance.shortcuts import enabled
 
 from .equivalence import constrained_dtypes, keeps_weights, kind_of, observed_qparams
-from .strategies import Calibration, thorough
+from .examples import Calibration
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Front:
 
     def _kind(self, qconfig: str) -> Hashable:
         """What prepare can tell of a QConfig, or the QConfig itself if its outcome is not shared."""
-        if not shares_outcomes():
+        if not enabled("alike-qconfigs"):
             return qconfig
         return kind_of(build.evaluated(qconfig, self.names), self.constrained) or qconfig
 
@@ -260,11 +260,6 @@ class Harness:
                 lowered = converted.lower(self.run.backend.config)
                 tensors["weight"] += [("packed weight", _read(tensor)) for tensor in unpacked(lowered)]
         return tensors
-
-
-def shares_outcomes() -> bool:
-    """Whether QConfigs that prepare cannot tell apart are prepared once: not in the thorough search."""
-    return enabled("alike-qconfigs") and not thorough()
 
 
 def _read(tensor: Tensor) -> Quantized:
