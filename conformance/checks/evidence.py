@@ -77,15 +77,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Back:
-    """Products of the stages from conversion on: reference, lowering, execution, repetitions.
+    """Products of the stages that depend on the engine: lowering, execution, repetitions.
 
     The product of a stage that failed is None, and `failures` has the exception by the name of the stage. `program` is
     compiled from `lowered` by the engine. `changes` is true if the lowered model changes without the claim's entry; it is
     only tested where the observed model does not change. `repetitions` has the outputs of each repeated execution by name.
     """
 
-    reference: GraphModule | None = None
-    reference_execution: Execution | None = None
     lowered: GraphModule | None = None
     program: Program | None = None
     changes: bool = False
@@ -176,11 +174,12 @@ class Evidence:
     expectation: Expectation = Expectation()
     further: tuple[Further, ...] = ()
     guarded: Guarded | None = None
+    reference: Reference = Reference()
 
     @property
     def failures(self) -> Mapping[str, Failure]:
         """The exception of each stage that failed, by the name of the stage, in the order of the stages."""
-        return {**self.front.failures, **self.back.failures}
+        return {**self.front.failures, **self.reference.failures, **self.back.failures}
 
     @property
     def changes(self) -> bool:

@@ -17,14 +17,14 @@ from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx, torchs
 from conformance.models.observers import rewrite, unpacked
 from conformance.properties.constraints.enforcement import Enforcement
-from conformance.properties.constraints.equivalence import (
+from conformance.properties.constraints.examples import Calibration, Target, ulp
+from conformance.properties.constraints.observed import (
+    Front,
     constrained_dtypes,
     keeps_weights,
     kind_of,
     observed_qparams,
 )
-from conformance.properties.constraints.examples import Calibration, Target, ulp
-from conformance.properties.constraints.observed import Front
 from conformance.properties.metamorphic import relations
 from conformance.results.rows import Row
 from conformance.shortcuts import without

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig
 
-from conformance.cases.claims import Claim
 from conformance.cases.constraints import Assessment, of_side, unsatisfied, violation
 from conformance.cases.runs import Run
 from conformance.cases.sources import transposed
@@ -164,7 +163,9 @@ class Enforcement:
         assert run.constraint is not None
         available = engine(run.engine).unavailable() is None
         with engine(run.engine).scope() if available else nullcontext(), fx.quiet(), self._watch():
-            target = Target(run.claim.dtypes, run.constraint.side, run.flow == "qat", _axis(run.claim))
+            # the output channels of transposed convolutions are elsewhere, and their engines rarely take scales per channel
+            axis = None if transposed(run.claim) else 0
+            target = Target(run.claim.dtypes, run.constraint.side, run.flow == "qat", axis)
             harness = self.harness(run)
             findings = ConstraintProperty(run, harness, target, run.constraint).findings()
             tested = {"observed": harness.has_prepared, "constraints": harness.has_quantized(run.constraint.side)}
@@ -197,9 +198,3 @@ def _against(config: DTypeConfig, activation: Any, weight: Any) -> dict[str, Ass
             f"{side}.{name}": assessment for name, assessment in unsatisfied(constraints, post_process).items()
         }
     return assessments
-
-
-def _axis(claim: Claim) -> int | None:
-    """The axis of a weight's output channels; None for transposed convolutions, which have another and whose engines rarely
-    take scales per channel."""
-    return None if transposed(claim) else 0

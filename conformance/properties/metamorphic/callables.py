@@ -15,6 +15,7 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ, float32_error
+from conformance.checks.recorder import StageFailed, stage
 from conformance.checks.tolerances import rounds
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
@@ -28,7 +29,6 @@ from conformance.results.findings.relations import RelationOutputs, RelationShap
 from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from ..stages import StageFailed, stage
 from .transforms import Call
 
 TIE = 2.0**-6
