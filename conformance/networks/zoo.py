@@ -57,15 +57,7 @@ _SEGMENTATION_MODELS = (  # name, architecture, encoder, side
     ("unetplusplus_mobilenet_v2", "UnetPlusPlus", "mobilenet_v2", 64),
     ("upernet_resnet18", "UPerNet", "resnet18", 64),
 )
-_CITYSCAPES = (
-    ("cgnet", 96),
-    ("dabnet", 96),
-    ("erfnet", 96),
-    ("esnet", 96),
-    ("fastscnn", 96),
-    ("segnet", 64),
-    ("sqnet", 64),
-)
+_CITYSCAPES = {96: ("cgnet", "dabnet", "erfnet", "esnet", "fastscnn"), 64: ("segnet", "sqnet")}  # names by side
 _DETECTORS = (  # name, side
     ("fasterrcnn_mobilenet_v3_large_fpn", 128),
     ("fcos_resnet50_fpn", 64),
@@ -74,36 +66,20 @@ _DETECTORS = (  # name, side
 )
 _VIDEO = ("mc3_18", "r2plus1d_18", "r3d_18", "swin3d_t")
 
-_PLANE = {"spatial_dims": 2, "in_channels": 1, "channels": (8, 16, 32)}
+_PLANE, _GRAY = {"spatial_dims": 2, "in_channels": 1}, image(64, 1)
 _SPACE = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2}
-_THREE_LEVELS = {"kernel_size": (3, 3, 3), "strides": (1, 2, 2), "upsample_kernel_size": (2, 2), "filters": (8, 16, 32)}
+_LEVELS = {"channels": (8, 16, 32), "strides": (2, 2)}
+_DEEP = {"channels": (8, 16, 32), "strides": (2, 2, 2), "out_channels": 1}
+_KERNELS = {"kernel_size": (3, 3, 3), "strides": (1, 2, 2), "upsample_kernel_size": (2, 2), "filters": (8, 16, 32)}
 _RESNET = {"spatial_dims": 3, "n_input_channels": 1, "num_classes": 2}
 _VOLUME, _SMALL_VOLUME = ((Input((1, side, side, side), smooth=True),) for side in (32, 16))
 _MONAI: tuple[tuple[str, str, str, Options, tuple[Input, ...]], ...] = (  # name, task, source, options, inputs
-    (
-        "autoencoder",
-        "generation",
-        "autoencoder:AutoEncoder",
-        {**_PLANE, "strides": (2, 2, 2), "out_channels": 1},
-        image(64, 1),
-    ),
-    (
-        "residual_unet",
-        "segmentation",
-        "unet:UNet",
-        {**_PLANE, "strides": (2, 2), "out_channels": 2, "num_res_units": 2},
-        image(64, 1),
-    ),
-    (
-        "attention_unet_3d",
-        "volume",
-        "attentionunet:AttentionUnet",
-        {**_SPACE, "channels": (8, 16, 32), "strides": (2, 2)},
-        _VOLUME,
-    ),
-    ("dynunet_3d", "volume", "dynunet:DynUNet", {**_SPACE, **_THREE_LEVELS}, _VOLUME),
+    ("autoencoder", "generation", "autoencoder:AutoEncoder", {**_PLANE, **_DEEP}, _GRAY),
+    ("residual_unet", "segmentation", "unet:UNet", {**_PLANE, **_LEVELS, "out_channels": 2, "num_res_units": 2}, _GRAY),
+    ("attention_unet_3d", "volume", "attentionunet:AttentionUnet", {**_SPACE, **_LEVELS}, _VOLUME),
+    ("dynunet_3d", "volume", "dynunet:DynUNet", {**_SPACE, **_KERNELS}, _VOLUME),
     ("segresnet_3d", "volume", "segresnet:SegResNet", {**_SPACE, "init_filters": 8}, _VOLUME),
-    ("unet_3d", "volume", "unet:UNet", {**_SPACE, "channels": (8, 16, 32), "strides": (2, 2)}, _VOLUME),
+    ("unet_3d", "volume", "unet:UNet", {**_SPACE, **_LEVELS}, _VOLUME),
     ("vnet_3d", "volume", "vnet:VNet", {}, _SMALL_VOLUME),
     ("resnet10_3d", "volume", "resnet:resnet10", _RESNET, _SMALL_VOLUME),
 )
@@ -168,9 +144,10 @@ def _networks() -> Iterator[Network]:
         source, options = f"{_BUILDERS}:segmentation_model", {"architecture": architecture, "encoder_name": encoder}
         yield Network(name, "segmentation", "segmentation_models_pytorch", source, options, image(side))
     provider = "pytorchcv.model_provider"
-    for name, side in _CITYSCAPES:
-        options, source = {"in_size": (side, side)}, f"{provider}:{name}_cityscapes"
-        yield Network(name, "segmentation", "pytorchcv", source, options, image(side))
+    for side, names in _CITYSCAPES.items():
+        for name in names:
+            options, source = {"in_size": (side, side)}, f"{provider}:{name}_cityscapes"
+            yield Network(name, "segmentation", "pytorchcv", source, options, image(side))
     for name, task, data in (
         ("centernet_resnet18", "detection", "voc"),
         ("lwopenpose2d_mobilenet", "pose", "cmupan_coco"),
