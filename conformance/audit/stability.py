@@ -50,7 +50,9 @@ def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
         return Stability(name, "fail", f"{what} changes the shapes of the outputs")
     changed = sum(int(differ(x, y).sum()) for x, y in zip(first, other, strict=True))
     total = sum(x.numel() for x in first)
-    return Stability(name, *(("fail", f"{what} changes {changed} of {total} values") if changed else ("pass",)))
+    if changed:
+        return Stability(name, "fail", f"{what} changes {changed} of {total} values")
+    return Stability(name, "pass")
 
 
 def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stability:
