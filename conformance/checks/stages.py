@@ -329,13 +329,11 @@ class _Conversion:
             self.whole.add(source)
 
     def _in_channels_last(self, program: Program, inputs: list[Tensor], execution: Execution) -> None:
-        """Repeat with inputs in channels-last format, unless the float model itself does not keep to the format."""
-        late = enabled("memory format")
-        if not late and not self._float_model_keeps_to_memory_format():
-            return
+        """Repeat with inputs in channels-last format. What changes does not count if the float model itself does not keep to
+        the format."""
         with self.recorder.stage("channels_last"), torch.no_grad(), fresh_memory_holds(0xAA):
             self.repetitions["channels_last"] = tuple(build.tensors(program(*inputs)))
-        if late and not self._same("channels_last", execution) and not self._float_model_keeps_to_memory_format():
+        if not self._same("channels_last", execution) and not self._float_model_keeps_to_memory_format():
             self.repetitions.pop("channels_last", None)
             self.recorder.failures.pop("channels_last", None)
 

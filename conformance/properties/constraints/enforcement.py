@@ -34,11 +34,10 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
 )
 from conformance.results.rows import Row
-from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
 from .examples import Calibration, Target, calibrations, observations, qconfigs_around
-from .observed import Front, Harness
+from .observed import Harness
 
 MANY_RESULTS = 500
 """Cached results of a claim after which memory is collected; for fewer results, collecting takes longer than it is worth."""
@@ -88,7 +87,7 @@ class ConstraintProperty:
         config of the pattern, by which prepare may use it as well."""
         known = self.harness.assessments
         if qconfig not in known:
-            value = build.evaluated(qconfig, self.harness.front.names)
+            value = build.evaluated(qconfig, self.harness.names)
             observers = value.activation(), value.weight()
             satisfies_another = {} in [_against(config, *observers) for config in self.run.claim.entry.dtype_configs]
             known[qconfig] = {} if satisfies_another else _against(self.run.claim.dtypes, *observers) or {}
@@ -134,7 +133,6 @@ class Enforcement:
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
         self._harnesses: dict[tuple[Any, ...], Harness] = {}
-        self._fronts: list[Front] = []
 
     def harness(self, run: Run) -> Harness:
         """The harness of a run: a new one, or that of an earlier run of the same backend, claim, flow and engine."""
@@ -143,19 +141,10 @@ class Enforcement:
             if {harness_key[:3] for harness_key in self._harnesses} != {key[:3]}:
                 many = sum(harness.size for harness in self._harnesses.values()) > MANY_RESULTS
                 self._harnesses.clear()
-                self._fronts.clear()
                 if many:  # models refer to themselves, and child processes run without automatic collection
                     gc.collect()
-            self._harnesses[key] = Harness(run, self._front(run))
+            self._harnesses[key] = Harness(run)
         return self._harnesses[key]
-
-    def _front(self, run: Run) -> Front:
-        """The front of an engine with the same recipe for the claim, or else a new one."""
-        shared = [front for front in self._fronts if front.run.recipe == run.recipe]
-        if not shared or not enabled("engines-share-constraints"):
-            shared = [Front(run)]
-            self._fronts += shared
-        return shared[0]
 
     def row(self, run: Run) -> Row:
         """Try both properties of the run's constraint."""
