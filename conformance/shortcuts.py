@@ -83,40 +83,6 @@ TABLE = (
         "same is not compiled again",
     ),
     Shortcut(
-        "memory format",
-        "whether the float model keeps to channels_last inputs matters only where the lowered model does not",
-    ),
-    Shortcut(
-        "listed-examples",
-        "the examples of a bounded search for a violated constraint are finite: tried from the simplest to the largest, the "
-        "first that violates is the smallest, as drawing and shrinking finds it",
-    ),
-    Shortcut(
-        "alike-qconfigs",
-        "prepare compares the range, eps and fixed qparams of a QConfig with constraints, and never asks how its observers "
-        "observe: QConfigs of the same dtypes and kinds that compare alike with every constraint of the config have the same "
-        "outcome",
-    ),
-    Shortcut(
-        "rewritten-weights",
-        "prepare copies weights, or folds a batch norm into them, whatever the QConfig: a prepared model whose weights are "
-        "rewritten, or replaced by folded ones, equals the prepared model of rewritten weights",
-    ),
-    Shortcut(
-        "equal-qparams",
-        "conversion reads the qparams of observers and nothing else that they observed: a model whose observers have equal "
-        "qparams has the same reference model",
-    ),
-    Shortcut(
-        "engines-share-constraints",
-        "prepare and the conversion to a reference model do not depend on the engine: engines with the same recipe differ in "
-        "packed weights alone",
-    ),
-    Shortcut(
-        "engines-share-laws",
-        "the float model, prepare and calibration do not depend on the engine: engines with the same recipe have the same",
-    ),
-    Shortcut(
         "templates",
         "models of the same source, QConfig and flow, and those that are exported of inputs of the same shapes and formats, "
         "differ in tensors alone, and prepare copies parameters and buffers unless it folds a batch norm into them: the "

@@ -71,7 +71,7 @@ def executed(run: Run) -> str:
     evidence = Judge().evidence(run)
     outcomes = {name: CHECKS[name](evidence) for name in run.checks}
     back = evidence.back
-    parts = sections(diagnose.graphs(evidence.front.prepared, back.reference, back.lowered))
+    parts = sections(diagnose.graphs(evidence.front.prepared, evidence.reference.model, back.lowered))
     if back.execution is not None:
         parts += sections(diagnose.executed(back.execution))
     parts += numbers(evidence)
@@ -94,7 +94,7 @@ def numbers(evidence: Evidence) -> Iterator[str]:
     for number, expected in enumerate(golden.outputs):
         grid = f" scale {expected.scale!r} zero point {expected.zero_point}" if expected.quantized else ""
         lines = [f"golden:    {expected.dtype} {tuple(expected.low.shape)}{grid}"]
-        for name, execution in (("engine", back.execution), ("reference", back.reference_execution)):
+        for name, execution in (("engine", back.execution), ("reference", evidence.reference.execution)):
             if execution is None or number >= len(execution.outputs):
                 continue
             got = execution.outputs[number]

@@ -35,7 +35,6 @@ OF_CASES = (
     "reference",
     "ablation",
     "state_dict",
-    "memory format",
     "templates",
     "tracing",
     "messages",

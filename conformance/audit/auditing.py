@@ -3,14 +3,14 @@
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.ao.quantization import QConfigMapping
+from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
@@ -32,22 +32,19 @@ from conformance.results.ledger_file import load
 
 from .agreement import compared, decibels, joined
 from .causes import explained
-from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert, default_mapping
+from .conversion import LEAVE_IN_FLOAT, Converted, Stage, Unconvertible, convert
 from .execution import Execution
-from .layers import Layers, Observed
+from .layers import Layers
 from .network import Network, copied, extremes, network, tensors_of
 from .reduction import Blamed, reductions
 from .stability import skipped, stability
-from .timing import inner_conversions, shares
-from .values import Moved, NodeRaises
+from .values import Moved, NodeRaises, inner_conversions, shares
 
 AUDIT_SECONDS = 600.0
 """CPU seconds that the audit of a network on one engine may take before it counts as hanging."""
 
 MOST_CRASHES = 8
 """Layers that may crash, one after another, before the audit is given up."""
-
-Progress = Callable[[str], None]
 
 
 def claims_for(engine: str) -> BackendClaims:
@@ -126,7 +123,7 @@ def host(isa_limit: str | None = None) -> Host:
 
 
 def audit_engines(
-    subject: Network, engines: Sequence[str], settings: Settings = Settings(), progress: Progress = lambda _: None
+    subject: Network, engines: Sequence[str], settings: Settings = Settings(), progress: Stage = lambda _: None
 ) -> list[Audit]:
     """Audit a network on each engine. `progress` is called with a line for each stage, in a child process.
 
@@ -139,7 +136,7 @@ def audit_engines(
     return [_isolated(subject, name, settings, progress) for name in engines]
 
 
-def _isolated(subject: Network, engine: str, settings: Settings, progress: Progress) -> Audit:
+def _isolated(subject: Network, engine: str, settings: Settings, progress: Stage) -> Audit:
     """Audit in a child. A child that dies in a node of the graph is followed by one that has the reference in its place."""
     started = time.perf_counter()
     crashed: dict[str, str] = {}
@@ -171,7 +168,7 @@ class _Work:
     settings: Settings
     crashed: Mapping[str, str]
     place: Path
-    progress: Progress
+    progress: Stage
 
     def __call__(self, engine: str) -> Audit:
         torch.set_num_threads(1)
@@ -180,20 +177,22 @@ class _Work:
             return replace(found, remarks=(*extremes(self.subject), *found.remarks))
 
     def _converted(self, engine: str) -> Audit:
-        claims, mapping = self.settings.claims or claims_for(engine), self.settings.mapping or default_mapping(engine)
+        claims = self.settings.claims or claims_for(engine)
+        mapping = self.settings.mapping or get_default_qconfig_mapping(engine)
+
+        def stage(name: str) -> None:
+            self.progress(f"{engine}: {name}")
+
         try:
-            converted = convert(self.subject, claims, mapping, self._stage(engine), self.settings.custom)
-            return self._audited(engine, converted)
+            converted = convert(self.subject, claims, mapping, stage, self.settings.custom)
+            return self._audited(engine, converted, stage)
         except Unconvertible as error:
             return Audit(
                 self.subject.name, engine, claims.name, failure=str(error), stage=error.stage, advice=error.advice
             )
 
-    def _stage(self, engine: str) -> Progress:
-        return lambda stage: self.progress(f"{engine}: {stage}")
-
-    def _audited(self, engine: str, converted: Converted) -> Audit:
-        subject, stage = self.subject, self._stage(engine)
+    def _audited(self, engine: str, converted: Converted, stage: Stage) -> Audit:
+        subject = self.subject
         stage(f"execute {len(converted.lowered.graph.nodes)} nodes")
         execution = Execution(converted, self.crashed, lambda node: self.place.write_text(node.name))
         try:
@@ -215,7 +214,7 @@ class _Work:
             if self.settings.stable:
                 stage("repeat")
                 checks = stability(converted)
-        layers = Layers(converted, Observed(nested, latency), execution.steps)
+        layers = Layers(converted, execution.steps, nested, latency)
         described = [layers.layer(step) for step in execution.steps]
         blamed = [Blamed(layer, step) for layer, step in zip(described, execution.steps, strict=True) if layer.blamed]
         if self.settings.reduce and blamed:

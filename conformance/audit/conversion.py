@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
+from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.fx import GraphModule, Node
@@ -62,10 +62,32 @@ class Converted:
     expected: Any
     refusals: tuple[Refusal, ...]
 
+    @property
+    def traced(self) -> GraphModule:
+        """The float network as it was traced."""
+        return self.matches.traced[-1]
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The nodes of the prepared network by name."""
+        return {node.name: node for node in self.prepared.graph.nodes}
+
+    @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """The modules of the prepared network by path."""
+        return dict(self.prepared.named_modules(remove_duplicate=False))
+
+    @cached_property
+    def float_nodes(self) -> dict[str, Node]:
+        """The nodes of the float network by the names of those of the prepared one: of a fusion the last, whose value the
+        node that is left has."""
+        members = self.matches.members
+        return {name: node for node in self.traced.graph.nodes for name in members.get(node.name, (node.name,))}
+
     @cached_property
     def in_float(self) -> Recorded:
         """The float network's own execution on the held-out batch, by the nodes of the network as it was traced."""
-        recorder = Recorded(self.matches.traced[-1])
+        recorder = Recorded(self.traced)
         with torch.no_grad():
             recorder.run(*copied(self.network.held_out))
         return recorder
@@ -77,11 +99,6 @@ class Unconvertible(Exception):
     def __init__(self, stage: str, error: str, advice: str) -> None:
         super().__init__(f"{stage} raises {error}")
         self.stage, self.error, self.advice = stage, error, advice
-
-
-def default_mapping(engine: str) -> QConfigMapping:
-    """torch's default qconfig mapping for an engine."""
-    return get_default_qconfig_mapping(engine)
 
 
 def convert(
@@ -197,13 +214,10 @@ def _compare_traced(traced: GraphModule, network: Network) -> None:
             if not advice:
                 raise
             raise Unconvertible("tracing", brief(error), advice) from error
-    agreed = [x.shape == y.shape and _close(decibels(y, x)) for x, y in zip(own, other, strict=False)]
+    pairs = zip(own, other, strict=False)
+    agreed = [x.shape == y.shape and ((db := decibels(y, x)) is None or db > LEAST_TRACED_DB) for x, y in pairs]
     if len(own) != len(other) or not all(agreed):
         raise Unconvertible("tracing", "no error, but the traced network computes something else", COMPARE_TRACED)
-
-
-def _close(agreement_db: float | None) -> bool:
-    return agreement_db is None or agreement_db > LEAST_TRACED_DB
 
 
 def _calibrate(prepared: GraphModule, network: Network) -> None:
@@ -234,15 +248,11 @@ def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconverti
 
 def _line(error: Exception) -> str:
     """The innermost line outside of torch that an exception passed through, with its source."""
-    lines = []
-    trace = error.__traceback__
-    while trace is not None:
-        name = str(trace.tb_frame.f_globals.get("__name__"))
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        name, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename
         if not name.startswith(("torch.", "conformance.", "typing_extensions")) and name != "torch":
-            file = trace.tb_frame.f_code.co_filename
-            lines.append(f"{file}:{trace.tb_lineno}: {linecache.getline(file, trace.tb_lineno).strip()}")
-        trace = trace.tb_next
-    return lines[-1] if lines else ""
+            return f"{file}:{line}: {linecache.getline(file, line).strip()}"
+    return ""
 
 
 def traceable_parts(model: nn.Module, most: int = 4) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 
 from conformance.engines.trace import Kernel, Recorder
 from conformance.errors import Failure
@@ -52,7 +52,7 @@ class Step:
         return self.error is not None or bool(self.crash)
 
 
-class Execution(ListsAsLists, Interpreter):
+class Execution(ListsAsLists):
     """Runs a lowered network, and for each node the reference from the same inputs.
 
     A node in `replaced`, and one that raises, gets the reference's value, so that the rest can be audited. `entered` is

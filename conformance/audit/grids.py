@@ -3,7 +3,6 @@ that is not the reference's."""
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -20,7 +19,7 @@ from conformance.results.findings.layers import FixedRangeClips, LayerCoarser, S
 from .agreement import clipped, decibels, qparams
 from .conversion import Converted
 from .execution import Step
-from .origins import SAME_DB, float_nodes, source
+from .origins import SAME_DB, source
 
 
 class Grids:
@@ -28,35 +27,29 @@ class Grids:
 
     def __init__(self, converted: Converted, patterns: Mapping[Any, Any]) -> None:
         self.converted = converted
-        self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
-        self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
         self.sharing = self._sharing(patterns)
-
-    @cached_property
-    def _float_nodes(self) -> dict[str, Node]:
-        return float_nodes(self.converted)
 
     def _sharing(self, patterns: Mapping[Any, Any]) -> dict[str, tuple[str, ...]]:
         """By the name of a node the others that have its observer, of operands and results of operators that compute with a
         number: the config gives these one observer, although their ranges differ."""
         observed, shared = self.converted.matches.observed, dict[ObserverBase, dict[str, None]]()
-        for name, node in self.prepared.items():
+        for name, node in self.converted.nodes.items():
             by_count = getattr(patterns.get(observed.get(name)), "_num_tensor_args_to_observation_type", {})
             taken = [one for one in node.args if isinstance(one, Node)]
             if by_count.get(len(taken)) is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT:
                 for one in taken:
-                    observer, operand = self.modules.get(str(one.target)), one.args[:1]
+                    observer, operand = self.converted.modules.get(str(one.target)), one.args[:1]
                     if isinstance(observer, ObserverBase) and observer in self._behind(node):
                         shared.setdefault(observer, {}).update({str(operand[0]): None, name: None})
         return {name: tuple(one for one in names if one != name) for names in shared.values() for name in names}
 
     def _behind(self, node: Node) -> list[ObserverBase]:
-        used_by = (self.modules.get(str(user.target)) for user in node.users)
+        used_by = (self.converted.modules.get(str(user.target)) for user in node.users)
         return [module for module in used_by if isinstance(module, ObserverBase)]
 
     def _is_fixed(self, core: Node, grid: Qparams) -> bool:
         """Whether a grid is the fixed one of an observer of a value. Operators that read a value may have one each."""
-        node = self.prepared.get(core.name)
+        node = self.converted.nodes.get(core.name)
         behind = [] if node is None else self._behind(node)
         fixed = [one for one in behind if isinstance(one, FixedQParamsObserver)]
         return any((float(one.scale), float(one.zero_point)) == (grid.scale, grid.zero_point) for one in fixed)
@@ -75,7 +68,7 @@ class Grids:
 
     def _shared(self, name: str, truth: Tensor, grid: Qparams, sqnr_db: float) -> Iterator[Finding]:
         """The finding that most of the noise of a value is that of the wider ranges which share its observer."""
-        values, nodes = self.converted.in_float.values, self._float_nodes
+        values, nodes = self.converted.in_float.values, self.converted.float_nodes
         widths = {one: _width(values.get(nodes[one])) for one in (name, *self.sharing[name]) if one in nodes}
         widest = max(widths, key=lambda one: widths[one], default=name)
         if not widths.get(name) or widths[widest] <= widths[name]:

@@ -3,7 +3,7 @@ features."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -33,10 +33,9 @@ from conformance.results.findings.structure import QuantizedUnasked
 from .agreement import agreement, as_tensor, clipped, codes_used, decibels, qparams
 from .conversion import Converted
 from .execution import Step
-from .features import features
-from .forms import allowing, form_of_layer
+from .forms import allowing, features, form_of_layer
 from .grids import Grids, coarser
-from .naming import call_name, named
+from .options import call_name, named
 from .origins import SAME_DB, Origin, converts
 
 AS_GOOD_DB = 0.5
@@ -45,27 +44,24 @@ AS_GOOD_DB = 0.5
 METADATA = frozenset({"aten.size", "aten.sym_size", "aten.stride", "aten.is_same_size", "aten.item", "aten.empty"})
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What was measured of a node beside its values: conversions inside of its kernels, and its share of the time."""
-
-    nested: Mapping[str, tuple[str, ...]]
-    latency: Mapping[str, float]
-
-
 class Layers:
-    """Describes the executed nodes of a converted network."""
+    """Describes the executed nodes of a converted network. `nested` are conversions inside of a node's kernels, `latency` is
+    its share of the time, by the name of the node."""
 
-    def __init__(self, converted: Converted, observed: Observed, steps: Sequence[Step]) -> None:
-        self.converted, self.observed = converted, observed
+    def __init__(
+        self,
+        converted: Converted,
+        steps: Sequence[Step],
+        nested: Mapping[str, tuple[str, ...]] = {},
+        latency: Mapping[str, float] = {},
+    ) -> None:
+        self.converted, self.nested, self.latency = converted, nested, latency
         writers = {step.in_float for step in steps if step.overwritten}
         writes = converted.in_float.writes.items()
         self.lost = {operand: writer for writer, written in writes if writer not in writers for operand in written}
         in_float = {step.node: step.in_float for step in steps}
         written = {operand for _, operands in writes for operand in operands}
         self.written = {node for node, own in in_float.items() if own in written}
-        self.prepared = {node.name: node for node in converted.prepared.graph.nodes}
-        self.modules = dict(converted.prepared.named_modules(remove_duplicate=False))
         self.lowered_modules = dict(converted.lowered.named_modules(remove_duplicate=False))
         meta = converted.prepared.meta["_observed_graph_module_attrs"]
         self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
@@ -74,8 +70,8 @@ class Layers:
         self.calls = Counter(node.target for node in converted.prepared.graph.nodes if node.op == "call_module")
         self.names: dict[Node, str] = {}
         self.moved = set[Node]()  # whose values are on other grids than the reference's
-        own = converted.matches.traced[-1]
-        self.hooked = {node.name for node in own.graph.nodes if node.op == "call_module" and _has_hooks(own, node)}
+        called = [node for node in converted.traced.graph.nodes if node.op == "call_module"]
+        self.hooked = {node.name for node in called if _has_hooks(converted.traced, node)}
 
     @cached_property
     def claims(self) -> dict[int, list[Claim]]:
@@ -107,7 +103,7 @@ class Layers:
         found = Layer(
             name, pattern, claim.id if claim else None, arithmetic, reason, kernels, shape,
             tuple(self.names[node] for node in step.node.all_input_nodes if node in self.names),
-            weight=qparams(weight), latency=self.observed.latency.get(step.node.name, 0.0),
+            weight=qparams(weight), latency=self.latency.get(step.node.name, 0.0),
             features=self._features(step, core), **measured,
         )  # fmt: skip
         return replace(found, form=self._form(step, core)) if found.blamed or found.unkept else found
@@ -136,7 +132,9 @@ class Layers:
     def _computes(self, node: Node) -> bool:
         """Whether a reference node is one of the float model's own, neither a conversion nor a constant."""
         return (
-            node.op not in ("placeholder", "get_attr", "output") and not converts(node) and node.name in self.prepared
+            node.op not in ("placeholder", "get_attr", "output")
+            and not converts(node)
+            and node.name in self.converted.nodes
         )
 
     def _match(self, core: Node, body: list[Node]) -> tuple[str, list[Claim], Any]:
@@ -149,13 +147,13 @@ class Layers:
         entry = self.patterns.get(key) if key is not None else None
         if entry is not None:
             return _entry_name(entry), self.claims[id(entry)], qconfig
-        nodes = [self.prepared.get(node.name) for node in body]
-        named = [call_name(node, self.modules) for node in nodes if node is not None]
+        nodes = [self.converted.nodes.get(node.name) for node in body]
+        named = [call_name(node, self.converted.modules) for node in nodes if node is not None]
         return "+".join(named) or call_name(core, self.lowered_modules), [], qconfig
 
     def _is_unasked(self, core: Node) -> bool:
         """Whether the mapping leaves a layer in float, and not the suite because it was refused."""
-        kind = call_name(self.prepared.get(core.name, core), self.modules)
+        kind = call_name(self.converted.nodes.get(core.name, core), self.converted.modules)
         refused = any(refusal.operator in kind for refusal in self.converted.refusals)
         return not refused and self.qconfigs.get(core.name, True) is None
 
@@ -163,7 +161,7 @@ class Layers:
         kernels = [kernel for kernel in step.kernels if kernel.name not in METADATA]
         computing = [kernel for kernel in kernels if kernel.name not in CONVERSIONS and kernel.name not in VIEWS]
         if step.replaced:
-            return Arithmetic.INTEGER if _quantized(step.value) else Arithmetic.FLOAT
+            return Arithmetic.INTEGER if qparams(step.value) else Arithmetic.FLOAT
         if any(kernel.quantized for kernel in computing):
             return Arithmetic.NAME_ONLY if self._dequantizes(step) else Arithmetic.INTEGER
         if computing:
@@ -173,7 +171,7 @@ class Layers:
 
     def _dequantizes(self, step: Step) -> list[str]:
         """The conversions to float that a node's kernels make inside of themselves."""
-        return [inside for inside in self.observed.nested.get(step.node.name, ()) if inside.endswith("aten.dequantize")]
+        return [inside for inside in self.nested.get(step.node.name, ()) if inside.endswith("aten.dequantize")]
 
     def _reason(
         self, step: Step, core: Node, arithmetic: Arithmetic, claims: list[Claim], claim: Claim | None, qconfig: Any
@@ -183,7 +181,7 @@ class Layers:
             return "the kernel dequantizes: " + ", ".join(sorted({*self._dequantizes(step)}))
         if arithmetic is not Arithmetic.FLOAT:
             return ""
-        kind = call_name(self.prepared.get(core.name, core), self.modules)
+        kind = call_name(self.converted.nodes.get(core.name, core), self.converted.modules)
         if refusal := next((one for one in self.converted.refusals if one.operator in kind), None):
             return f"left out because {refusal.stage} raises {refusal.error}"
         if not claims:
@@ -262,27 +260,28 @@ class Layers:
 
     def _form(self, step: Step, core: Node) -> Form | None:
         """How the float network calls the operator of a layer."""
-        traced = self.converted.matches.traced[-1]
+        traced = self.converted.traced
         node = next((one for one in traced.graph.nodes if one.name == core.name), None)
         return None if node is None else form_of_layer(step.inputs, step.formats, node, traced)
 
     def _features(self, step: Step, core: Node) -> dict[str, str]:
-        node = self.prepared.get(core.name, core)
-        modules = self.modules if core.name in self.prepared else self.lowered_modules
+        node = self.converted.nodes.get(core.name, core)
+        modules = self.converted.modules if core.name in self.converted.nodes else self.lowered_modules
         constant = _constant(step)
         folded = [one for one in step.body if one in constant and one is not core and self._computes(one)]
-        named = (
-            {"folded": " ".join(call_name(self.prepared[one.name], self.modules) for one in folded)} if folded else {}
-        )
         members = self.converted.matches.members
         fused = {name for one in step.body for name in (one.name, *members.get(one.name, ()))}
         return {
             "calls": str(self.calls.get(node.target, 1)),
-            "body": " ".join(call_name(self.prepared[one.name], self.modules) for one in self._own(step)),
-            **named,
+            "body": self._called(self._own(step)),
+            **({"folded": self._called(folded)} if folded else {}),
             **({} if self.hooked.isdisjoint(fused) else {"hooks": "True"}),
             **features(step, node, modules, self.lowered_modules),
         }
+
+    def _called(self, nodes: Sequence[Node]) -> str:
+        """The names of what nodes of the reference model call in the prepared network."""
+        return " ".join(call_name(self.converted.nodes[node.name], self.converted.modules) for node in nodes)
 
 
 def _band(step: Step, weight: Tensor | None) -> float:
@@ -342,7 +341,3 @@ def _constant(step: Step) -> set[Node]:
 
 def _entry_name(entry: Any) -> str:
     return pattern_name(config_pattern(entry))
-
-
-def _quantized(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_quantized

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.ao.quantization.observer import _is_activation_post_process
 from torch.func import functional_call
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map
 
 from .agreement import as_tensor, decibels, values_of
@@ -27,7 +27,7 @@ SAME_DB = 60.0
 """SQNR from which two float computations are the same: other orders of sums and folded batch norms leave over 100 dB."""
 
 
-class Part(ListsAsLists, Interpreter):
+class Part(ListsAsLists):
     """Evaluates single nodes of a graph from known values."""
 
     def __init__(self, model: GraphModule) -> None:
@@ -117,10 +117,10 @@ class Origins:
 
     def __init__(self, converted: Converted) -> None:
         self.members = converted.matches.members
-        self.float = Part(converted.matches.traced[-1])
+        self.float = Part(converted.traced)
         self.prepared = _Prepared(converted.prepared, converted.reference)
         self.fused = {self.prepared.nodes[name].target for name in self.members if name in self.prepared.nodes}
-        self._float_nodes = float_nodes(converted)
+        self._float_nodes = converted.float_nodes
         self._own = converted.in_float.values
         self._taken: dict[str, Any] = {}
 
@@ -180,15 +180,6 @@ class Origins:
         nodes = {self.prepared.nodes[name]: value for name, value in known.items() if name in self.prepared.nodes}
         value: Tensor = as_tensor(self.prepared.evaluate(target, nodes)[0][target])
         return value
-
-
-def float_nodes(converted: Converted) -> dict[str, Node]:
-    """The nodes of the float network by the names of those of the prepared one: of a fusion the last, whose value the node
-    that is left has."""
-    found: dict[str, Node] = {}
-    for node in converted.matches.traced[-1].graph.nodes:
-        found |= dict.fromkeys(converted.matches.members.get(node.name, (node.name,)), node)
-    return found
 
 
 def _in_float(value: Any) -> Any:

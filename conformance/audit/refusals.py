@@ -2,10 +2,10 @@
 audited."""
 
 import copy
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import getitem
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -20,8 +20,7 @@ from conformance.models.correspondence import Matches
 from conformance.results.audits import Form, Refusal
 
 from .forms import allowing, form_of_module, form_of_node
-from .naming import call_kind, named
-from .options import options_of
+from .options import call_kind, named, options_of
 
 MOST_REFUSALS = 32
 """Kinds of layers that may be left out, one after another, before the conversion is given up."""
@@ -207,14 +206,22 @@ def _fused_with(path: str, matches: Matches) -> set[str]:
     return {path, *(str(node.target) for node in _fusion(path, matches) if node.op == "call_module")}
 
 
+NODES = ("ref_node", "func_node", "bop_node", "node", "n", "root_node")
+MODULES = ("ref_module", "float_module", "mod", "module")
+"""Names that torch.ao's functions give to the node and the module that they are about."""
+
+
 def _culprit(error: Exception, matches: Matches) -> Culprit | None:
     """What the innermost frames of torch.ao were about."""
-    for frame in reversed([*_frames(error.__traceback__)]):
+    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         if not str(frame.f_globals.get("__name__")).startswith("torch.ao."):
             continue
-        found: list[Node | nn.Module] = [*_nodes(frame.f_locals), *_modules(frame.f_locals)]
-        for value in found:
-            culprit = _called(value, matches) if isinstance(value, Node) else _class(value)
+        for name in (*NODES, *MODULES):
+            value, culprit = frame.f_locals.get(name), None
+            if name in NODES and isinstance(value, Node):
+                culprit = _called(value, matches)
+            elif name in MODULES and isinstance(value, nn.Module):
+                culprit = _class(value)
             if culprit is not None:
                 return culprit
     return None
@@ -248,22 +255,6 @@ def _called(value: Node, matches: Matches) -> Culprit | None:
 def _class(module: nn.Module) -> Culprit | None:
     bases = [base for base in type(module).__mro__ if base.__module__.startswith("torch.nn.modules")]
     return Culprit(operator=bases[0]) if bases and bases[0] is not nn.Module else None
-
-
-def _frames(trace: TracebackType | None) -> Iterator[Any]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
-def _nodes(names: dict[str, Any]) -> list[Node]:
-    first = ("ref_node", "func_node", "bop_node", "node", "n", "root_node")
-    return [names[name] for name in first if isinstance(names.get(name), Node)]
-
-
-def _modules(names: dict[str, Any]) -> list[nn.Module]:
-    first = ("ref_module", "float_module", "mod", "module")
-    return [names[name] for name in first if isinstance(names.get(name), nn.Module)]
 
 
 def _without(config: BackendConfig, *kinds: Any) -> BackendConfig:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,12 +50,13 @@ def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
         return Stability(name, "fail", f"{what} changes the shapes of the outputs")
     changed = sum(int(differ(x, y).sum()) for x, y in zip(first, other, strict=True))
     total = sum(x.numel() for x in first)
-    return (
-        Stability(name, "fail", f"{what} changes {changed} of {total} values") if changed else Stability(name, "pass")
-    )
+    if changed:
+        return Stability(name, "fail", f"{what} changes {changed} of {total} values")
+    return Stability(name, "pass")
 
 
 def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stability:
+    """Compare with inputs in channels-last, unless the reference model's output changes then too."""
     name, formats = "memory format", {4: torch.channels_last, 5: torch.channels_last_3d}
     if not any(x.dim() in formats for x in tensors_of(batch)):
         return Stability(name, "skip", "no input has a channels-last form")
@@ -69,7 +69,13 @@ def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stabil
         if _fails(converted, other):
             return Stability(name, "skip", "the float model does not take channels-last inputs either")
         return Stability(name, "fail", f"channels-last inputs raise {brief(error)}")
-    return _in_another_way(name, converted, first, got, other, "the same inputs in channels-last")
+    what = "the same inputs in channels-last"
+    result = _same(name, first, got, what)
+    if result.outcome == "fail":
+        plain, changed = (_run(converted.reference, inputs, 0x00) for inputs in (batch, other))
+        if _same(name, plain, changed, what).outcome == "fail" or _within_ties(converted, plain, first, got):
+            return Stability(name, "skip", f"{what}: {LIKE_TIES}")
+    return result
 
 
 def _fails(converted: Converted, batch: Batch) -> bool:
@@ -78,18 +84,6 @@ def _fails(converted: Converted, batch: Batch) -> bool:
     except Exception:
         return True
     return False
-
-
-def _in_another_way(
-    name: str, converted: Converted, first: Outputs, got: Outputs, batch: Batch, what: str
-) -> Stability:
-    """The outcome of another way to run, which is skipped where the reference model's output changes in it too."""
-    result = _same(name, first, got, what)
-    if result.outcome == "fail":
-        plain, other = (_run(converted.reference, inputs, 0x00) for inputs in (converted.network.held_out, batch))
-        if _same(name, plain, other, what).outcome == "fail" or _within_ties(converted, plain, first, got):
-            return Stability(name, "skip", f"{what}: {LIKE_TIES}")
-    return result
 
 
 LIKE_TIES = "float operators give other last bits, which decide ties"
@@ -128,7 +122,8 @@ def _batch_split(converted: Converted) -> Stability:
         return Stability(name, "skip", "the inputs have no common batch dimension")
     try:
         if sizes == {1}:
-            batch = tree_map(_followed, batch, converted.network.calibration[0])
+            first = converted.network.calibration[0]
+            batch = tree_map(lambda x, y: torch.cat([x, y]) if isinstance(x, Tensor) else x, batch, first)
         count = len(tensors_of(batch)[0])
         items = [tree_map_only(Tensor, itemgetter(slice(i, i + 1)), batch) for i in range(count)]
         result = _split(name, converted.lowered, batch, items)
@@ -141,11 +136,6 @@ def _batch_split(converted: Converted) -> Stability:
     except Exception as error:
         return Stability(name, "skip", f"another size of the batch raises {brief(error)}")
     return result
-
-
-def _followed(x: Any, other: Any) -> Any:
-    """A tensor and another one after it along the batch; a constant as it is."""
-    return torch.cat([x, other]) if isinstance(x, Tensor) else x
 
 
 def _split(name: str, model: GraphModule, batch: Batch, items: Sequence[Batch]) -> Stability:

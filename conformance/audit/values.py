@@ -1,13 +1,18 @@
-"""Values of the nodes of a graph, kept while it runs."""
+"""Executions of a graph node by node: values that are kept, or moved, times, and conversions inside of kernels."""
 
+import time
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler import record_function
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from conformance.engines import mutation
+from conformance.engines.trace import conversions_inside, inner_conversion
+
+from .network import Batch, copied
 
 PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
@@ -56,11 +61,11 @@ class NodeRaises(Exception):
         self.node, self.error = node, error
 
 
-class ListsAsLists:
+class ListsAsLists(Interpreter):
     """An interpreter that passes the lists and dicts of a graph's arguments as generated code does: they can be changed."""
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Any, dict[str, Any]]:
-        args, kwargs = super().fetch_args_kwargs_from_env(n)  # type: ignore[misc]
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
         return mutable(args), mutable(kwargs)
 
 
@@ -73,7 +78,7 @@ def mutable(value: Any) -> Any:
     return tuple(map(mutable, value)) if type(value) is tuple else value
 
 
-class Moved(ListsAsLists, Interpreter):
+class Moved(ListsAsLists):
     """Runs a reference model with values moved by `by` steps of their grid before they are rounded, up and down in turns of
     `period` elements: where that decides between two codes, both are right."""
 
@@ -90,7 +95,7 @@ class Moved(ListsAsLists, Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-class Recorded(ListsAsLists, Interpreter):
+class Recorded(ListsAsLists):
     """Runs a graph and keeps a copy of every value, and of each node the operands that it writes to although they are used
     again, themselves or as another view of their memory. Raises NodeRaises."""
 
@@ -119,3 +124,69 @@ class Recorded(ListsAsLists, Interpreter):
         for view in views:
             self.values[view] = frozen(self.env[view])
         return any(self.last.get(view) is not node for view in views)
+
+
+PASSES = 2
+"""Passes that are timed; the fastest counts."""
+
+MARK = "audit node "
+"""Beginning of the names by which the profiler's events of a node are found."""
+
+
+class NodeTimer(ListsAsLists):
+    """Notes in `seconds` the fastest time of each node by its name: that of what it calls, without the interpreter's own work
+    around the call."""
+
+    def __init__(self, model: GraphModule) -> None:
+        super().__init__(model)
+        self.seconds: dict[str, float] = {}
+        self._node = ""
+
+    def run_node(self, n: Node) -> Any:
+        self._node = n.name
+        return super().run_node(n) if n.op.startswith("call") else self._timed(super().run_node, (n,), {})
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._timed(target, args, kwargs)
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        own, *rest = args
+        return self._timed(getattr(own, target), tuple(rest), kwargs)
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._timed(self.fetch_attr(target), args, kwargs)
+
+    def _timed(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        started = time.perf_counter()
+        result = called(*args, **kwargs)
+        elapsed = time.perf_counter() - started
+        self.seconds[self._node] = min(elapsed, self.seconds.get(self._node, float("inf")))
+        return result
+
+
+class _Marked(ListsAsLists):
+    def run_node(self, n: Node) -> Any:
+        with record_function(MARK + n.name):
+            return super().run_node(n)
+
+
+def shares(model: GraphModule, batch: Batch) -> dict[str, float]:
+    """The share of each node in the time of an execution, by name."""
+    timer = NodeTimer(model)
+    with torch.no_grad():
+        for _ in range(PASSES):
+            timer.run(*copied(batch))
+    total = sum(timer.seconds.values()) or 1.0
+    return {name: seconds / total for name, seconds in timer.seconds.items()}
+
+
+def inner_conversions(model: GraphModule, batch: Batch) -> dict[str, tuple[str, ...]]:
+    """For each node by name, the conversions to or from float that its kernels make inside of themselves, as `outer >
+    inner`."""
+    with torch.no_grad(), conversions_inside() as inside:
+        _Marked(model).run(*copied(batch))
+    found: dict[str, list[str]] = {}
+    for (node, *kernels), name in inside:
+        if kernels and node.startswith(MARK):
+            found.setdefault(node.removeprefix(MARK), []).append(inner_conversion(kernels[0], name))
+    return {node: tuple(conversions) for node, conversions in found.items()}

@@ -14,9 +14,9 @@ from torch.fx import Graph, GraphModule, Node
 
 from conformance.audit.conversion import Converted
 from conformance.audit.execution import Execution, Step
-from conformance.audit.layers import Layers, Observed
+from conformance.audit.layers import Layers
 from conformance.audit.network import copied
-from conformance.audit.timing import NodeTimer
+from conformance.audit.values import NodeTimer
 from conformance.results.audits import Arithmetic
 
 from .timer import uncollected
@@ -54,7 +54,7 @@ def described(converted: Converted) -> list[DescribedLayer]:
     """Describe the layers of a converted network in order of execution. Raises NodeRaises if one cannot be executed."""
     execution = Execution(converted, {}, lambda node: None)
     execution.audit(converted.network.held_out)
-    layers, floating = Layers(converted, Observed({}, {}), execution.steps), _FloatNodes(converted)
+    layers, floating = Layers(converted, execution.steps), _FloatNodes(converted)
     keys, names = node_keys(converted.lowered.graph), dict[Node, str]()
     found = []
     for step in execution.steps:

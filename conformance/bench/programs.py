@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
 from torch.fx import GraphModule
 
 from conformance.audit.agreement import decibels
-from conformance.audit.conversion import Converted, convert, default_mapping
+from conformance.audit.conversion import Converted, convert
 from conformance.audit.network import Network, copied, tensors_of
 from conformance.cases.claims import backend, third_party
 from conformance.configs.engines import backend_of
@@ -163,7 +164,7 @@ class Programs:
         """Lower the network for an engine, and save the lowered and the traced model and the layers."""
         claims = third_party(self.backend_config) if self.backend_config else backend(backend_of(engine))
         network = Network(self.row.name, self.floating, tuple(self.row.batches()))
-        converted = convert(network, claims, default_mapping(engine), lambda stage: None)
+        converted = convert(network, claims, get_default_qconfig_mapping(engine), lambda stage: None)
         layers = json.dumps([asdict(layer) for layer in described(converted)])
         written(self.folder / f"layers@{engine}.json", lambda aside: aside.write_text(layers, encoding="utf-8"))
         traced = converted.matches.traced[-1]

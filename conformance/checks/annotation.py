@@ -64,7 +64,7 @@ def _findings(run: Run, graph: GraphModule) -> Iterator[Finding]:
         for name in (name for name, target in layer.items() if target.rpartition(".")[2] == "weight"):
             yield from _edges(operators, name, WEIGHT, (weight,))
     in_float = dynamic or run.claim.dtypes.output_dtype not in QUANTIZED
-    yield from _output(last, "" if in_float else SHARED if shares else expected)
+    yield from _annotation(OUTPUT, last.name, last.output, ("" if in_float else SHARED if shares else expected,))
     for one in operators[:-1]:
         if one.output:
             yield AnnotatedBeside(CHECK, INNER, one.name, one.output)
@@ -87,26 +87,19 @@ def _inputs(operators: Sequence[Annotated]) -> list[str]:
 def _edges(operators: Iterable[Annotated], source: str, place: str, expected: tuple[str, ...]) -> Iterator[Finding]:
     """Yield a finding unless every operator that reads a node has an annotation for it among the expected ones."""
     for got in dict.fromkeys(one.inputs[source] for one in operators if source in one.inputs):
-        if got in expected:
-            continue
-        if not got:
-            yield NotAnnotated(CHECK, place, source)
-        elif expected == ("",):
-            yield AnnotatedBeside(CHECK, place, source, got)
-        else:
-            yield AnnotatedOtherwise(CHECK, place, source, got, expected)
+        yield from _annotation(place, source, got, expected)
 
 
-def _output(last: Annotated, expected: str) -> Iterator[Finding]:
-    """Yield a finding unless the output has the expected annotation, which is empty for one in float."""
-    if last.output == expected:
+def _annotation(place: str, name: str, got: str, expected: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield a finding unless an annotation is among the expected ones, which are empty text for a value in float."""
+    if got in expected:
         return
-    if not expected:
-        yield AnnotatedBeside(CHECK, OUTPUT, last.name, last.output)
-    elif not last.output:
-        yield NotAnnotated(CHECK, OUTPUT, last.name)
+    if not got:
+        yield NotAnnotated(CHECK, place, name)
+    elif expected == ("",):
+        yield AnnotatedBeside(CHECK, place, name, got)
     else:
-        yield AnnotatedOtherwise(CHECK, OUTPUT, last.name, last.output, (expected,))
+        yield AnnotatedOtherwise(CHECK, place, name, got, expected)
 
 
 def _grid(grid: Grid, *, dynamic: bool = False) -> str:

@@ -1,15 +1,17 @@
-"""Evidence of a run, composed of the products of its stages, and the outcome of a check."""
+"""Evidence of a run, composed of the products of its stages, the outcome of a check, and the row that is made of them."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
 from conformance.cases.ranges import range_of
-from conformance.cases.runs import Run
+from conformance.cases.runs import Run, describe
 from conformance.engines.protocol import Program
 from conformance.engines.trace import Execution
 from conformance.errors import Failure
@@ -19,8 +21,10 @@ from conformance.models import apis
 from conformance.models.build import Subject
 from conformance.models.templates import Template
 from conformance.oracle import Answer, Codes, Qparams
-from conformance.results.findings import Finding, text_of
+from conformance.results.findings import Finding, detail_of, text_of
 from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises
+from conformance.results.rows import Row
+from conformance.results.verdicts import Verdict
 
 from .comparison import Comparison
 
@@ -73,15 +77,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Back:
-    """Products of the stages from conversion on: reference, lowering, execution, repetitions.
+    """Products of the stages that depend on the engine: lowering, execution, repetitions.
 
     The product of a stage that failed is None, and `failures` has the exception by the name of the stage. `program` is
     compiled from `lowered` by the engine. `changes` is true if the lowered model changes without the claim's entry; it is
     only tested where the observed model does not change. `repetitions` has the outputs of each repeated execution by name.
     """
 
-    reference: GraphModule | None = None
-    reference_execution: Execution | None = None
     lowered: GraphModule | None = None
     program: Program | None = None
     changes: bool = False
@@ -172,11 +174,12 @@ class Evidence:
     expectation: Expectation = Expectation()
     further: tuple[Further, ...] = ()
     guarded: Guarded | None = None
+    reference: Reference = Reference()
 
     @property
     def failures(self) -> Mapping[str, Failure]:
         """The exception of each stage that failed, by the name of the stage, in the order of the stages."""
-        return {**self.front.failures, **self.back.failures}
+        return {**self.front.failures, **self.reference.failures, **self.back.failures}
 
     @property
     def changes(self) -> bool:
@@ -222,3 +225,25 @@ def outcome(
     """Fail if there are findings, else pass."""
     findings = tuple(findings)
     return Outcome("fail" if findings else "pass", findings, comparison=comparison, sqnr_db=sqnr_db)
+
+
+def row_of(
+    run: Run, start: float, checks: Mapping[str, str], findings: tuple[Finding, ...], *, execution: Execution | None = None,
+    comparison: Comparison | None = None, remark: str = "", **measured: Any,
+) -> Row:  # fmt: skip
+    """The row, without `known`, of a run that has been judged since `start`, as `time.perf_counter` has it. `remark` is its
+    detail if there are no findings; `measured` are further fields."""
+    if comparison is not None:
+        measured |= {
+            name: getattr(comparison, name) for name in ("steps_max", "mismatched", "ties", "tolerated", "total")
+        }
+    return Row(
+        **describe(run),
+        verdict=Verdict.of("fail" in checks.values()),
+        checks=checks,
+        detail=detail_of(findings) or remark,
+        findings=findings,
+        kernels=tuple(dict.fromkeys(execution.listed())) if execution else (),
+        seconds=round(time.perf_counter() - start, 4),
+        **measured,
+    )

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from torch.fx import GraphModule, Node
 
 from conformance.cases.runs import Run
-from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
 from conformance.goldens.golden import compute
 from conformance.host.poison import fresh_memory_holds
@@ -41,8 +40,11 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
         shared.further[in_ranges] = expectations(subject, expectation, run.further, in_ranges=in_ranges)
     found = []
     for number, (other, expected) in enumerate(shared.further[in_ranges], 1):
-        with qparams_set(back.lowered, nodes or {}, expected.qparams()):
-            found.append(_execute(watch, run, program, other, expected, 1 if number % ON_TWO_THREADS else most(2)))
+        recorder, execution, threads = Recorder(watch), None, 1 if number % ON_TWO_THREADS else most(2)
+        own_qparams = qparams_set(back.lowered, nodes or {}, expected.qparams())
+        with own_qparams, recorder.stage("execute"), fresh_memory_holds(0x55), thread_count(threads):
+            execution = engine(run.engine).execute(program, other.fresh_inputs())
+        found.append(Further(other, expected, execution, recorder.failures.get("execute"), threads))
     return tuple(found)
 
 
@@ -88,12 +90,3 @@ def expectations(
         if answer.certain and all(output.low.numel() for output in expected.golden.outputs):
             found.append((other, expected))
     return found
-
-
-def _execute(
-    watch: Stopwatch, run: Run, program: Program, subject: Subject, expectation: Expectation, threads: int
-) -> Further:
-    recorder, execution = Recorder(watch), None
-    with recorder.stage("execute"), fresh_memory_holds(0x55), thread_count(threads):
-        execution = engine(run.engine).execute(program, subject.fresh_inputs())
-    return Further(subject, expectation, execution, recorder.failures.get("execute"), threads)

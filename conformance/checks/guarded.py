@@ -1,4 +1,4 @@
-"""The stage of guarded executions: of a lowered model in memory where nothing beside a tensor is accessible."""
+"""Guarded executions of a lowered model, in memory where nothing beside a tensor is accessible, and the check of them."""
 
 import copy
 import os
@@ -11,9 +11,10 @@ from conformance.cases.runs import Run
 from conformance.engines.mutation import Watching
 from conformance.engines.registry import engine
 from conformance.host import guard
+from conformance.results.findings.memory import OutOfBounds
 from conformance.stopwatch import Stopwatch
 
-from .evidence import Back, Front, Guarded
+from .evidence import Back, Evidence, Front, Guarded, Outcome, outcome, skip
 from .recorder import Recorder
 
 IMPORTED_IN = os.getpid()
@@ -98,3 +99,14 @@ def executed(watch: Stopwatch, run: Run, front: Front, back: Back) -> Guarded | 
     if missed:
         reasons.append(f"there is no room to guard {missed} allocations or accesses")
     return Guarded(frozenset(found), "; ".join(reasons))
+
+
+def memory(evidence: Evidence) -> Outcome:
+    """Neither kernels nor packing of weights read or write outside of the memory of operands and result, on either side."""
+    guarded = evidence.guarded
+    if guarded is None:
+        return skip("not executed")
+    if guarded.reason and not guarded.accesses:
+        return skip(guarded.reason)
+    ordered = sorted(guarded.accesses, key=lambda one: (one[0] or "", one[1]))
+    return outcome(OutOfBounds("memory", kernel, one.access, one.side, one.bytes) for kernel, one in ordered)

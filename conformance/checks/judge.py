@@ -5,20 +5,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 
-from conformance.cases.runs import Run, describe
+from conformance.cases.runs import Run
 from conformance.engines.registry import engine
 from conformance.goldens.store import Store
 from conformance.models import fx
 from conformance.models.build import Subject
-from conformance.results.findings import Finding, detail_of
+from conformance.results.findings import Finding
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
 from conformance.results.findings.values import CodesDiffer, CodesVary, LowSqnr
 from conformance.results.profiles import CHECK_MODULES
 from conformance.results.rows import Row
-from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
-from .evidence import Evidence, Outcome
+from .evidence import Evidence, Outcome, row_of
 from .stages import Pipeline
 
 CHECKS: dict[str, Callable[[Evidence], Outcome]] = {
@@ -87,20 +86,9 @@ class Judge:
         sqnr_db = outcomes["accuracy"].sqnr_db if "accuracy" in outcomes else None
         if vary(findings):
             comparison, sqnr_db, findings = None, None, tuple(without_chance(findings))
-        execution = evidence.back.execution
-        row = Row(
-            **describe(run),
-            verdict=Verdict.of(findings),
-            checks={name: outcome.result for name, outcome in outcomes.items()},
-            detail=detail_of(findings) or (evidence.guarded.reason if evidence.guarded else ""),
-            findings=findings,
-            kernels=tuple(dict.fromkeys(execution.listed())) if execution else (),
-            steps_max=comparison.steps_max if comparison else None,
-            mismatched=comparison.mismatched if comparison else None,
-            ties=comparison.ties if comparison else None,
-            tolerated=comparison.tolerated if comparison else None,
-            total=comparison.total if comparison else None,
-            sqnr_db=sqnr_db,
-            seconds=round(time.perf_counter() - start, 4),
-        )
+        row = row_of(
+            run, start, {name: outcome.result for name, outcome in outcomes.items()}, findings,
+            execution=evidence.back.execution, comparison=comparison, sqnr_db=sqnr_db,
+            remark=evidence.guarded.reason if evidence.guarded else "",
+        )  # fmt: skip
         return evidence, row

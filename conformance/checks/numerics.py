@@ -1,13 +1,14 @@
 """Checks of values: equality with the golden, and SQNR against the float model."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from conformance.cases.runs import Run
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.trace import Execution, qparams_of
 from conformance.goldens.golden import compute
@@ -52,62 +53,33 @@ def wrong_shape(evidence: Evidence) -> FloatShape | None:
     return None
 
 
-def in_seven_bits(
-    evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution
-) -> Comparison:
-    """The comparison with the finding that values are those of activations of 7 bits, as far as exact arithmetic is certain.
+def _other_terms(run: Run) -> Iterator[tuple[Scheme, Callable[..., Finding]]]:
+    """Yield schemes in whose terms the values of a dynamic run may be, with the finding that says so, the likeliest first.
 
-    Some dynamic kernels and modules have a reduced range on every engine, whatever the QConfig.
+    Some dynamic kernels and modules have a reduced range on every engine, whatever the QConfig. Native kernels choose qparams
+    for a whole tensor; others may do so for each row, item or pixel.
     """
-    scheme = evidence.run.recipe.scheme
+    scheme = run.recipe.scheme
+    if not ENGINE_TABLE[run.engine].native:
+        for part in PARTS[1:]:
+            yield replace(scheme, dynamic_parts=part), partial(QuantizedByPart, part=part)
     grid = scheme.activation
-    if grid is None or (grid.low, grid.high) != (0, 255):
-        return comparison
-    otherwise = replace(scheme, activation=replace(grid, high=127))
-    return _in_terms_of(evidence, comparison, subject, execution, otherwise, lambda found: InSevenBits(**vars(found)))
+    if grid is not None and (grid.low, grid.high) == (0, 255):
+        yield replace(scheme, activation=replace(grid, high=127)), InSevenBits
 
 
-def by_part(evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution) -> Comparison:
-    """The comparison with the finding that each row, item or pixel of the activation has qparams of its own, as far as exact
-    arithmetic is certain. Native kernels choose them for the whole tensor."""
-    if ENGINE_TABLE[evidence.run.engine].native:
-        return comparison
-    for part in PARTS[1:]:
-        otherwise = replace(evidence.run.recipe.scheme, dynamic_parts=part)
-        in_parts = partial(_quantized_by_part, part)
-        explained = _in_terms_of(evidence, comparison, subject, execution, otherwise, in_parts)
-        if explained is not comparison:
-            return explained
-    return comparison
-
-
-def _quantized_by_part(part: str, found: ValuesDiffer) -> Finding:
-    return QuantizedByPart(**vars(found), part=part)
-
-
-def _in_terms_of(
-    evidence: Evidence,
-    comparison: Comparison,
-    subject: Subject | None,
-    execution: Execution,
-    otherwise: Scheme,
-    stated: Callable[[ValuesDiffer], Finding],
-) -> Comparison:
-    """The comparison of a dynamic run with what is `stated` about values that differ, if they are those of another scheme."""
+def explained(evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution) -> Comparison:
+    """The comparison with findings that say in which other terms values of a dynamic run are right, as far as exact
+    arithmetic is certain."""
     differ = [finding for finding in comparison.findings if isinstance(finding, ValuesDiffer)]
     if evidence.run.recipe.kind != "dynamic" or not differ or subject is None:
         return comparison
-    # the qparams of weights are those of the run; activations get theirs at each call
-    answer = compute(subject, evidence.expectation.qparams(), otherwise)
-    if answer.certain and compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings:
-        return comparison
-    return replace(comparison, findings=tuple(map(stated, differ)))
-
-
-def _explained(evidence: Evidence, comparison: Comparison, subject: Subject | None, execution: Execution) -> Comparison:
-    """The comparison with findings that say in which other terms exact arithmetic gives the values."""
-    comparison = in_seven_bits(evidence, comparison, subject, execution)
-    return by_part(evidence, comparison, subject, execution)
+    for scheme, stated in _other_terms(evidence.run):
+        # the qparams of weights are those of the run; activations get theirs at each call
+        answer = compute(subject, evidence.expectation.qparams(), scheme)
+        if not (answer.certain and compare_execution(evidence, execution, "numerics", Expectation.of(answer)).findings):
+            return replace(comparison, findings=tuple(stated(**vars(finding)) for finding in differ))
+    return comparison
 
 
 def compare_execution(
@@ -139,13 +111,13 @@ def numerics(evidence: Evidence) -> Outcome:
         return skip("there is no golden")
     execution = evidence.back.execution
     comparison = compare_execution(evidence, execution, "numerics")
-    comparison = _explained(evidence, comparison, evidence.front.subject, execution)
+    comparison = explained(evidence, comparison, evidence.front.subject, execution)
     for further in evidence.further:
         if comparison.findings:
             break
         if further.execution is not None:
             compared = compare_execution(evidence, further.execution, "numerics", further.expectation)
-            compared = _explained(evidence, compared, further.subject, further.execution)
+            compared = explained(evidence, compared, further.subject, further.execution)
             comparison = comparison.plus(compared)
             if compared.findings:
                 return outcome((*compared.findings, *further.findings("numerics")), comparison=comparison)

@@ -1,10 +1,14 @@
-"""Recording of stages: their time in torch, and the exceptions of those that fail."""
+"""Recording of stages: their time in torch, and the exceptions of those that fail, which are recorded or end a run."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from conformance.errors import Failure
+from conformance.models import build
+from conformance.results.findings import Finding
+from conformance.results.findings.stages import Raises
 from conformance.stopwatch import Stopwatch
 
 
@@ -37,3 +41,22 @@ class Recorder:
 
         with guarded(self.watch, failed):
             yield
+
+
+@dataclass
+class StageFailed(Exception):
+    """A stage before a property is tested fails, with these findings of one check, which are those of the run."""
+
+    findings: tuple[Finding, ...]
+
+
+@contextmanager
+def stage(watch: Stopwatch, check: str, name: str) -> Iterator[None]:
+    """Time a stage; raise StageFailed if torch raises in it."""
+
+    def failed(error: BaseException) -> None:
+        failure = Failure.of(error.args[0] if isinstance(error, build.CannotBeBuilt) else error)
+        raise StageFailed((Raises(check, name, failure.exception, failure.message),)) from error
+
+    with guarded(watch, failed):
+        yield

@@ -39,7 +39,7 @@ def reference(evidence: Evidence) -> Outcome:
     for stage in ("reference", "reference execution"):
         if findings := evidence.raises(CHECK, stage):
             return outcome(findings)
-    graph, execution, golden = evidence.back.reference, evidence.back.reference_execution, evidence.expectation.golden
+    graph, execution, golden = evidence.reference.model, evidence.reference.execution, evidence.expectation.golden
     if graph is None:
         return skip("no reference model")
     problems = [*_root_module(evidence.run, graph), *_quantize_operators(evidence.run, graph)]
@@ -100,13 +100,13 @@ def _missing_qparams(golden: Golden, execution: Execution) -> Iterator[Finding]:
 
 def constraints(evidence: Evidence) -> Outcome:
     """Every scale, zero point and code in the model satisfies its `DTypeWithConstraints`."""
-    back, dtypes = evidence.back, evidence.run.claim.dtypes
-    if back.reference is None or back.reference_execution is None:
+    back, reference, dtypes = evidence.back, evidence.reference, evidence.run.claim.dtypes
+    if reference.model is None or reference.execution is None:
         return skip("the reference model did not run")
     output = dtypes.output_dtype_with_constraints
     findings = [
-        *_violating_outputs(evidence.run, output, back.reference_execution.outputs, "output"),
-        *_violating_weights(dtypes.weight_dtype_with_constraints, back.reference),
+        *_violating_outputs(evidence.run, output, reference.execution.outputs, "output"),
+        *_violating_weights(dtypes.weight_dtype_with_constraints, reference.model),
     ]
     if back.execution is not None:
         findings += _violating_outputs(evidence.run, output, back.execution.outputs, "engine's output")

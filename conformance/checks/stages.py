@@ -58,17 +58,17 @@ class Pipeline:
     def evidence(self, run: Run) -> Evidence:
         """Take a run through every stage that it reaches. Its engine has to be available and in scope."""
         shared = self._shared(run)
-        front, back = shared.front, Back()
+        front, reference, back = shared.front, Reference(), Back()
         if front.subject is not None and front.prepared is not None:
             reference = self._reference(run, shared, front.subject, front.prepared)
-            back = _Conversion(self.watch, run, front, reference, self._whole).back(front.subject, front.prepared)
+            back = _Conversion(self.watch, run, front, front.subject, self._whole).back(front.prepared)
         if front.subject is None or "float" in front.failures:
-            return Evidence(run, front, back)
+            return Evidence(run, front, back, reference=reference)
         if shared.expectation is None or not enabled("reference"):
-            shared.expectation = self._expectation(run, front.subject, back)
+            shared.expectation = self._expectation(run, front.subject, reference)
         executed = further.executed(self.watch, run, shared, back)
         within = guarded.executed(self.watch, run, front, back)
-        return Evidence(run, front, back, shared.expectation, executed, within)
+        return Evidence(run, front, back, shared.expectation, executed, within, reference)
 
     def _shared(self, run: Run) -> Shared:
         key = (run.backend, run.key, run.recipe, run.variant)  # drawn variants may share a name
@@ -136,7 +136,7 @@ class Pipeline:
             shared.reference = referenced(self.watch, run, subject, prepared)
         return shared.reference
 
-    def _expectation(self, run: Run, subject: Subject, back: Back) -> Expectation:
+    def _expectation(self, run: Run, subject: Subject, reference: Reference) -> Expectation:
         """Take the golden from the store, or the oracle's answer where none is stored.
 
         With torch's own observers, the oracle is given the qparams of the reference model, because the qparams that they
@@ -144,9 +144,9 @@ class Pipeline:
         """
         qparams = None
         if PROFILES[run.profile].mapping != "exact":
-            if back.reference is None or back.reference_execution is None:
+            if reference.model is None or reference.execution is None:
                 return Expectation()
-            qparams = qparams_by_name(back.reference, back.reference_execution, subject)
+            qparams = qparams_by_name(reference.model, reference.execution, subject)
 
         @cache
         def answer() -> Answer:
@@ -185,12 +185,6 @@ class Pipeline:
         return None
 
 
-def _source(run: Run) -> tuple[object, ...]:
-    """What decides the structure of a run's lowered model, and what an uncalibrated one has in place of its state: fixed
-    qparams of the recipe may equal those that are lost."""
-    return run.engine, run.recipe, *api(run.backend).graph(run.model)
-
-
 def _takes_effect(watch: Stopwatch, run: Run) -> bool:
     """Whether a run is prepared differently without its claim; False if it is not prepared at all."""
     recorder = Recorder(watch)
@@ -227,49 +221,31 @@ def referenced(watch: Stopwatch, run: Run, subject: Subject, prepared: GraphModu
 
 
 class _Conversion:
-    """The stages of one run that depend on the engine."""
+    """The stages of one run that depend on the engine. `repetitions` has the outputs of each repeated execution by name."""
 
     def __init__(
-        self, watch: Stopwatch, run: Run, front: Front, reference: Reference, whole: set[tuple[object, ...]]
+        self, watch: Stopwatch, run: Run, front: Front, subject: Subject, whole: set[tuple[object, ...]]
     ) -> None:
         self.recorder = Recorder(watch)
-        self.run, self.front, self.reference, self.whole = run, front, reference, whole
+        self.run, self.front, self.subject, self.whole = run, front, subject, whole
         self.config, self.engine = run.backend.config, engine(run.engine)
+        self.repetitions: dict[str, tuple[Tensor, ...]] = {}
 
-    def back(self, subject: Subject, prepared: GraphModule) -> Back:
+    def back(self, prepared: GraphModule) -> Back:
         """Lower to the engine and execute."""
-        stage = self.recorder.stage
         lowered = program = None
-        with stage("lower"):
+        with self.recorder.stage("lower"):
             lowered = self.engine.convert(prepared, self.config)
-            program = self.engine.compile(lowered, subject.fresh_inputs())
+            program = self.engine.compile(lowered, self.subject.fresh_inputs())
             if program is None:
                 raise TypeError("compile() of the engine returns None")
-        changes = lowered is not None and self._lowered_changes(subject, lowered)
-        execution: Execution | None = None
-        if program is not None:
-            with stage("execute"), fresh_memory_holds(0x55):
-                executed = self.engine.execute(program, subject.fresh_inputs())
-                if not isinstance(executed, Execution):
-                    raise TypeError(f"execute() of the engine returns {type(executed).__name__}, which is no Execution")
-                if others := {type(kernel).__name__ for kernel in executed.kernels if not isinstance(kernel, Kernel)}:
-                    raise TypeError(f"execute() of the engine lists {', '.join(sorted(others))} as kernels")
-                execution = executed
-        repetitions: dict[str, tuple[Tensor, ...]] = {}
+        changes = lowered is not None and self._lowered_changes(lowered)
+        execution = None if program is None else self._execute(program)
         if lowered is not None and program is not None and execution is not None:
-            execution, repetitions = self._repeat(subject, lowered, program, execution)
-        return Back(
-            self.reference.model,
-            self.reference.execution,
-            lowered,
-            program,
-            changes,
-            execution,
-            repetitions,
-            {**self.reference.failures, **self.recorder.failures},
-        )
+            execution = self._repeat(lowered, program, execution)
+        return Back(lowered, program, changes, execution, self.repetitions, self.recorder.failures)
 
-    def _lowered_changes(self, subject: Subject, lowered: GraphModule) -> bool:
+    def _lowered_changes(self, lowered: GraphModule) -> bool:
         """Whether the lowered model changes, or lowering raises, without the claim; False if the observed model changes."""
         ablation = self.front.ablation
         if ablation is None or ablation.changes:
@@ -278,67 +254,65 @@ class _Conversion:
         assert ablation.config is not None
         without_claim: GraphModule | None = None
         with self.recorder.stage("lower without"):
-            fx.calibrate(ablation.prepared, subject)
+            fx.calibrate(ablation.prepared, self.subject)
             without_claim = self.engine.convert(ablation.prepared, ablation.config)
         return without_claim is None or signature(lowered) != signature(without_claim)
 
-    def _repeat(
-        self, subject: Subject, lowered: GraphModule, program: Program, execution: Execution
-    ) -> tuple[Execution, dict[str, tuple[Tensor, ...]]]:
+    def _execute(self, program: Program) -> Execution | None:
+        with self.recorder.stage("execute"), fresh_memory_holds(0x55):
+            execution = self.engine.execute(program, self.subject.fresh_inputs())
+            if not isinstance(execution, Execution):
+                raise TypeError(f"execute() of the engine returns {type(execution).__name__}, which is no Execution")
+            if others := {type(kernel).__name__ for kernel in execution.kernels if not isinstance(kernel, Kernel)}:
+                raise TypeError(f"execute() of the engine lists {', '.join(sorted(others))} as kernels")
+            return execution
+        return None
+
+    def _repeat(self, lowered: GraphModule, program: Program, execution: Execution) -> Execution:
         """Execute again in every way that must not change the outputs; once if the run lacks the check that they do not.
 
-        Returns the first execution, with copies of its outputs and the conversions inside of kernels, and the outputs of each
-        repetition by name.
+        Returns the first execution, with copies of its outputs and the conversions inside of kernels.
         """
-        stage, used, profile = self.recorder.stage, self.engine, PROFILES[self.run.profile]
-        if profile.by_features:  # such runs are not searched for conversions inside of kernels
-            return execution, {}
-        repetitions: dict[str, tuple[Tensor, ...]] = {}
-        written = [output.raw for output in execution.outputs]
+        stage = self.recorder.stage
+        if PROFILES[self.run.profile].by_features:  # such runs are not searched for conversions inside of kernels
+            return execution
+        raw = [output.raw for output in execution.outputs]
         execution = replace(execution, outputs=tuple(output.copied() for output in execution.outputs))
         with stage("second run"), fresh_memory_holds(0xAA):
-            outputs, nested = used.execute_again(program, subject.fresh_inputs())
-            repetitions["second run"] = tuple(outputs)
+            outputs, nested = self.engine.execute_again(program, self.subject.fresh_inputs())
+            self.repetitions["second run"] = tuple(outputs)
             execution = replace(execution, nested=nested)
         if "stable" not in self.run.checks:
-            return execution, repetitions
+            return execution
         with stage("another call"), torch.no_grad():
-            program(*(reversed_data(x) for x in subject.fresh_inputs()))
-            repetitions["another call"] = tuple(output.clone() for output in written)
-        self._reload(subject, lowered, program, execution, repetitions)
-        self._script(subject, program, execution, repetitions)
-        inputs = channels_last(subject.fresh_inputs())
-        if inputs is not None and not used.fixed_shapes:
-            self._in_channels_last(subject, program, inputs, execution, repetitions)
-        return execution, repetitions
+            program(*(reversed_data(x) for x in self.subject.fresh_inputs()))
+            self.repetitions["another call"] = tuple(output.clone() for output in raw)
+        self._reload(lowered, program, execution)
+        self._script(program, execution)
+        inputs = channels_last(self.subject.fresh_inputs())
+        if inputs is not None and not self.engine.fixed_shapes:
+            self._in_channels_last(program, inputs, execution)
+        return execution
 
-    def _reload(
-        self,
-        subject: Subject,
-        lowered: GraphModule,
-        program: Program,
-        execution: Execution,
-        repetitions: dict[str, tuple[Tensor, ...]],
-    ) -> None:
+    def _reload(self, lowered: GraphModule, program: Program, execution: Execution) -> None:
         """Repeat with a model of other weights and uncalibrated observers that has loaded the lowered model's state.
 
         A structure whose state has come back whole is not repeated.
         """
-        source = _source(self.run)
+        # an uncalibrated model has fixed qparams of the recipe in place of its state, which may equal those that are lost
+        source = self.run.engine, self.run.recipe, *api(self.run.backend).graph(self.run.model)
         structure = (*source[:2], *stored_structure(lowered, self.run.model.source))
         if enabled("state_dict") and {source, structure} & self.whole:
             return
         with self.recorder.stage("state_dict"), torch.no_grad():
             reloaded = self.engine.reload(program, self.front.blank, self.config)
-            repetitions["state_dict"] = tuple(build.tensors(reloaded(*subject.fresh_inputs())))
+            self.repetitions["state_dict"] = tuple(build.tensors(reloaded(*self.subject.fresh_inputs())))
         # an output of one value alone, or of none, does not show that the state is there
         varied = any(bool((x.values.flatten() != x.values.flatten()[:1]).any()) for x in execution.outputs)
-        if varied and _equal(execution, repetitions.get("state_dict", ())):
+        if varied and self._same("state_dict", execution):
             self.whole |= {source, structure}
 
-    def _script(
-        self, subject: Subject, program: Program, execution: Execution, repetitions: dict[str, tuple[Tensor, ...]]
-    ) -> None:
+    def _script(self, program: Program, execution: Execution) -> None:
         """Repeat with the program as TorchScript, saved and loaded, unless it does not compile the float model either, which
         that of QAT need not. A model that has come back the same, or need not, is not compiled again."""
         source = ("torch.jit", self.run.engine, self.run.claim, *api(self.run.backend).graph(self.run.model))
@@ -346,45 +320,35 @@ class _Conversion:
         if known or self.engine.fixed_shapes or not isinstance(program, GraphModule):
             return
         with self.recorder.stage("torch.jit"), torch.no_grad(), compiling():
-            repetitions["torch.jit"] = tuple(build.tensors(scripted(program)(*subject.fresh_inputs())))
-        if "torch.jit" not in repetitions and self.run.flow != "qat" and not compiles(subject.model):
+            outputs = scripted(program)(*self.subject.fresh_inputs())
+            self.repetitions["torch.jit"] = tuple(build.tensors(outputs))
+        if "torch.jit" not in self.repetitions and self.run.flow != "qat" and not compiles(self.subject.model):
             del self.recorder.failures["torch.jit"]
             self.whole.add(source)
-        elif _equal(execution, repetitions.get("torch.jit", ())):
+        elif self._same("torch.jit", execution):
             self.whole.add(source)
 
-    def _in_channels_last(
-        self,
-        subject: Subject,
-        program: Program,
-        inputs: list[Tensor],
-        execution: Execution,
-        repetitions: dict[str, tuple[Tensor, ...]],
-    ) -> None:
-        """Repeat with inputs in channels-last format, unless the float model itself does not keep to the format."""
-        late = enabled("memory format")
-        if not late and not self._float_model_keeps_to_memory_format(subject):
-            return
+    def _in_channels_last(self, program: Program, inputs: list[Tensor], execution: Execution) -> None:
+        """Repeat with inputs in channels-last format. What changes does not count if the float model itself does not keep to
+        the format."""
         with self.recorder.stage("channels_last"), torch.no_grad(), fresh_memory_holds(0xAA):
-            repetitions["channels_last"] = tuple(build.tensors(program(*inputs)))
-        same = "channels_last" in repetitions and _equal(execution, repetitions["channels_last"])
-        if late and not same and not self._float_model_keeps_to_memory_format(subject):
-            repetitions.pop("channels_last", None)
+            self.repetitions["channels_last"] = tuple(build.tensors(program(*inputs)))
+        if not self._same("channels_last", execution) and not self._float_model_keeps_to_memory_format():
+            self.repetitions.pop("channels_last", None)
             self.recorder.failures.pop("channels_last", None)
 
-    def _float_model_keeps_to_memory_format(self, subject: Subject) -> bool:
+    def _float_model_keeps_to_memory_format(self) -> bool:
         """Whether the float model has the same outputs for channels_last inputs; with `view` or `resize_` it does not."""
         try:
-            outputs = build.float_outputs(subject, channels_last(subject.fresh_inputs()))
+            outputs = build.float_outputs(self.subject, channels_last(self.subject.fresh_inputs()))
         except RuntimeError:
             return False
         return all(torch.allclose(a, b) for a, b in zip(outputs, self.front.float_outputs, strict=True))
 
-
-def _equal(execution: Execution, repeated: tuple[Tensor, ...]) -> bool:
-    """Whether a repetition has the outputs of an execution, bit for bit."""
-    values = [output.values for output in execution.outputs]
-    again = [x.dequantize() if x.is_quantized else x for x in repeated]
-    return len(values) == len(again) and all(
-        a.shape == b.shape and not bool(differ(a, b).any()) for a, b in zip(values, again, strict=True)
-    )
+    def _same(self, name: str, execution: Execution) -> bool:
+        """Whether a repetition has been executed and has the outputs of an execution, bit for bit."""
+        values = [output.values for output in execution.outputs]
+        again = [x.dequantize() if x.is_quantized else x for x in self.repetitions.get(name, ())]
+        return len(values) == len(again) and all(
+            a.shape == b.shape and not bool(differ(a, b).any()) for a, b in zip(values, again, strict=True)
+        )

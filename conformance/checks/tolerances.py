@@ -73,18 +73,20 @@ RECURRENT = frozenset({"nn.LSTM", "nn.GRU", "nn.LSTMCell", "nn.GRUCell", "nn.RNN
 
 ROUNDED = frozenset(
     {
-        "celu",
-        "elu",
-        "exp2",
-        "gelu",
-        "glu",
-        "logsigmoid",
-        "logsoftmax",
-        "mish",
-        "selu",
-        "sigmoid",
-        "silu",
-        "softmax",
+        *(
+            "celu",
+            "elu",
+            "exp2",
+            "gelu",
+            "glu",
+            "logsigmoid",
+            "logsoftmax",
+            "mish",
+            "selu",
+            "sigmoid",
+            "silu",
+            "softmax",
+        ),
         "tanh",
     }
 )

@@ -79,7 +79,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         limit_isa(arguments.isa)
     from conformance.audit.auditing import Settings, claims_for, host
     from conformance.audit.causes import explained
-    from conformance.audit.corpus import Job, audited
+    from conformance.audit.corpus import audited
     from conformance.reports.audit_text import summary_line
     from conformance.results.networks import rows
     from conformance.results.rows import Writer
@@ -93,7 +93,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     writer = Writer(_path(arguments), _header(arguments, engines, names))
     settings = Settings(reduce=arguments.reduce)
     kept: list[Audit] = []
-    for audits in audited([Job(name, engines, settings) for name in names], arguments.workers or os.cpu_count() or 1):
+    for audits in audited(names, engines, settings, arguments.workers or os.cpu_count() or 1):
         for audit in audits:
             one = explained(audit, entries, here)
             for row in rows(one):

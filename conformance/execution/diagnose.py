@@ -35,7 +35,7 @@ def details(evidence: Evidence, row: Row) -> Details:
     texts: dict[str, str] = {}
     back = evidence.back
     if row.failed:
-        texts |= {**setting(evidence.run), **graphs(evidence.front.prepared, back.reference, back.lowered)}
+        texts |= {**setting(evidence.run), **graphs(evidence.front.prepared, evidence.reference.model, back.lowered)}
     if back.execution is not None:
         texts |= executed(back.execution)
     return Details(row.id, {**texts, **raised(evidence)}, () if vary(row.findings) else outputs(evidence, row))

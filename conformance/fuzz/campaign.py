@@ -175,14 +175,14 @@ class Campaign:
         """
         if self._nothing_drawn_deviates(share):
             return None
-        limit = _Limit(seconds)
+        ends = [time.monotonic() + seconds]  # and then that of shrinking, from each deviation on
 
         def judge(sample: Sample) -> str:
             if violation := self.judge(sample):
-                limit.shrinks()
+                ends.append(time.monotonic() + seconds / 10)
             return violation
 
-        counterexample = search(samples(self.family), judge, share, limit.is_over)
+        counterexample = search(samples(self.family), judge, share, lambda: time.monotonic() > min(ends[:2]))
         self._child.close()
         if counterexample is None:
             return None
@@ -216,23 +216,6 @@ class Campaign:
         while (seconds := end - time.monotonic()) > 0:
             if deviation := self.next(share, seconds):
                 yield deviation
-
-
-class _Limit:
-    """The time that a search has: `seconds`, and a tenth of them from the first deviation on."""
-
-    def __init__(self, seconds: float) -> None:
-        self._shrinking = seconds / 10
-        self._end = time.monotonic() + seconds
-        self._shrinks = False
-
-    def shrinks(self) -> None:
-        if not self._shrinks:
-            self._shrinks = True
-            self._end = min(self._end, time.monotonic() + self._shrinking)
-
-    def is_over(self) -> bool:
-        return time.monotonic() > self._end
 
 
 def reproduction(backend: BackendClaims, deviation: Deviation) -> str:

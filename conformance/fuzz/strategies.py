@@ -10,7 +10,7 @@ from hypothesis.strategies import DrawFn
 
 from conformance.cases.combined import continues
 from conformance.cases.declarations import declared_variants
-from conformance.cases.operators import OPERATORS, SPACES, Factor, Operand, Variant
+from conformance.cases.operators import OPERATORS, SPACES, Operand, Variant
 from conformance.cases.operators.fused import is_normed, plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows
@@ -39,15 +39,11 @@ def points(draw: DrawFn, operator: str) -> Variant:
         if factor.name in PLACED or not draw(st.booleans()):
             continue
         wider = factor.drawn is not None and draw(st.booleans())
-        value = factor.drawn(pick) if wider and factor.drawn else pick(_fixed(factor, by_keyword=by_keyword))
+        fixed = [value for label, value in factor.values.items() if by_keyword or label != "keyword"]
+        value = factor.drawn(pick) if wider and factor.drawn else pick(fixed)
         if space.holds({**values, factor.name: value}):
             values[factor.name] = value
     return space.written("drawn", values)
-
-
-def _fixed(factor: Factor, *, by_keyword: bool) -> list[Any]:
-    """The values of a factor, without the input by keyword unless that is asked for."""
-    return [value for label, value in factor.values.items() if by_keyword or label != "keyword"]
 
 
 @st.composite

@@ -31,8 +31,7 @@ class SelfAttention(nn.Module):
         if self.causal:
             scores = scores + self.mask
         context = torch.matmul(F.softmax(scores, -1), value)
-        y: Tensor = self.output(context.transpose(1, 2).flatten(2))
-        return y
+        return self.output(context.transpose(1, 2).flatten(2))
 
 
 class _EncoderLayer(nn.Module):
@@ -46,8 +45,7 @@ class _EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm1(x + self.attention(x))
-        y: Tensor = self.norm2(x + self.reduce(F.gelu(self.expand(x))))
-        return y
+        return self.norm2(x + self.reduce(F.gelu(self.expand(x))))
 
 
 class Bert(nn.Module):
@@ -64,8 +62,7 @@ class Bert(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.layers(self.norm(self.tokens(tokens) + self.positions))
-        y: Tensor = self.classifier(torch.tanh(self.pooler(x[:, 0])))
-        return y
+        return self.classifier(torch.tanh(self.pooler(x[:, 0])))
 
 
 class _DecoderLayer(nn.Module):
@@ -79,8 +76,7 @@ class _DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
-        y: Tensor = x + self.mlp(self.norm2(x))
-        return y
+        return x + self.mlp(self.norm2(x))
 
 
 class Gpt2(nn.Module):
@@ -96,8 +92,7 @@ class Gpt2(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.layers(self.tokens(tokens) + self.positions)
-        y: Tensor = self.head(self.norm(x))
-        return y
+        return self.head(self.norm(x))
 
 
 class Conformer(nn.Module):
@@ -129,8 +124,7 @@ class Conformer(nn.Module):
         x = x + self.attention(x)
         x = x + self.convolution(self.before_convolution(x).transpose(1, 2)).transpose(1, 2)
         x = x + 0.5 * self.feed_forward[1](x)
-        y: Tensor = self.output(self.norm(x))
-        return y
+        return self.output(self.norm(x))
 
 
 class MultiheadClassifier(nn.Module):
@@ -146,8 +140,7 @@ class MultiheadClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
         x = self.norm2(x + self.mlp(x))
-        y: Tensor = self.classifier(x.mean(1))
-        return y
+        return self.classifier(x.mean(1))
 
 
 def _mlp(*widths: int) -> nn.Module:
@@ -181,8 +174,7 @@ class DLRM(nn.Module):
         bags = [table(indices) for table, indices in zip(self.tables, (a, b, c, d, e, f), strict=True)]
         vectors = torch.stack([dense, *bags], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
-        y: Tensor = self.top(torch.cat([dense, products[:, self.rows, self.columns]], 1))
-        return y
+        return self.top(torch.cat([dense, products[:, self.rows, self.columns]], 1))
 
 
 class WideAndDeep(nn.Module):
@@ -222,9 +214,8 @@ class DeepFM(nn.Module):
         super().__init__()
         self.linear = nn.Embedding(entries, 1)
         self.embedding = nn.Embedding(entries, width)
-        nn.init.normal_(
-            self.embedding.weight, std=0.2
-        )  # the sum of products of standard normals would saturate the output
+        # the sum of products of standard normals would saturate the output
+        nn.init.normal_(self.embedding.weight, std=0.2)
         self.deep = nn.Sequential(_mlp(fields * width, 64, 32), nn.Linear(32, 1))
 
     def forward(self, indices: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ class _Convolution(nn.Sequential):
         )
 
 
-def _leaky() -> nn.Module:
-    return nn.LeakyReLU(0.1, inplace=True)
+def _leaky(before: int, after: int, kernel: int = 1) -> nn.Module:
+    return _Convolution(before, after, kernel, activation=lambda: nn.LeakyReLU(0.1, inplace=True))
 
 
 class YoloV3Tiny(nn.Module):
@@ -35,26 +35,20 @@ class YoloV3Tiny(nn.Module):
         layers: list[nn.Module] = []
         channels = 3
         for n in range(5):
-            layers += [_Convolution(channels, width * 2**n, 3, activation=_leaky), nn.MaxPool2d(2)]
+            layers += [_leaky(channels, width * 2**n, 3), nn.MaxPool2d(2)]
             channels = width * 2**n
         self.early = nn.Sequential(*layers[:-1])
         self.late = nn.Sequential(
             nn.MaxPool2d(2),
-            _Convolution(channels, 2 * channels, 3, activation=_leaky),
+            _leaky(channels, 2 * channels, 3),
             nn.ZeroPad2d((0, 1, 0, 1)),
             nn.MaxPool2d(2, 1),
-            _Convolution(2 * channels, 4 * channels, 3, activation=_leaky),
-            _Convolution(4 * channels, channels, 1, activation=_leaky),
+            _leaky(2 * channels, 4 * channels, 3),
+            _leaky(4 * channels, channels, 1),
         )
-        self.coarse = nn.Sequential(
-            _Convolution(channels, 2 * channels, 3, activation=_leaky), nn.Conv2d(2 * channels, 255, 1)
-        )
-        self.up = nn.Sequential(
-            _Convolution(channels, channels // 2, 1, activation=_leaky), nn.Upsample(scale_factor=2, mode="nearest")
-        )
-        self.fine = nn.Sequential(
-            _Convolution(channels + channels // 2, channels, 3, activation=_leaky), nn.Conv2d(channels, 255, 1)
-        )
+        self.coarse = nn.Sequential(_leaky(channels, 2 * channels, 3), nn.Conv2d(2 * channels, 255, 1))
+        self.up = nn.Sequential(_leaky(channels, channels // 2, 1), nn.Upsample(scale_factor=2, mode="nearest"))
+        self.fine = nn.Sequential(_leaky(channels + channels // 2, channels, 3), nn.Conv2d(channels, 255, 1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         early = self.early(x)
@@ -81,8 +75,7 @@ class _C2f(nn.Module):
         for block in self.blocks:
             hidden = block(parts[-1])
             parts.append(parts[-1] + hidden if self.shortcut else hidden)
-        y: Tensor = self.last(torch.cat(parts, 1))
-        return y
+        return self.last(torch.cat(parts, 1))
 
 
 class _PooledPyramid(nn.Module):
@@ -98,8 +91,7 @@ class _PooledPyramid(nn.Module):
         parts = [self.first(x)]
         for _ in range(3):
             parts.append(self.pool(parts[-1]))
-        y: Tensor = self.last(torch.cat(parts, 1))
-        return y
+        return self.last(torch.cat(parts, 1))
 
 
 class YoloV8(nn.Module):

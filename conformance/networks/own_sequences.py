@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .weights import with_he_weights
+from .own_images import with_he_weights
 
 
 def m5(classes: int = 35, width: int = 32) -> nn.Module:
@@ -83,8 +83,7 @@ class DeepSpeech2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.convolutions(x)
         x = torch.flatten(x, 1, 2).transpose(1, 2)
-        y: Tensor = self.classifier(self.recurrent(x)[0])
-        return y
+        return self.classifier(self.recurrent(x)[0])
 
 
 class KeywordCRNN(nn.Module):
@@ -100,8 +99,7 @@ class KeywordCRNN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.convolution(x))
         x = self.recurrent(x.flatten(1, 2).transpose(1, 2))[0]
-        y: Tensor = self.classifier(F.relu(self.dense(x[:, -1])))
-        return y
+        return self.classifier(F.relu(self.dense(x[:, -1])))
 
 
 def keyword_dscnn(width: int = 64) -> nn.Module:
@@ -181,8 +179,7 @@ class WaveNet(nn.Module):
         total = skips[0]
         for skip in skips[1:]:
             total = total + skip
-        y: Tensor = self.end(total)
-        return y
+        return self.end(total)
 
 
 class TextCNN(nn.Module):
@@ -198,8 +195,7 @@ class TextCNN(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens).transpose(1, 2)
         x = torch.cat([F.adaptive_max_pool1d(F.relu(layer(x)), 1) for layer in self.convolutions], 1)
-        y: Tensor = self.classifier(self.dropout(x.flatten(1)))
-        return y
+        return self.classifier(self.dropout(x.flatten(1)))
 
 
 class FastText(nn.Module):
@@ -211,8 +207,7 @@ class FastText(nn.Module):
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        y: Tensor = self.classifier(self.embedding(tokens))
-        return y
+        return self.classifier(self.embedding(tokens))
 
 
 class RecurrentClassifier(nn.Module):
@@ -229,8 +224,7 @@ class RecurrentClassifier(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.recurrent(self.embedding(tokens))[0]
-        y: Tensor = self.classifier(states[:, -1])
-        return y
+        return self.classifier(states[:, -1])
 
 
 class LSTMTagger(nn.Module):
@@ -243,8 +237,7 @@ class LSTMTagger(nn.Module):
         self.tags = nn.Linear(2 * hidden, tags)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        y: Tensor = self.tags(self.recurrent(self.embedding(tokens))[0])
-        return y
+        return self.tags(self.recurrent(self.embedding(tokens))[0])
 
 
 class TemporalConvolution(nn.Module):
@@ -264,5 +257,4 @@ class TemporalConvolution(nn.Module):
             hidden = F.relu(first(F.pad(x, padding)))
             hidden = F.relu(second(F.pad(hidden, padding)))
             x = F.relu(hidden + (x if n else self.shortcut(x)))
-        y: Tensor = self.classifier(x[:, :, -1])
-        return y
+        return self.classifier(x[:, :, -1])

@@ -1,12 +1,12 @@
 """The traced float model as groups of nodes, where each group is quantized as one operator."""
 
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 from .arithmetic import Codes
 from .layers import LAYERS
@@ -118,7 +118,7 @@ class Graph:
     def outputs(self, values: dict[fx.Node, Any]) -> tuple[Any, ...]:
         """The model's outputs, flattened, from the values of its nodes."""
         (output,) = (node for node in self.graph.nodes if node.op == "output")
-        return tuple(_flattened(fx.node.map_arg(output.args[0], lambda node: values[node])))
+        return tuple(tree_leaves(fx.node.map_arg(output.args[0], lambda node: values[node])))
 
 
 def is_shape_query(node: fx.Node) -> bool:
@@ -147,11 +147,3 @@ def _tensor_count(arguments: Any) -> int:
     if isinstance(arguments, dict):
         return sum(map(_tensor_count, arguments.values()))
     return sum(map(_tensor_count, arguments)) if isinstance(arguments, tuple | list) else 0
-
-
-def _flattened(output: Any) -> Iterator[Any]:
-    if isinstance(output, tuple | list):
-        for part in output:
-            yield from _flattened(part)
-    else:
-        yield output

@@ -1,15 +1,13 @@
 """Search for a counterexample with hypothesis, and shrink it."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy.random  # noqa: F401  (hypothesis imports it at the first example, in every child that does not have it)
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 T = TypeVar("T")
-V = TypeVar("V")
 
 settings.register_profile(
     "bounded",
@@ -32,14 +30,6 @@ SEED = int(
 would change which counterexamples are found."""
 
 
-@dataclass(frozen=True)
-class Counterexample(Generic[T, V]):
-    """The smallest example that violates a property, and the violation."""
-
-    example: T
-    violation: V
-
-
 class _Violated(Exception):
     pass
 
@@ -50,16 +40,16 @@ class _Ended(BaseException):
 
 def search(
     strategy: SearchStrategy[T],
-    violated: Callable[[T], V | None],
+    violated: Callable[[T], object],
     share: float = 1.0,
     ended: Callable[[], bool] = lambda: False,
-) -> Counterexample[T, V] | None:
+) -> T | None:
     """Return the smallest example for which `violated` returns a violation (any true value), or None without one.
 
     The number of examples tried is that of the hypothesis profile times `share`. Before each of them `ended` may end the
     search, which then returns the smallest example so far.
     """
-    counterexamples: list[Counterexample[T, V]] = []
+    counterexamples: list[T] = []
 
     @composite
     def drawn(draw: DrawFn) -> T:
@@ -71,8 +61,8 @@ def search(
     def holds(example: T) -> None:
         if ended():
             raise _Ended
-        if violation := violated(example):
-            counterexamples.append(Counterexample(example, violation))
+        if violated(example):
+            counterexamples.append(example)
             raise _Violated
 
     try:
@@ -80,12 +70,3 @@ def search(
     except (_Violated, _Ended):
         return counterexamples[-1] if counterexamples else None
     return None
-
-
-def first(examples: Iterable[T], violated: Callable[[T], V | None]) -> Counterexample[T, V] | None:
-    """Return the first example for which `violated` returns a violation (any true value), or None without one.
-
-    It is the smallest one if the examples begin with the simplest.
-    """
-    found = ((example, violation) for example in examples if (violation := violated(example)))
-    return next((Counterexample(example, violation) for example, violation in found), None)

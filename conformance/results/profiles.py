@@ -14,7 +14,7 @@ CHECK_MODULES = {
     "numerics": "numerics",
     "accuracy": "numerics",
     "stable": "stability",
-    "memory": "memory",
+    "memory": "guarded",
     "asked": "lowering",
 }
 """The table of checks: the module of `conformance/checks/` that has the function of this name. Rows keep this order."""

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from audited_networks import images, residual
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
 
 from conformance.audit import audit
 from conformance.audit.auditing import claims_for
-from conformance.audit.conversion import convert, default_mapping
+from conformance.audit.conversion import convert
 from conformance.audit.network import network
 from conformance.engines.registry import engine
 from conformance.results.audits import Arithmetic
@@ -141,7 +142,7 @@ class Unpooling(nn.Module):
 def test_every_computing_node_of_the_lowered_model_has_its_reference() -> None:
     subject = network("residual", residual(), images())
     with engine("x86").scope():
-        converted = convert(subject, claims_for("x86"), default_mapping("x86"), lambda _: None)
+        converted = convert(subject, claims_for("x86"), get_default_qconfig_mapping("x86"), lambda _: None)
     same = {node.name: other for node, other in converted.equivalents.items() if node.op.startswith("call_")}
     computing = [node for node in converted.lowered.graph.nodes if node.op in ("call_module", "call_function")]
     assert [node.name for node in computing if node.name not in same] == []

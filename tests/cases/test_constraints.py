@@ -16,7 +16,7 @@ from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstrain
 from conformance.cases.claims import backend
 from conformance.cases.constraints import Assessment, Quantized, assess, constrained, unsatisfied, violations
 from conformance.cases.runs import runs
-from conformance.properties.constraints.strategies import ulp
+from conformance.properties.constraints.examples import ulp
 from conformance.results.constraints import CONSTRAINTS, FIELDS, SIDES, Constraint
 from conformance.results.findings.constraints import NoFixedQparams, ObserverViolation
 

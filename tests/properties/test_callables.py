@@ -100,18 +100,6 @@ def test_every_item_gets_both_ends_of_the_range_and_channels_get_scales_of_their
 LINEAR = "fbgemm/nn.Linear/static-quint8/ptq/large/laws@{}"
 
 
-def test_engines_with_the_same_recipe_share_the_prepared_model() -> None:
-    fbgemm, x86 = run(LINEAR.format("fbgemm")), run(LINEAR.format("x86"))
-    with fx.quiet():
-        first = callables._calibrated(callables.Case.of(fbgemm))
-        assert callables._calibrated(callables.Case.of(x86)) is first
-        assert callables.small(x86).run.engine == "x86"
-        assert callables.small(x86).model is callables.small(fbgemm).model
-        with without("engines-share-laws"):
-            assert callables._calibrated(callables.Case.of(x86)) is not first
-            assert callables.small(x86).model is not callables.small(fbgemm).model
-
-
 def shuffled(name: str) -> tuple[nn.Module | None, nn.Module]:
     """A prepared model whose channels are permuted, and what prepare makes of a model with permuted channels."""
     own = callables.small(run(name))

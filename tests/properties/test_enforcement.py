@@ -18,8 +18,8 @@ from conformance.engines.registry import engine
 from conformance.models import build, fx
 from conformance.models.observers import unpacked
 from conformance.properties.constraints.enforcement import ConstraintProperty, Enforcement
-from conformance.properties.constraints.observed import Front, Harness
-from conformance.properties.constraints.strategies import Calibration, Target, ulp
+from conformance.properties.constraints.examples import Calibration, Target, ulp
+from conformance.properties.constraints.observed import Harness
 from conformance.results.constraints import SIDES
 from conformance.results.findings import detail_of
 from conformance.results.findings.constraints import (
@@ -141,8 +141,8 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Any], An
     """Change the qparams of the quantizers in a reference model."""
 
     def lie(reference: Any) -> Any:
-        def lying(prepared: GraphModule, config: BackendConfig) -> GraphModule:
-            model: GraphModule = reference(prepared, config)
+        def lying(prepared: GraphModule, config: BackendConfig, **options: bool) -> GraphModule:
+            model: GraphModule = reference(prepared, config, **options)
             for key, buffer in model.named_buffers():
                 if name in key:
                     buffer.copy_(change(buffer))
@@ -173,7 +173,7 @@ def test_a_packed_weight_beyond_the_range_is_caught(monkeypatch: pytest.MonkeyPa
     packed_run, honest = run(CODES), fx.lower
     target = Target(packed_run.claim.dtypes, "weight")
     assert packed_run.constraint is not None
-    tested = ConstraintProperty(packed_run, Harness(packed_run, Front(packed_run)), target, packed_run.constraint)
+    tested = ConstraintProperty(packed_run, Harness(packed_run), target, packed_run.constraint)
     calibration = Calibration(target.qconfig(target.spec), weights="w")
 
     def lie(prepared: GraphModule, config: BackendConfig) -> GraphModule:
@@ -208,7 +208,7 @@ def test_packed_weights_are_found_of_functions_and_modules(name: str) -> None:
 
 
 def test_a_property_without_any_model_to_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> GraphModule:
+    def fails(*_: object, **options: object) -> GraphModule:
         raise RuntimeError
 
     monkeypatch.setattr(fx, "reference", fails)

@@ -1,6 +1,6 @@
 """Scripts of findings about relations and constraints conform where torch does, and deviate where it lies."""
 
-from conformance.properties.constraints.strategies import Target
+from conformance.properties.constraints.examples import Target
 from conformance.properties.metamorphic import relations
 from conformance.repro import metamorphic
 from conformance.results.findings import Finding

@@ -37,10 +37,6 @@ def whole(grid: Grid) -> Grid:
     return Grid(grid.dtype, *RANGES[grid.dtype], floor=grid.floor)
 
 
-def _floor(grid: Grid) -> float:
-    return OBSERVER_FLOOR if grid.floor is None else grid.floor
-
-
 FLOAT_STEPS = 2**15
 """Steps of the greatest float result: few enough that the roundings of float32 seldom decide between two of them."""
 
@@ -48,7 +44,8 @@ FLOAT_STEPS = 2**15
 def stacked(scales: list[float], zero_points: list[int], grid: Grid) -> Qparams:
     """Qparams of several turns, in their order."""
     by_turn = Grid(grid.dtype, grid.low, grid.high, axis=0)
-    scale = torch.tensor(scales, dtype=torch.float64).clamp(min=_floor(grid)).float()
+    floor = OBSERVER_FLOOR if grid.floor is None else grid.floor
+    scale = torch.tensor(scales, dtype=torch.float64).clamp(min=floor).float()
     return Qparams(by_turn, scale, torch.tensor(zero_points, dtype=torch.int32))
 
 

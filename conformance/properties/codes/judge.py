@@ -9,16 +9,18 @@ import numpy
 import torch
 from torch import Tensor
 
-from conformance.cases.runs import Run, describe
+from conformance.cases.runs import Run
 from conformance.checks import lowering
 from conformance.checks.comparison import SHOWN, Comparison
+from conformance.checks.evidence import row_of
+from conformance.checks.recorder import StageFailed, stage
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.registry import engine
 from conformance.engines.trace import Execution
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import apis, build, fx
 from conformance.oracle import Qparams
-from conformance.results.findings import Finding, detail_of
+from conformance.results.findings import Finding
 from conformance.results.findings.codes import (
     NEAR_TIE,
     Code,
@@ -34,11 +36,9 @@ from conformance.results.findings.codes import (
 from conformance.results.findings.relations import RelationVaries
 from conformance.results.findings.values import OutputShape
 from conformance.results.rows import Row
-from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
 from ..metamorphic.relations import SECOND_CALL
-from ..stages import StageFailed, stage
 from .settings import result_codes
 from .sweeps import Executed, Model, Plan, Relowered, Swept, executed, plan, rescaled
 
@@ -253,32 +253,19 @@ def _reporting(run: Run, check: str) -> str:
 def row(watch: Stopwatch, run: Run) -> Row:
     """Sweep a run. Checks after a failed stage are skipped."""
     start = time.perf_counter()
-    kernels: tuple[str, ...] = ()
-    counts = Comparison()
+    execution: Execution | None = None
+    counts: Comparison | None = None
     findings: tuple[Finding, ...]
     results = dict.fromkeys(run.checks, "pass")
     try:
         with engine(run.engine).scope(), fx.quiet():
             execution, judged, others = swept(watch, run)
-        kernels = tuple(dict.fromkeys(execution.listed()))
-        findings = (*judged.findings(), *others)
-        counts = judged.comparison()
+        findings, counts = (*judged.findings(), *others), judged.comparison()
     except StageFailed as failed:
         findings = failed.findings
         reached = min(map(run.checks.index, (findings[0].check, "numerics")))  # both judge all turns
         results |= dict.fromkeys(run.checks[reached:], "skip")
     results |= {finding.check: "fail" for finding in findings}
-    return Row(
-        **describe(run),
-        verdict=Verdict.of(findings),
-        checks=results,
-        detail=detail_of(findings),
-        findings=findings,
-        kernels=kernels,
-        steps_max=counts.steps_max if counts.total else None,
-        mismatched=counts.mismatched if counts.total else None,
-        ties=counts.ties if counts.total else None,
-        tolerated=counts.tolerated if counts.total else None,
-        total=counts.total or None,
-        seconds=round(time.perf_counter() - start, 4),
+    return row_of(
+        run, start, results, findings, execution=execution, comparison=counts if counts and counts.total else None
     )

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -242,28 +241,14 @@ class Swept:
     raised: dict[int, Failure]
 
 
-class Model(Protocol):
-    """A model that takes other qparams in each turn.
+class Executed:
+    """A lowered model whose qparams are set in each turn.
 
-    Attributes:
+    Attributes, as of `Relowered`:
         keeps: whether all turns execute one program, so that a turn may depend on those before.
         own_qparams: whether the output takes a scale and zero point.
         in_float: whether no result is quantized.
     """
-
-    keeps: bool
-    own_qparams: bool
-    in_float: bool
-
-    def turn(self, plan: Plan, turn: int) -> Tensor:
-        """The output in one turn: quantized, or the codes (int64) of one that the model returns in float.
-
-        Raises the exceptions of the engine.
-        """
-
-
-class Executed:
-    """A lowered model whose qparams are set in each turn."""
 
     keeps, in_float = True, False
 
@@ -272,6 +257,8 @@ class Executed:
         self.own_qparams = takes_qparams(self.model, result_of(self.model))
 
     def turn(self, plan: Plan, turn: int) -> Tensor:
+        """The output in one turn: quantized, or the codes (int64) of one that the model returns in float. Raises the
+        exceptions of the engine."""
         operands = {operand.name: operand.turn(turn) for operand in plan.operands}
         return execute_turn(self.model, operands, qparams_in(plan.qparams, turn))
 
@@ -302,6 +289,9 @@ class Relowered:
         if self._returns_codes:
             raise TypeError("the output has no codes")
         return codes_of(output.values, *output_qparams)
+
+
+Model = Executed | Relowered
 
 
 def executed(model: Model, plan: Plan) -> Swept:

@@ -1,4 +1,4 @@
-"""Whether torch enforces a constraint: two properties of one field of a dtype config, searched for counterexamples.
+"""Whether torch enforces a constraint: two properties of one field of a dtype config, tried on listed examples.
 
 At prepare (check `observed`): prepare uses a QConfig if and only if the QConfig satisfies the field, which the inserted
 observers show, and a warning names every QConfig that is ignored. In the converted model (check `constraints`): with a
@@ -8,7 +8,7 @@ satisfies the field, and so do those of the packed weights if the engine is avai
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -16,15 +16,14 @@ from typing import Any, TypeVar
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig
 
-from conformance.cases.claims import Claim
 from conformance.cases.constraints import Assessment, of_side, unsatisfied, violation
-from conformance.cases.runs import Run, describe
+from conformance.cases.runs import Run
 from conformance.cases.sources import transposed
+from conformance.checks.evidence import row_of
 from conformance.engines.registry import engine
 from conformance.models import build, fx
-from conformance.properties.search import Counterexample, first, search
 from conformance.results.constraints import SIDES, UNENFORCED, Constraint
-from conformance.results.findings import Finding, detail_of
+from conformance.results.findings import Finding
 from conformance.results.findings.constraints import (
     ConversionViolates,
     ConvertedViolation,
@@ -35,32 +34,16 @@ from conformance.results.findings.constraints import (
     ViolatingQConfigUsed,
 )
 from conformance.results.rows import Row
-from conformance.results.verdicts import Verdict
-from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from .observed import Front, Harness
-from .strategies import (
-    Calibration,
-    Target,
-    calibrations,
-    listed_calibrations,
-    listed_qconfigs,
-    observations,
-    qconfigs_around,
-    thorough,
-)
-
-SHARE = 0.3
-"""Share of the hypothesis profile's examples for each property: enough for all examples of the bounded search. A prepare
-takes 8 ms, a conversion twice that."""
+from .examples import Calibration, Target, calibrations, observations, qconfigs_around
+from .observed import Harness
 
 MANY_RESULTS = 500
 """Cached results of a claim after which memory is collected; for fewer results, collecting takes longer than it is worth."""
 
+T = TypeVar("T")
 V = TypeVar("V")
-
-PrepareFinding = ViolatingQConfigUsed | ViolatingQConfigIgnored | SatisfyingQConfigIgnored | SatisfyingQConfigWarned
 
 
 @dataclass(frozen=True)
@@ -72,7 +55,7 @@ class ConstraintProperty:
     target: Target
     constraint: Constraint
 
-    def prepare_violation(self, qconfig: str) -> PrepareFinding | None:
+    def prepare_violation(self, qconfig: str) -> Finding | None:
         """How prepare mishandles a QConfig, without the consequence; None if it does not, or the documentation is silent."""
         preparation = self.harness.prepare(qconfig)
         if preparation.raised:
@@ -104,7 +87,7 @@ class ConstraintProperty:
         config of the pattern, by which prepare may use it as well."""
         known = self.harness.assessments
         if qconfig not in known:
-            value = build.evaluated(qconfig, self.harness.front.names)
+            value = build.evaluated(qconfig, self.harness.names)
             observers = value.activation(), value.weight()
             satisfies_another = {} in [_against(config, *observers) for config in self.run.claim.entry.dtype_configs]
             known[qconfig] = {} if satisfies_another else _against(self.run.claim.dtypes, *observers) or {}
@@ -118,40 +101,30 @@ class ConstraintProperty:
                 return ConversionViolates("constraints", where, calibration.qconfig)
         return None
 
-    def with_consequence(self, finding: PrepareFinding) -> PrepareFinding:
+    def with_consequence(self, finding: Finding) -> Finding:
         """The finding with the violation that the QConfig causes in the converted model, if prepare uses it."""
-        if isinstance(finding, ViolatingQConfigIgnored | SatisfyingQConfigIgnored):
+        if not isinstance(finding, ViolatingQConfigUsed | SatisfyingQConfigWarned):
             return finding
         conversions = map(self.converted_violation, observations(self.target, finding.qconfig))
         consequences = (conversion.violation for conversion in conversions if conversion is not None)
         return replace(finding, consequence=next(consequences, None))
 
     def findings(self) -> dict[str, tuple[Finding, ...]]:
-        """The findings of both properties by check, each with the smallest counterexample."""
-        converted = self._smallest_calibration()
+        """The findings of both properties by check, each about the simplest counterexample."""
+        converted = _first(self.converted_violation, calibrations(self.target))
+        qconfigs = qconfigs_around(self.target, self.constraint.field)
         observed: list[Finding] = []
-        prepared: Counterexample[str, PrepareFinding] | None = self._smallest_qconfig(self.prepare_violation)
-        if prepared is not None:
-            observed.append(self.with_consequence(prepared.violation))
+        if (prepared := _first(self.prepare_violation, qconfigs)) is not None:
+            observed.append(self.with_consequence(prepared))
         swaps = self.target.qat and self.constraint.side != "weight"
-        if swaps and (trained := self._smallest_qconfig(self.training_violation)) is not None:
-            observed.append(trained.violation)
-        return {"observed": tuple(observed), "constraints": (converted.violation,) if converted else ()}
-
-    def _smallest_calibration(self) -> Counterexample[Calibration, ConversionViolates] | None:
-        if _lists_examples():
-            return first(listed_calibrations(self.target), self.converted_violation)
-        return search(calibrations(self.target), self.converted_violation, SHARE)
-
-    def _smallest_qconfig(self, violated: Callable[[str], V | None]) -> Counterexample[str, V] | None:
-        if _lists_examples():
-            return first(listed_qconfigs(self.target, self.constraint.field), violated)
-        return search(qconfigs_around(self.target, self.constraint.field), violated, SHARE)
+        if swaps and (trained := _first(self.training_violation, qconfigs)) is not None:
+            observed.append(trained)
+        return {"observed": tuple(observed), "constraints": (converted,) if converted else ()}
 
 
-def _lists_examples() -> bool:
-    """Whether examples are tried in order and not drawn."""
-    return enabled("listed-examples") and not thorough()
+def _first(violation: Callable[[T], V | None], examples: Iterable[T]) -> V | None:
+    """The first violation among examples."""
+    return next((found for one in examples if (found := violation(one)) is not None), None)
 
 
 class Enforcement:
@@ -160,7 +133,6 @@ class Enforcement:
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
         self._harnesses: dict[tuple[Any, ...], Harness] = {}
-        self._fronts: list[Front] = []
 
     def harness(self, run: Run) -> Harness:
         """The harness of a run: a new one, or that of an earlier run of the same backend, claim, flow and engine."""
@@ -169,27 +141,20 @@ class Enforcement:
             if {harness_key[:3] for harness_key in self._harnesses} != {key[:3]}:
                 many = sum(harness.size for harness in self._harnesses.values()) > MANY_RESULTS
                 self._harnesses.clear()
-                self._fronts.clear()
                 if many:  # models refer to themselves, and child processes run without automatic collection
                     gc.collect()
-            self._harnesses[key] = Harness(run, self._front(run))
+            self._harnesses[key] = Harness(run)
         return self._harnesses[key]
 
-    def _front(self, run: Run) -> Front:
-        """The front of an engine with the same recipe for the claim, or else a new one."""
-        shared = [front for front in self._fronts if front.run.recipe == run.recipe]
-        if not shared or not enabled("engines-share-constraints"):
-            shared = [Front(run)]
-            self._fronts += shared
-        return shared[0]
-
     def row(self, run: Run) -> Row:
-        """Search both properties of the run's constraint for counterexamples."""
+        """Try both properties of the run's constraint."""
         start = time.perf_counter()
         assert run.constraint is not None
         available = engine(run.engine).unavailable() is None
         with engine(run.engine).scope() if available else nullcontext(), fx.quiet(), self._watch():
-            target = Target(run.claim.dtypes, run.constraint.side, run.flow == "qat", _axis(run.claim))
+            # the output channels of transposed convolutions are elsewhere, and their engines rarely take scales per channel
+            axis = None if transposed(run.claim) else 0
+            target = Target(run.claim.dtypes, run.constraint.side, run.flow == "qat", axis)
             harness = self.harness(run)
             findings = ConstraintProperty(run, harness, target, run.constraint).findings()
             tested = {"observed": harness.has_prepared, "constraints": harness.has_quantized(run.constraint.side)}
@@ -198,15 +163,7 @@ class Enforcement:
             check: fails if findings[check] else "pass" if tested[check] else "skip"
             for check in ("observed", "constraints")
         }
-        failures = (*findings["observed"], *findings["constraints"])
-        return Row(
-            **describe(run),
-            verdict=Verdict.of("fail" in checks.values()),
-            checks=checks,
-            detail=detail_of(failures),
-            findings=failures,
-            seconds=round(time.perf_counter() - start, 4),
-        )
+        return row_of(run, start, checks, (*findings["observed"], *findings["constraints"]))
 
 
 def _against(config: DTypeConfig, activation: Any, weight: Any) -> dict[str, Assessment] | None:
@@ -230,9 +187,3 @@ def _against(config: DTypeConfig, activation: Any, weight: Any) -> dict[str, Ass
             f"{side}.{name}": assessment for name, assessment in unsatisfied(constraints, post_process).items()
         }
     return assessments
-
-
-def _axis(claim: Claim) -> int | None:
-    """The axis of a weight's output channels; None for transposed convolutions, which have another and whose engines rarely
-    take scales per channel."""
-    return None if transposed(claim) else 0

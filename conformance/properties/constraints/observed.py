@@ -1,13 +1,10 @@
 """The model of one run, prepared and converted with any QConfig: which observers prepare inserts, which tensors result."""
 
 import copy
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor, nn
-from torch.ao.quantization.backend_config import BackendConfig
+from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.cases.constraints import Assessment, Quantized
@@ -22,8 +19,10 @@ from conformance.models.torchs import lowered
 from conformance.results.constraints import SIDES
 from conformance.shortcuts import enabled
 
-from .equivalence import constrained_dtypes, keeps_weights, kind_of, observed_qparams
-from .strategies import Calibration, thorough
+from .examples import Calibration
+
+Tensors = dict[str, list[tuple[str, Quantized]]]
+"""The quantized tensors of a model by side, each with its name."""
 
 
 @dataclass(frozen=True)
@@ -40,46 +39,41 @@ class Preparation:
     raised: str = ""
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The quantized tensors of a reference model by side, each with its name. With weights, the calibrated model and its
-    reference model as well, from which engines pack the weights: each its own copy if they share it."""
-
-    tensors: dict[str, list[tuple[str, Quantized]]]
-    prepared: GraphModule | None = None
-    reference: GraphModule | None = None
-    shared: bool = True
-
-    def lower(self, config: BackendConfig) -> GraphModule:
-        """The model with quantized kernels of the selected engine."""
-        assert self.prepared is not None
-        assert self.reference is not None
-        if enabled("conversion"):
-            return lowered(self.prepared, copy.deepcopy(self.reference) if self.shared else self.reference)
-        return fx.lower(self.prepared, config)
-
-
 @dataclass
-class Front:
-    """The model of one run, prepared with any QConfig and converted to reference models, which no engine takes part in.
+class Harness:
+    """Prepares and converts the model of one run with any QConfig, and keeps the results.
 
-    By QConfig: `models` (before calibration) and `working` (copies whose observers are replaced). `outcomes` are by what
-    prepare can tell of a QConfig, `folded` (parameters of prepared models) by weights, `references` by QConfig and
-    the qparams of all observers, and `converted` by calibration.
+    By QConfig: `preparations`, of those in `tried` for a property, `assessments`, `models` (before calibration) and `working`
+    (copies whose observers are replaced). `tensors` are by calibration: the quantized tensors of the converted model by side,
+    each with its name.
     """
 
     run: Run
+    preparations: dict[str, Preparation] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    assessments: dict[str, dict[str, Assessment]] = field(default_factory=dict)
     models: dict[str, GraphModule] = field(default_factory=dict)
     working: dict[str, GraphModule] = field(default_factory=dict)
-    outcomes: dict[Hashable, Preparation] = field(default_factory=dict)
-    folded: dict[str, dict[str, nn.Parameter]] = field(default_factory=dict)
-    references: dict[tuple[str, Hashable], GraphModule] = field(default_factory=dict)
-    converted: dict[Calibration, Converted] = field(default_factory=dict)
+    tensors: dict[Calibration, Tensors] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.subject = build.subject(self.run)
-        self.names = build.names()
-        self.constrained = constrained_dtypes(self.run.backend.config)
+        self.subject, self.names = build.subject(self.run), build.names()
+        backend_engine = engine(self.run.engine)
+        self.packs = not backend_engine.fixed_shapes and backend_engine.unavailable() is None
+
+    @property
+    def size(self) -> int:
+        """Number of cached results."""
+        return len(self.preparations) + len(self.tensors)
+
+    @property
+    def has_prepared(self) -> bool:
+        """Whether torch accepts any of the QConfigs tried."""
+        return not all(self.preparations[qconfig].raised for qconfig in self.tried)
+
+    def has_quantized(self, side: str) -> bool:
+        """Whether any converted model has a quantized tensor on a side; without one, no property was tested."""
+        return any(tensors.get(side) for tensors in self.tensors.values())
 
     @property
     def _is_qat_module(self) -> bool:
@@ -94,18 +88,16 @@ class Front:
         return replace(self.subject, qconfig=value, mapping=mapping)
 
     def prepare(self, qconfig: str) -> Preparation:
-        """Prepare the model with a QConfig, unless one that prepare cannot tell from it was."""
-        if (kind := self._kind(qconfig)) not in self.outcomes:
-            self.outcomes[kind] = self._prepare(qconfig)
-        return self.outcomes[kind]
-
-    def _kind(self, qconfig: str) -> Hashable:
-        """What prepare can tell of a QConfig, or the QConfig itself if its outcome is not shared."""
-        if not shares_outcomes():
-            return qconfig
-        return kind_of(build.evaluated(qconfig, self.names), self.constrained) or qconfig
+        """Prepare the model with a QConfig that a property is tried on."""
+        self.tried.add(qconfig)
+        return self._prepare(qconfig)
 
     def _prepare(self, qconfig: str) -> Preparation:
+        if qconfig not in self.preparations:
+            self.preparations[qconfig] = self._prepared_anew(qconfig)
+        return self.preparations[qconfig]
+
+    def _prepared_anew(self, qconfig: str) -> Preparation:
         with fx.quiet() as caught:
             try:
                 prepared = self.models[qconfig] = fx.prepare(self.subject_with(qconfig), self.run.backend.config)
@@ -124,125 +116,7 @@ class Front:
             return any(observes(prepared, node) for node in nodes[-1].all_input_nodes)
         return any(observes(prepared, node) for node in nodes)
 
-    def _model(self, qconfig: str) -> GraphModule:
-        """The prepared model before calibration. Raises RuntimeError if torch refuses the QConfig."""
-        if qconfig not in self.models:
-            outcome = self._prepare(qconfig)
-            if outcome.raised:
-                raise RuntimeError(outcome.raised)
-            self.outcomes.setdefault(self._kind(qconfig), outcome)
-        return self.models[qconfig]
-
-    def _rewritten(self, qconfig: str, weights: str) -> GraphModule:
-        """A prepared model of its own, before calibration, with these weights."""
-        if not enabled("rewritten-weights"):
-            return self._prepared_with(qconfig, weights)
-        model = copy.deepcopy(self._model(qconfig))
-        if keeps_weights(self.subject.model, model):
-            rewrite(model, weights)
-            return model
-        if weights not in self.folded:
-            self.folded[weights] = dict(self._prepared_with(qconfig, weights).named_parameters())
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(self.folded[weights][name])
-        return model
-
-    def _prepared_with(self, qconfig: str, weights: str) -> GraphModule:
-        """Prepare the model with these weights."""
-        subject = self.subject_with(qconfig)
-        subject = replace(subject, model=copy.deepcopy(subject.model))
-        rewrite(subject.model, weights)
-        return fx.prepare(subject, self.run.backend.config)
-
-    def _shown(self, qconfig: str, data: Tensor) -> GraphModule:
-        """The prepared model after its observers observed this data; it is the same model at the next call."""
-        model = self._model(qconfig)
-        if qconfig not in self.working:
-            self.working[qconfig] = copy.deepcopy(model).eval()
-        working = self.working[qconfig]
-        # copied together, because the observers of several tensors may be one
-        unseen = {name: module for name, module in model.named_modules(remove_duplicate=False) if is_observer(module)}
-        for name, observer in copy.deepcopy(unseen).items():
-            working.set_submodule(name, observer)
-        show(working, data)
-        return working
-
-    def convert(self, calibration: Calibration) -> Converted:
-        """Calibrate the model and convert it to its reference model; no tensors if prepare ignores the QConfig."""
-        if calibration not in self.converted:
-            self.converted[calibration] = self._convert(calibration)
-        return self.converted[calibration]
-
-    def _convert(self, calibration: Calibration) -> Converted:
-        if not self.is_observed(self._model(calibration.qconfig)):
-            return Converted({})
-        data = eval(calibration.data or "torch.tensor([-1.0, 1.0])", self.names)
-        if calibration.weights:
-            prepared = self._rewritten(calibration.qconfig, calibration.weights)
-            fx.calibrate(prepared, self.subject)
-        else:
-            prepared = self._shown(calibration.qconfig, data)
-        rewrite(prepared, calibration.trained)
-        prepared.eval()
-        reference = self._reference(calibration, prepared)
-        tensors: dict[str, list[tuple[str, Quantized]]] = {side: [] for side in SIDES}
-        for side, tensor in quantized_by(reference, 2 * data):
-            tensors[side].append((side, _read(tensor)))
-        if not calibration.weights:
-            return Converted(tensors)
-        return Converted(tensors, prepared, reference, shared=len(self.run.backend.engines) > 1)
-
-    def _reference(self, calibration: Calibration, prepared: GraphModule) -> GraphModule:
-        """The reference model of a calibrated model."""
-        if calibration.weights or not enabled("equal-qparams"):
-            consumed = bool(calibration.weights) and enabled("conversion")  # which has a model of its own
-            return fx.reference(prepared, self.run.backend.config, consumed=consumed)
-        key = calibration.qconfig, observed_qparams(prepared)
-        if key not in self.references:
-            self.references[key] = fx.reference(prepared, self.run.backend.config)
-        return self.references[key]
-
-
-@dataclass
-class Harness:
-    """Prepares and converts the model of one run with any QConfig, and caches the results.
-
-    `preparations` and `assessments` are by QConfig, `tensors` by calibration: the quantized tensors of the converted model by
-    side, each with its name.
-    """
-
-    run: Run
-    front: Front
-    preparations: dict[str, Preparation] = field(default_factory=dict)
-    assessments: dict[str, dict[str, Assessment]] = field(default_factory=dict)
-    tensors: dict[Calibration, dict[str, list[tuple[str, Quantized]]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        backend_engine = engine(self.run.engine)
-        self.packs = not backend_engine.fixed_shapes and backend_engine.unavailable() is None
-
-    @property
-    def size(self) -> int:
-        """Number of cached results."""
-        return len(self.preparations) + len(self.tensors)
-
-    def prepare(self, qconfig: str) -> Preparation:
-        """Prepare the model with a QConfig."""
-        if qconfig not in self.preparations:
-            self.preparations[qconfig] = self.front.prepare(qconfig)
-        return self.preparations[qconfig]
-
-    @property
-    def has_prepared(self) -> bool:
-        """Whether torch accepts any of the QConfigs tried."""
-        return not all(preparation.raised for preparation in self.preparations.values())
-
-    def has_quantized(self, side: str) -> bool:
-        """Whether any converted model has a quantized tensor on a side; without one, no property was tested."""
-        return any(tensors.get(side) for tensors in self.tensors.values())
-
-    def convert(self, calibration: Calibration) -> dict[str, list[tuple[str, Quantized]]]:
+    def convert(self, calibration: Calibration) -> Tensors:
         """The quantized tensors of the converted model by side, each with its name; empty if prepare ignores the QConfig."""
         if calibration not in self.tensors:
             with fx.quiet():
@@ -252,19 +126,47 @@ class Harness:
                     self.tensors[calibration] = {}
         return self.tensors[calibration]
 
-    def _convert(self, calibration: Calibration) -> dict[str, list[tuple[str, Quantized]]]:
-        converted = self.front.convert(calibration)
-        tensors = {side: [*found] for side, found in converted.tensors.items()}
-        if converted.reference is not None and self.packs:
+    def _convert(self, calibration: Calibration) -> Tensors:
+        """Calibrate the model, convert it to its reference model and, with weights, lower it to the engine."""
+        preparation, config = self._prepare(calibration.qconfig), self.run.backend.config
+        if preparation.raised or not self.is_observed(self.models[calibration.qconfig]):
+            return {}
+        data = eval(calibration.data or "torch.tensor([-1.0, 1.0])", self.names)
+        prepared = self._with_weights(calibration) if calibration.weights else self._shown(calibration.qconfig, data)
+        rewrite(prepared, calibration.trained)
+        prepared.eval()
+        consumed = bool(calibration.weights) and enabled("conversion")  # of a model that nothing else has
+        reference = fx.reference(prepared, config, consumed=consumed)
+        tensors: Tensors = {side: [] for side in SIDES}
+        for side, tensor in quantized_by(reference, 2 * data):
+            tensors[side].append((side, _read(tensor)))
+        if calibration.weights and self.packs:
             with suppress(Exception):  # an engine that cannot pack the weight fails the checks of the cases
-                lowered = converted.lower(self.run.backend.config)
-                tensors["weight"] += [("packed weight", _read(tensor)) for tensor in unpacked(lowered)]
+                model = lowered(prepared, reference) if consumed else fx.lower(prepared, config)
+                tensors["weight"] += [("packed weight", _read(tensor)) for tensor in unpacked(model)]
         return tensors
 
+    def _with_weights(self, calibration: Calibration) -> GraphModule:
+        """The model prepared and calibrated with these weights."""
+        subject = self.subject_with(calibration.qconfig)
+        subject = replace(subject, model=copy.deepcopy(subject.model))
+        rewrite(subject.model, calibration.weights)
+        prepared = fx.prepare(subject, self.run.backend.config)
+        fx.calibrate(prepared, self.subject)
+        return prepared
 
-def shares_outcomes() -> bool:
-    """Whether QConfigs that prepare cannot tell apart are prepared once: not in the thorough search."""
-    return enabled("alike-qconfigs") and not thorough()
+    def _shown(self, qconfig: str, data: Tensor) -> GraphModule:
+        """The prepared model after its observers observed this data; it is the same model at the next call."""
+        model = self.models[qconfig]
+        if qconfig not in self.working:
+            self.working[qconfig] = copy.deepcopy(model).eval()
+        working = self.working[qconfig]
+        # copied together, because the observers of several tensors may be one
+        unseen = {name: module for name, module in model.named_modules(remove_duplicate=False) if is_observer(module)}
+        for name, observer in copy.deepcopy(unseen).items():
+            working.set_submodule(name, observer)
+        show(working, data)
+        return working
 
 
 def _read(tensor: Tensor) -> Quantized:

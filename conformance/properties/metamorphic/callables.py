@@ -2,19 +2,18 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from conformance.cases.claims import BackendClaims, Claim
-from conformance.cases.recipes import Recipe
 from conformance.cases.runs import Run
 from conformance.cases.sources import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ, float32_error
+from conformance.checks.recorder import StageFailed, stage
 from conformance.checks.tolerances import rounds
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
@@ -25,10 +24,8 @@ from conformance.models.build import Subject, tensors
 from conformance.models.templates import Template
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues, RelationVaries
-from conformance.shortcuts import enabled
 from conformance.stopwatch import Stopwatch
 
-from ..stages import StageFailed, stage
 from .transforms import Call
 
 TIE = 2.0**-6
@@ -125,51 +122,10 @@ def allowed_difference(subject: Subject, prepared: GraphModule, number: int) -> 
     return ((position - position.floor() - 0.5).abs() <= TIE) * (1.001 * codes.q_scale())
 
 
-@dataclass(frozen=True)
-class Case:
-    """A run without its engine: equal for engines with the same recipe, unless `turn`, the run itself, tells them apart."""
-
-    backend: BackendClaims
-    claim: Claim
-    flow: str
-    recipe: Recipe
-    turn: Run | None
-    run: Run = field(compare=False)
-
-    @classmethod
-    def of(cls, run: Run) -> "Case":
-        shares = enabled("engines-share-laws")
-        return cls(run.backend, run.claim, run.flow, run.recipe, None if shares else run, run)
-
-
+@lru_cache(1)
 def small(run: Run) -> Subject:
     """The subject of a run with the default shapes of its claim."""
-    small_run = replace(run, variant=variants(run.claim)[0])
-    if not enabled("engines-share-laws"):
-        return _small(Case(run.backend, run.claim, run.flow, small_run.recipe, run, small_run))
-    return replace(_small(Case.of(small_run)), run=small_run)
-
-
-@lru_cache(1)
-def _small(case: Case) -> Subject:
-    return build.subject(case.run)
-
-
-@lru_cache(1)
-def _subject(case: Case) -> Subject:
-    return subject(case.run)
-
-
-@lru_cache(1)
-def _blank(case: Case) -> GraphModule:
-    return fx.prepare(_subject(case), case.backend.config)
-
-
-@lru_cache(1)
-def _calibrated(case: Case) -> GraphModule:
-    prepared = copy.deepcopy(_blank(case))
-    fx.calibrate(prepared, _subject(case))
-    return prepared
+    return build.subject(replace(run, variant=variants(run.claim)[0]))
 
 
 def subject(run: Run) -> Subject:
@@ -184,12 +140,12 @@ def implementation(watch: Stopwatch, run: Run) -> tuple[EngineImplementation, Ex
     with stage(watch, "matched", "float"):
         build.float_outputs(small(run))
     with stage(watch, "observed", "prepare"):
-        case = Case.of(run)
-        own = replace(_subject(case), run=run)
-        blank = _blank(case)
+        own = subject(run)
+        blank = fx.prepare(own, config)
     template = Template(own.model, blank)
     with stage(watch, "observed", "calibrate"):
-        prepared = _calibrated(case)
+        prepared = copy.deepcopy(blank)
+        fx.calibrate(prepared, own)
     backend_engine = engine(run.engine)
 
     def lower(calibrated: GraphModule, inputs: Sequence[Tensor]) -> Program:

@@ -19,24 +19,25 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from conformance.cases.features import SEQUENCES
-from conformance.cases.runs import Run, describe
+from conformance.cases.runs import Run
 from conformance.cases.sources import without_relu
+from conformance.checks.evidence import row_of
+from conformance.checks.recorder import StageFailed
 from conformance.engines import mutation
 from conformance.engines.registry import engine
+from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, fx
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.models.observers import is_observer
-from conformance.results.findings import Finding, detail_of
+from conformance.results.findings import Finding
 from conformance.results.findings.relations import KernelWrite, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stages import Raises
 from conformance.results.rows import Row
-from conformance.results.verdicts import Verdict
 from conformance.stopwatch import Stopwatch
 
-from ..stages import StageFailed
 from . import transforms
 from .callables import (
     CHECK,
@@ -354,24 +355,15 @@ CHECKS = ("matched", "observed", "lowered", CHECK)
 def row(watch: Stopwatch, run: Run) -> Row:
     """Evaluate the relations on a run. Checks after a failed one are skipped."""
     start = time.perf_counter()
-    kernels: tuple[str, ...] = ()
+    execution: Execution | None = None
     findings: tuple[Finding, ...]
     try:
         with engine(run.engine).scope(), fx.quiet():
             impl, execution = implementation(watch, run)
-            kernels = tuple(dict.fromkeys(execution.listed()))
             findings = tuple(_broken(watch, impl))
     except StageFailed as failed:
         findings = failed.findings
     check = findings[0].check if findings else ""
     reached = CHECKS.index(check) if check else len(CHECKS)
     results = {name: "fail" if name == check else "pass" if n < reached else "skip" for n, name in enumerate(CHECKS)}
-    return Row(
-        **describe(run),
-        verdict=Verdict.of(findings),
-        checks=results,
-        detail=detail_of(findings),
-        findings=findings,
-        kernels=kernels,
-        seconds=round(time.perf_counter() - start, 4),
-    )
+    return row_of(run, start, results, findings, execution=execution)

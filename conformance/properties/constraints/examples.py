@@ -1,31 +1,16 @@
-"""Hypothesis strategies for constraints, QConfigs and the data that observers observe, all as source text.
+"""Examples for constraints: QConfigs at a bound and the data that observers observe, as source text, the simplest first.
 
-The examples of the bounded search are finite and come first: values at a bound, one step to either side, and far away. A
-hundred examples cover them all. The nightly search draws arbitrary values as well.
+They are finite: values at a bound, one step to either side, and far away.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints
 
 from conformance.cases.constraints import of_side
 from conformance.cases.recipes import QUANTIZED, RANGES, dtype_name
-from conformance.results.constraints import FIELDS
-
-BOUNDED_EXAMPLES = 100
-"""Number of examples of the bounded search; with a hypothesis profile that has more, arbitrary values are drawn too."""
-
-
-def thorough() -> bool:
-    """Whether the hypothesis profile tries more examples than the bounded search."""
-    return settings().max_examples > BOUNDED_EXAMPLES
 
 
 def ulp(value: float, towards: float) -> float:
@@ -172,26 +157,29 @@ def styles(target: Target) -> list[ObserverSpec]:
     return specs
 
 
-def _low(bound: float) -> list[int]:
-    """Values of quant_min: the first satisfies a lower bound, the second violates it."""
-    return [int(bound), int(bound) - 1, int(bound) + 1]
+def _values(field: str, bound: float) -> list[Any]:
+    """Values at the bound of a field: the first satisfies it, the second violates it by the least step."""
+    if field.startswith("scale"):
+        return [bound, ulp(bound, 0.0), ulp(bound, torch.inf), 2.0**-23]  # the last is the default eps of observers
+    whole = int(bound)
+    if field == "quant_min_lower_bound":
+        return [whole, whole - 1, whole + 1]
+    return [whole, whole + 1, whole - 1, *([whole ^ 128] if field == "zero_point_exact_match" else [])]
 
 
-def _high(bound: float) -> list[int]:
-    """Values of quant_max: the first satisfies an upper bound, the second violates it."""
-    return [int(bound), int(bound) + 1, int(bound) - 1]
-
-
-def scales(bound: float) -> list[float]:
-    """Scales at a bound, one ulp below and above it, and the default eps of observers."""
-    return [bound, ulp(bound, 0.0), ulp(bound, torch.inf), 2.0**-23]
-
-
-def _integers(bound: float) -> SearchStrategy[int]:
-    return st.integers(int(bound) - 16, int(bound) + 16)
-
-
-ANY_SCALE = st.floats(2.0**-126, 2.0**20, width=32)
+def _with(target: Target, spec: ObserverSpec, field: str, value: Any) -> ObserverSpec:
+    """A spec with a value of a field: in its range, as its eps, or in its fixed qparams."""
+    scale, zero_point = spec.fixed or (1.0, 0)
+    match field:
+        case "quant_min_lower_bound":
+            return _ranged(target, spec, low=min(value, 0))
+        case "quant_max_upper_bound":
+            return _ranged(target, spec, high=max(value, 1))
+        case "scale_exact_match":
+            return replace(spec, fixed=(value, zero_point))
+        case "zero_point_exact_match":
+            return replace(spec, fixed=(scale, value))
+    return replace(spec, fixed=(value, 0)) if spec.fixed else replace(spec, eps=value)
 
 
 def _ranged(target: Target, spec: ObserverSpec, **bound: int) -> ObserverSpec:
@@ -201,34 +189,6 @@ def _ranged(target: Target, spec: ObserverSpec, **bound: int) -> ObserverSpec:
     return replace(ranged, inside=ranged.inside or inside)
 
 
-def _with_quant_min(target: Target, spec: ObserverSpec, low: int) -> ObserverSpec:
-    return _ranged(target, spec, low=min(low, 0))
-
-
-def _with_quant_max(target: Target, spec: ObserverSpec, high: int) -> ObserverSpec:
-    return _ranged(target, spec, high=max(high, 1))
-
-
-def _with_eps(target: Target, spec: ObserverSpec, eps: float) -> ObserverSpec:
-    """The spec with another eps, or with another fixed scale."""
-    return replace(spec, fixed=(eps, 0)) if spec.fixed else replace(spec, eps=eps)
-
-
-def _with_scale(target: Target, spec: ObserverSpec, scale: float) -> ObserverSpec:
-    return replace(spec, fixed=(scale, (spec.fixed or (0.0, 0))[1]))
-
-
-def _with_zero_point(target: Target, spec: ObserverSpec, zero_point: int) -> ObserverSpec:
-    return replace(spec, fixed=((spec.fixed or (1.0, 0))[0], zero_point))
-
-
-def _fixed(target: Target) -> list[ObserverSpec]:
-    """An observer without eps, for constraints on the least scale."""
-    if target.side == "weight" or target.dynamic or target.spec.fixed:
-        return []
-    return [_ranged(target, ObserverSpec("FixedQParamsObserver", target.spec.dtype, fixed=(1.0, 0)), **target.range)]
-
-
 def _unfixed(target: Target) -> list[ObserverSpec]:
     """Observers that violate a constraint on fixed qparams: one without fixed qparams, and a FakeQuantize of a
     FixedQParamsObserver, which is not a FixedQParamsFakeQuantize."""
@@ -236,56 +196,19 @@ def _unfixed(target: Target) -> list[ObserverSpec]:
     return [ordinary, replace(target.spec, fake="FakeQuantize")]
 
 
-@dataclass(frozen=True)
-class FieldValues:
-    """How to draw observers around the bound of a field.
+def qconfigs_around(target: Target, field: str) -> list[str]:
+    """QConfigs that satisfy every constraint, or violate this field alone; the simplest first.
 
-    `put` sets a value in a spec, `near` lists values at the bound, `any` draws arbitrary values. The first value of `near`
-    satisfies the field and the second violates it by the least step: all specs but the simplest get only these two.
-    `besides` are further specs that get the values at the bound, `others` are specs that are drawn as they are.
+    The simplest observer gets all values at the bound, the others get the first two.
     """
-
-    put: Callable[[Target, ObserverSpec, Any], ObserverSpec]
-    near: Callable[[float], list[Any]]
-    any: Callable[[float], SearchStrategy[Any]]
-    besides: Callable[[Target], list[ObserverSpec]] = lambda _: []
-    others: Callable[[Target], list[ObserverSpec]] = lambda _: []
-
-
-FIELD_VALUES = {
-    "quant_min_lower_bound": FieldValues(_with_quant_min, _low, _integers),
-    "quant_max_upper_bound": FieldValues(_with_quant_max, _high, _integers),
-    "scale_min_lower_bound": FieldValues(_with_eps, scales, lambda _: ANY_SCALE, besides=_fixed),
-    "scale_max_upper_bound": FieldValues(_with_eps, scales, lambda _: ANY_SCALE),
-    "scale_exact_match": FieldValues(_with_scale, scales, lambda _: ANY_SCALE, others=_unfixed),
-    "zero_point_exact_match": FieldValues(
-        _with_zero_point, lambda bound: [*_high(bound), int(bound) ^ 128], _integers, others=_unfixed
-    ),
-}
-
-
-def qconfigs_around(target: Target, field: str) -> SearchStrategy[str]:
-    """QConfigs that satisfy every constraint, or violate this field alone; the simplest first."""
-    how, bound = FIELD_VALUES[field], getattr(target.constraints, field)
-    first, *rest = [*styles(target), *how.besides(target)]
-    values = how.near(bound)
-    put = partial(st.builds, how.put, st.just(target))
-    drawn: SearchStrategy[ObserverSpec] = put(st.just(first), st.sampled_from(values))
-    drawn |= put(st.sampled_from(rest or [first]), st.sampled_from(values[:2]))
-    if thorough():
-        drawn |= put(st.sampled_from([first, *rest]), st.sampled_from(values) | how.any(bound))
-    if others := how.others(target):
-        drawn |= st.sampled_from(others)
-    return drawn.map(target.qconfig)
-
-
-def listed_qconfigs(target: Target, field: str) -> list[str]:
-    """The QConfigs that `qconfigs_around` draws in the bounded search; the simplest first."""
-    how = FIELD_VALUES[field]
-    first, *rest = [*styles(target), *how.besides(target)]
-    values = how.near(getattr(target.constraints, field))
-    specs = [how.put(target, first, value) for value in values] + how.others(target)
-    specs += [how.put(target, spec, value) for spec in rest for value in values[:2]]
+    first, *rest = styles(target)
+    if field == "scale_min_lower_bound" and not (target.side == "weight" or target.dynamic or target.spec.fixed):
+        without_eps = ObserverSpec("FixedQParamsObserver", target.spec.dtype, fixed=(1.0, 0))
+        rest.append(_ranged(target, without_eps, **target.range))
+    values = _values(field, getattr(target.constraints, field))
+    specs = [_with(target, first, field, value) for value in values]
+    specs += _unfixed(target) if field.endswith("exact_match") else []
+    specs += [_with(target, spec, field, value) for spec in rest for value in values[:2]]
     return [target.qconfig(spec) for spec in specs]
 
 
@@ -337,40 +260,18 @@ def observations(target: Target, qconfig: str) -> list[Calibration]:
     return [Calibration(qconfig, data=data) for data in ACTIVATIONS]
 
 
-def listed_calibrations(target: Target) -> list[Calibration]:
+def calibrations(target: Target) -> list[Calibration]:
     """QConfigs that satisfy every constraint, with data or weights; the simplest first.
 
-    The simplest QConfig gets all data, the others get two of them in the bounded search.
+    The simplest QConfig gets all data, the others get two of them. A histogram observer is left out, because it takes twenty
+    times as long as any other.
     """
-    specs = styles(target)
-    if not thorough():  # a histogram observer takes twenty times as long as any other
-        specs = [spec for spec in specs if spec.observer != "HistogramObserver"]
-    first, *others = (target.qconfig(spec) for spec in specs)
-    listed = observations(target, first)
+    first, *others = (target.qconfig(spec) for spec in styles(target) if spec.observer != "HistogramObserver")
+    examples = observations(target, first)
     for qconfig in others:
-        listed += observations(target, qconfig)[: None if thorough() else 2]
+        examples += observations(target, qconfig)[:2]
         if target.side == "weight":
-            listed.append(Calibration(qconfig, weights=ROUNDED))
+            examples.append(Calibration(qconfig, weights=ROUNDED))
         if target.side == "weight" and target.qat:
-            listed.append(Calibration(qconfig, weights="w", trained=TRAINED))
-    return listed
-
-
-def calibrations(target: Target) -> SearchStrategy[Calibration]:
-    """Strategy of the calibrations that are listed for a target."""
-    return st.sampled_from(listed_calibrations(target))
-
-
-def constraints(dtype: torch.dtype = torch.qint8) -> SearchStrategy[DTypeWithConstraints]:
-    """Constraints on a dtype with any subset of the fields set."""
-    low, high = RANGES[dtype]
-    values: dict[str, SearchStrategy[Any]] = {
-        "quant_min_lower_bound": st.integers(low, 0),
-        "quant_max_upper_bound": st.integers(1, high),
-        "scale_min_lower_bound": st.sampled_from([2.0**-12, 2.0**-23]),
-        "scale_max_upper_bound": st.sampled_from([1.0, 2.0**-4]),
-        "scale_exact_match": st.sampled_from([2.0**-8, 2.0**-7]),
-        "zero_point_exact_match": st.integers(low, high),
-    }
-    assert set(values) == set(FIELDS)
-    return st.builds(DTypeWithConstraints, st.just(dtype), **{f: st.none() | values[f] for f in FIELDS})
+            examples.append(Calibration(qconfig, weights="w", trained=TRAINED))
+    return examples
