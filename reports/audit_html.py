@@ -13,8 +13,8 @@ from markupsafe import Markup
 from conformance.results.audits import Arithmetic, Audit, Layer
 from conformance.results.jsonl import replacing
 
-from . import audit_words, findings
-from .html import HERE, bar, codes, templates, visible
+from . import audit_words
+from .html import HERE, bar, templates
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 CLASSES = {
@@ -42,10 +42,9 @@ def write(
 def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING) -> str:
     """The text of the page."""
     jinja = templates()
-    jinja.filters |= {"codes": codes, "visible": visible, "link": findings.link}
     called = (shares, numbers_of, reasons_of, cells, details, chart, percent, id)
     jinja.globals |= {function.__name__: function for function in called}
-    jinja.globals |= {"words": audit_words, "count": findings.count, "classes": CLASSES}
+    jinja.globals |= {"words": audit_words, "classes": CLASSES}
     return jinja.get_template("audit.html.j2").render(
         audits=audits,
         networks=[*dict.fromkeys(audit.network for audit in audits)],

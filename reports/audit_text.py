@@ -25,7 +25,7 @@ from .audit_words import (
     reductions_of,
 )
 from .columns import cut, padded, path, shortened, width, wrapped
-from .findings import count
+from .documents import count
 
 WIDTH = 100
 NAMED = 20

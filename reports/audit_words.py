@@ -17,7 +17,7 @@ from conformance.results.audits import (
     Reduction,
 )
 
-from .findings import count
+from .documents import count
 
 Facts = list[tuple[str, str]]
 """Terms, each with its description."""

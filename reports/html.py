@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from conformance.configs.engines import SUCCESSORS
@@ -35,6 +35,7 @@ from conformance.results.status import STATUSES
 from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 from . import findings, migration, support
+from .documents import environment, link
 from .load import Report, Result, family
 
 T = TypeVar("T")
@@ -99,28 +100,16 @@ def page_folder(folder: Path) -> Iterator[None]:
 
 
 def templates() -> Environment:
-    """The environment of the templates. Values are escaped; a missing name is an error."""
-    return Environment(
-        loader=PackageLoader(__package__, "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The environment of the templates of pages. Values are escaped, and control characters in them visible."""
+    jinja = environment(autoescape=True, finalize=visible)
+    jinja.filters |= {"codes": codes, "visible": visible}
+    return jinja
 
 
 def pages(report: Report) -> dict[str, str]:
     """The text of the pages by name."""
     jinja = templates()
-    jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
-    jinja.globals |= {
-        "pages": PAGES,
-        "bar": bar,
-        "histogram": histogram,
-        "count": findings.count,
-        "script": script_of,
-    }
+    jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of}
     listed = findings.shown(report)
     made = support.table(report)
     contexts: dict[str, dict[str, Any]] = {
@@ -342,7 +331,7 @@ def _run(number: int, result: Result) -> dict[str, Any]:
                 "title": known.title,
                 "reason": known.reason,
                 "upstream": known.upstream,
-                "link": findings.link(known.upstream),
+                "link": link(known.upstream),
             }
             for known in {entry.id: entry.finding for entry in result.expectation.entries}.values()
         ],

@@ -10,12 +10,14 @@ from typing import Any
 
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped
+from conformance.markdown import table as markdown_table
 from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
 from conformance.results.status import STATUSES, ClaimStatus, Status, Support
 
-from .findings import Shown, link, shown
+from . import documents
+from .findings import Shown, shown
 from .load import Column, Report, Result, family, with_operator
 
 RECORDED = Path(__file__).parent / "support.json"
@@ -236,34 +238,22 @@ def headings(made: Table) -> tuple[list[str], str]:
     return [place.engine for place in made.places], f"{place.platform} with torch {place.torch.partition('+')[0]}"
 
 
-def markdown(made: Table) -> Iterator[str]:
-    """Yield the table in markdown: a table for each family, with a footnote for each finding."""
-    yield "# Which operators quantized engines support"
-    yield ""
-    yield "The status of each claim of a config, from rows. A number links the known finding that is the reason."
-    yield ""
-    yield " · ".join(f"{status.symbol} {status.phrase}" for status in STATUSES) + " · blank: not promised"
-    yield ""
+def markdown(made: Table) -> list[str]:
+    """The table in markdown: a table for each family, with a footnote for each finding."""
     numbers = made.cause_numbers()
     heads, common = headings(made)
-    if common:
-        yield f"On {escaped(common)}."
-        yield ""
-    for name, rows in made.families.items():
-        yield f"## {name.capitalize()}"
-        yield ""
-        yield f"| pattern | dtypes | {' | '.join(map(escaped, heads))} |"
-        yield f"| --- | --- |{' --- |' * len(made.places)}"
-        for row in rows:
-            cells = (_cell_markdown(made.cells[row].get(place), numbers) for place in made.places)
-            yield f"| {code(row[0])} | {row[1]} | {' | '.join(cells)} |"
-        yield ""
-    yield "## Findings"
-    yield ""
-    for finding, number in numbers.items():
-        known = made.findings[finding]
-        upstream = f"[{escaped(known.upstream)}]({link(known.upstream)})" if link(known.upstream) else "unreported"
-        yield f'{number}. <a id="{finding}"></a>{escaped(known.title)} ({code(finding)}, {upstream})'
+    tables = {
+        name: markdown_table(
+            ["pattern", "dtypes", *map(escaped, heads)],
+            (
+                [code(row[0]), row[1], *(_cell_markdown(made.cells[row].get(place), numbers) for place in made.places)]
+                for row in rows
+            ),
+        )
+        for name, rows in made.families.items()
+    }
+    context = {"statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
+    return documents.lines("support", tables=tables, **context)
 
 
 def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
@@ -276,28 +266,26 @@ def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
 def families_markdown(made: Table) -> Iterator[str]:
     """Yield the table of families for the README: of the claims of each family, how many work in default use."""
     heads, common = headings(made)
-    yield f"| family | {' | '.join(map(escaped, heads))} |"
-    yield f"| --- |{' --: |' * len(made.places)}"
-    for name, rows in made.families.items():
-        yield f"| {name} | {' | '.join(_share(made, rows, place) for place in made.places)} |"
-    yield f"| **all** | {' | '.join(_share(made, made.cells, place) for place in made.places)} |"
-    every = (_share(made, made.cells, place, lambda status: status is Support.WORKS) for place in made.places)
-    yield f"| **all, in every form** | {' | '.join(every)} |"
+    rows = [[name, *_shares(made, rows)] for name, rows in made.families.items()]
+    rows.append(["**all**", *_shares(made, made.cells)])
+    rows.append(["**all, in every form**", *_shares(made, made.cells, lambda status: status is Support.WORKS)])
+    yield from markdown_table(["family", *map(escaped, heads)], rows, range(1, len(heads) + 1))
     if common:
         yield ""
         yield f"On {escaped(common)}."
 
 
-def _share(
+def _shares(
     made: Table,
     rows: Iterable[tuple[str, str]],
-    place: Place,
     works: Callable[[Status], bool] = lambda status: status.works_by_default,
-) -> str:
-    """How many of the claims that were executed in a place work; empty if none was."""
-    statuses = [made.cells[row][place].status for row in rows if place in made.cells[row]]
-    executed = [status for status in statuses if status is not Support.UNAVAILABLE]
-    return f"{sum(map(works, executed))} of {len(executed)}" if executed else ""
+) -> Iterator[str]:
+    """Yield for each place how many of the claims that were executed there work; an empty text if none was."""
+    rows = [*rows]
+    for place in made.places:
+        statuses = [made.cells[row][place].status for row in rows if place in made.cells[row]]
+        executed = [status for status in statuses if status is not Support.UNAVAILABLE]
+        yield f"{sum(map(works, executed))} of {len(executed)}" if executed else ""
 
 
 def answer(made: Table, operator: str) -> Iterator[str]:
