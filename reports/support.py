@@ -146,36 +146,20 @@ def _cell(status: ClaimStatus, causes: Sequence[Cause]) -> Cell:
     )
 
 
-def as_json(made: Table) -> dict[str, Any]:
-    """The table as JSON values."""
-    return {
-        "places": [vars(place) for place in made.places],
-        "findings": {name: finding.title for name, finding in sorted(made.findings.items())},
-        "claims": [
-            {
-                "pattern": pattern,
-                "dtypes": dtypes,
-                "family": family(pattern),
-                "cells": [
-                    {
-                        "place": made.places.index(place),
-                        "status": cell.status.value,
-                        "causes": [
-                            {
-                                "finding": cause.finding,
-                                "severity": cause.severity.value,
-                                "forms": list(cause.forms),
-                                "more": cause.more,
-                            }
-                            for cause in cell.causes
-                        ],
-                    }
-                    for place, cell in by_place.items()
-                ],
-            }
-            for (pattern, dtypes), by_place in sorted(made.cells.items())
-        ],
-    }
+def json_text(made: Table) -> str:
+    """The table as JSON, a line for each claim."""
+    claims = []
+    for (pattern, dtypes), by_place in sorted(made.cells.items()):
+        cells = [
+            {"place": made.places.index(place), "status": cell.status.value, "causes": [*map(vars, cell.causes)]}
+            for place, cell in by_place.items()
+        ]
+        claim = {"pattern": pattern, "dtypes": dtypes, "family": family(pattern), "cells": cells}
+        claims.append(json.dumps(claim, separators=(",", ":")))
+    places = json.dumps([*map(vars, made.places)], indent=0)
+    findings = json.dumps({name: finding.title for name, finding in sorted(made.findings.items())}, indent=0)
+    lines = ",\n".join(claims)
+    return f'{{"places": {places},\n"findings": {findings},\n"claims": [\n{lines}\n]}}\n'
 
 
 def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -> Table:
@@ -187,33 +171,21 @@ def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -
             "python -m conformance support --write ROWS…"
         )
     by_value = {status.value: status for status in STATUSES}
-    cells = {
-        (claim["pattern"], claim["dtypes"]): {
-            places[cell["place"]]: Cell(
-                by_value[cell["status"]],
-                tuple(
-                    Cause(cause["finding"], Severity(cause["severity"]), tuple(cause["forms"]), cause["more"])
-                    for cause in cell["causes"]
-                ),
+    cells: dict[tuple[str, str], dict[Place, Cell]] = {}
+    for claim in values["claims"]:
+        by_place = cells.setdefault((claim["pattern"], claim["dtypes"]), {})
+        for cell in claim["cells"]:
+            causes = (
+                Cause(cause["finding"], Severity(cause["severity"]), tuple(cause["forms"]), cause["more"])
+                for cause in cell["causes"]
             )
-            for cell in claim["cells"]
-        }
-        for claim in values["claims"]
-    }
+            by_place[places[cell["place"]]] = Cell(by_value[cell["status"]], tuple(causes))
     return Table(places, cells, {name: findings[name] for name in values["findings"]})
 
 
 def recorded(entries: Iterable[Entry], path: Path = RECORDED) -> Table:
     """The committed table. Raises UsageError if the ledger lacks one of its findings."""
     return from_json(json.loads(path.read_text(encoding="utf-8")), {entry.id: entry.finding for entry in entries})
-
-
-def json_text(made: Table) -> str:
-    """The table as JSON, a line for each claim."""
-    values = as_json(made)
-    claims = ",\n".join(json.dumps(claim, separators=(",", ":")) for claim in values["claims"])
-    places, findings = (json.dumps(values[name], indent=0) for name in ("places", "findings"))
-    return f'{{"places": {places},\n"findings": {findings},\n"claims": [\n{claims}\n]}}\n'
 
 
 def as_csv(made: Table) -> str:
