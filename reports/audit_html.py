@@ -43,7 +43,7 @@ def write(
 def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING) -> str:
     """The text of the page."""
     jinja = templates()
-    called = (shares, numbers_of, reasons_of, cells, details, chart, percent, id)
+    called = (shares, numbers_of, reasons_of, cells, details, chart, id)
     jinja.globals |= {function.__name__: function for function in called}
     jinja.globals |= {"words": audit_words, "classes": CLASSES}
     return jinja.get_template("audit.html.j2").render(
@@ -70,20 +70,11 @@ def reasons_of(audit: Audit) -> dict[str, int]:
     return {group.reason: group.number for group in audit_words.in_float(audit) if group.reason}
 
 
-def percent(share: float) -> str:
-    """A share in a table, in which what is zero is empty."""
-    return audit_words.percent(share) if share else ""
-
-
 def cells(layer: Layer) -> list[str]:
     """The cells of a layer's row behind its kernels."""
-    tied = wrong = local = cumulative = "–"
-    if (agreement := layer.agreement) and agreement.total:
-        tied, wrong = percent(agreement.tied / agreement.total), percent(agreement.wrong / agreement.total)
-        local, cumulative = (f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))
     output = layer.output.text if layer.output else "float"
     codes_used = f"{layer.codes_used}/{layer.codes}" if layer.codes else ""
-    return [tied, wrong, local, cumulative, output, codes_used, percent(layer.latency)]
+    return [*audit_words.cells(layer), output, codes_used, audit_words.some_percent(layer.latency)]
 
 
 def details(layer: Layer) -> audit_words.Facts:
@@ -99,8 +90,8 @@ def details(layer: Layer) -> audit_words.Facts:
         ("output", audit_words.qparams(layer)),
         ("shape", " × ".join(map(str, layer.shape))),
         ("codes", f"{layer.codes_used} of {layer.codes} used" if layer.codes else ""),
-        ("clipped", audit_words.percent(layer.clipped) if layer.clipped else ""),
-        ("time", audit_words.percent(layer.latency) if layer.latency else ""),
+        ("clipped", audit_words.some_percent(layer.clipped)),
+        ("time", audit_words.some_percent(layer.latency)),
         *((name, value) for name, value in layer.features.items()),
         *(("note", note) for note in layer.notes),
     ]

@@ -43,6 +43,11 @@ def percent(share: float, decimals: int = 2) -> str:
     return f"{100 * share:.{min(shown, decimals)}f}%"
 
 
+def some_percent(share: float, decimals: int = 2) -> str:
+    """A share in a table, in which what is zero is empty."""
+    return percent(share, decimals) if share else ""
+
+
 def operator(pattern: str) -> str:
     """A pattern without the modules that its names are in, such as `Conv2d+BN+ReLU`."""
     names = (name.rpartition(".")[2] or name for name in pattern.split("+"))
@@ -201,6 +206,15 @@ def compared(layer: Layer) -> Facts:
     own, local = decibels(layer.float_db, "float"), decibels(layer.local_db, "the reference")
     figures = f"{own} and {local} given the same inputs, {decibels(layer.cumulative_db)} so far"
     return [("elements", elements(layer.agreement)), ("SQNR", figures)]
+
+
+def cells(layer: Layer, decimals: int = 2) -> list[str]:
+    """The same figures for a table: the shares of tied and of wrong elements, and the local and cumulative SQNR."""
+    agreement = layer.agreement
+    if agreement is None or not agreement.total:
+        return ["–"] * 4
+    shares = (some_percent(part / agreement.total, decimals) for part in (agreement.tied, agreement.wrong))
+    return [*shares, *(f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))]
 
 
 def qparams(layer: Layer) -> str:

@@ -20,7 +20,7 @@ ANNOTATIONS = 10
 def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
     """A job summary in markdown of at most `max_bytes` bytes: totals, new deviations, then known ones."""
     known = sum(not result.new and result.expectation.known is not None for result in report.results)
-    lines = documents.lines("summary", report=report, tallies=tallies(report), listed=shown(report), known=known)
+    lines = documents.lines("summary.md", report=report, tallies=tallies(report), listed=shown(report), known=known)
     note = "\n… and {} lines more: the rows files have everything.\n"
     if sum(len(line.encode()) + 1 for line in lines) <= max_bytes:
         return "\n".join(lines) + "\n"

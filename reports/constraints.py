@@ -170,4 +170,4 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], command: str, comman
     """The lines of the whole page, which `command` writes."""
     shown = shown_entries(rows, entries, commands)
     context = {"command": command, "documented": DOCUMENTED, "table": table(rows, entries), "shown_entries": shown}
-    return documents.lines("constraints", **context)
+    return documents.lines("constraints.md", **context)

@@ -278,7 +278,7 @@ def text(difference: Difference) -> Iterator[str]:
 
 def markdown(difference: Difference) -> list[str]:
     """Lines of markdown."""
-    return documents.lines("diff", difference=difference, totals=_totals(difference), kinds=KINDS)
+    return documents.lines("diff.md", difference=difference, totals=_totals(difference), kinds=KINDS)
 
 
 def _totals(difference: Difference) -> str:

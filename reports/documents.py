@@ -1,4 +1,4 @@
-"""Documents in markdown: the templates `*.md.j2` of this package, and words that reports have in common."""
+"""Documents in markdown and text: the templates `*.md.j2` and `*.txt.j2` of this package, and words in common."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ def link(upstream: str) -> str:
 
 def lines(template: str, **context: Any) -> list[str]:
     """The lines of a document. A missing name is an error; values are escaped by filters of the template."""
-    return _templates().get_template(f"{template}.md.j2").render(context).removesuffix("\n").split("\n")
+    return _templates().get_template(f"{template}.j2").render(context).removesuffix("\n").split("\n")
 
 
 def environment(**options: Any) -> "Environment":

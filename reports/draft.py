@@ -51,7 +51,7 @@ def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:
         raise UsageError(f"{finding.id}: no claim of the support table shows it: write the table from rows that do")
     rows = ((place.engine, place.platform, place.torch, _claims(claims)) for place, claims in places.items())
     lines = documents.lines(
-        "draft",
+        "draft.md",
         finding=finding,
         severity=severity_of(places),
         reproduced=reproduced,

@@ -206,7 +206,7 @@ def document(report: Report, *, full: bool = False) -> list[str]:
     important first. With `full`, each has the reproduction of its worst run."""
     listed = shown(report)
     return documents.lines(
-        "findings",
+        "findings.md",
         report=report,
         tallies=tallies(report),
         listed=listed,

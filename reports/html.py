@@ -10,9 +10,10 @@ import json
 import math
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,9 +149,9 @@ def visible(value: Any) -> Any:
 def bar(counts: Mapping[T, int]) -> Sequence[tuple[T, float, float]]:
     """The parts of a bar: what each counts, and its start and width in percent."""
     total, start, parts = sum(counts.values()) or 1, 0.0, []
-    for status, count in counts.items():
-        if count:
-            width = 100 * count / total
+    for status, number in counts.items():
+        if number:
+            width = 100 * number / total
             parts.append((status, round(start, 3), round(width, 3)))
             start += width
     return parts
@@ -214,22 +215,9 @@ def goldens() -> list[tuple[str, int, int, int]]:
     return [(name, *numbers) for name, numbers in sorted(counts.items())]  # type: ignore[misc]
 
 
-class Numbered:
-    """Distinct values, numbered in order of appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-
-    def __call__(self, value: Any) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def __iter__(self) -> Any:
-        return iter(self._numbers)
-
-
-def outcome(row: Row) -> tuple[Verdict, frozenset[str]]:
-    """The verdict and the failed checks of a run."""
-    return row.verdict, row.failed
+def numbers() -> defaultdict[Any, int]:
+    """The numbers of distinct values, in order of appearance."""
+    return defaultdict(count().__next__)
 
 
 def differing(results: Iterable[Result]) -> set[str]:
@@ -237,7 +225,7 @@ def differing(results: Iterable[Result]) -> set[str]:
     outcomes_of: dict[str, set[tuple[Verdict, frozenset[str]]]] = {}
     for result in results:
         if result.row.verdict.executed:
-            outcomes_of.setdefault(case(result.row), set()).add(outcome(result.row))
+            outcomes_of.setdefault(case(result.row), set()).add((result.row.verdict, result.row.failed))
     return {name for name, outcomes in outcomes_of.items() if len(outcomes) > 1}
 
 
@@ -248,40 +236,35 @@ def case(row: Row) -> str:
 
 def _data(report: Report, folder: Path) -> None:
     """Write index.js, and one script for each pattern."""
-    columns, patterns, dtypes, flows, variants, profiles, entries = (Numbered() for _ in range(7))
-    for column in report.columns:
-        columns(column)
+    columns = {column: number for number, column in enumerate(report.columns)}
+    patterns, dtypes, flows, variants, profiles, entries = (numbers() for _ in range(6))
     differs = differing(report.results)
     runs: dict[str, list[int]] = {name: [] for name in FIELDS}
     chunks: dict[int, list[dict[str, Any]]] = {}
     for number, result in enumerate(progress(report.results, "runs")):
         row = result.row
-        pattern = patterns(row.pattern)
+        pattern = patterns[row.pattern]
         has_details = result.details is not None
         values = (
-            columns(result.column),
+            columns[result.column],
             pattern,
-            dtypes(row.dtype_config),
-            flows(row.flow),
-            variants(row.variant),
-            profiles(row.profile),
+            dtypes[row.dtype_config],
+            flows[row.flow],
+            variants[row.variant],
+            profiles[row.profile],
             IN_ORDER.index(row.verdict),
             sum(1 << FAILURES.index(check) for check in row.failed),
-            entries(result.expectation.entries[0].id) if result.expectation.entries else -1,
+            entries[result.expectation.entries[0].id] if result.expectation.entries else -1,
             NEW * result.new + DIFFERS * (case(row) in differs) + DIAGNOSED * has_details,
         )
-        for numbers, value in zip(runs.values(), values, strict=True):
-            numbers.append(value)
+        for column_values, value in zip(runs.values(), values, strict=True):
+            column_values.append(value)
         chunks.setdefault(pattern, []).append(_run(number, result))
     titles = {finding.id: finding.title for finding in report.findings}
     families = sorted({family(pattern) for pattern in patterns})
     index = {
         "columns": [
-            {
-                "backend": column.backend,
-                "engine": column.engine,
-                "platform": report.labels[column.environment],
-            }
+            {"backend": column.backend, "engine": column.engine, "platform": report.labels[column.environment]}
             for column in columns
         ],
         "patterns": [{"name": pattern, "family": families.index(family(pattern))} for pattern in patterns],

@@ -44,7 +44,7 @@ def document(header: Mapping[str, Any], items: Sequence[Migrated]) -> list[str]:
     found = {one.outcome for one in items}
     columns = places(items)
     return documents.lines(
-        "migration",
+        "migration.md",
         versions=", ".join(f"{name} {header[name]}" for name in ("torch", "torchao", "executorch") if header.get(name)),
         platform=header["platform"],
         counts=_counts(items),

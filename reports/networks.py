@@ -17,7 +17,7 @@ def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> list[str]:
     """The lines of the tables. `reasons` are those of the ledger's entries, by id."""
     engines = list(dict.fromkeys(audit.engine for audit in audits))
     return documents.lines(
-        "networks",
+        "networks.md",
         arithmetic=_arithmetic(audits, engines),
         networks=_networks(audits, engines),
         causes=_causes(audits, reasons),

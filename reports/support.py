@@ -225,7 +225,7 @@ def markdown(made: Table) -> list[str]:
         for name, rows in made.families.items()
     }
     context = {"statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
-    return documents.lines("support", tables=tables, **context)
+    return documents.lines("support.md", tables=tables, **context)
 
 
 def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
