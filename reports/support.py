@@ -14,7 +14,7 @@ from conformance.markdown import table as markdown_table
 from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
-from conformance.results.status import STATUSES, ClaimStatus, Status, Support
+from conformance.results.status import STATUSES, Status, Support
 
 from . import documents
 from .findings import Shown, shown
@@ -102,23 +102,17 @@ def table(report: Report) -> Table:
     """The support table of a report."""
     listed = shown(report)
     causes = _causes(listed)
-    places = {column: _place(column) for column in report.statuses}
+    places = {
+        column: Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
+        for column in report.statuses
+    }
     cells: dict[tuple[str, str], dict[Place, Cell]] = {}
     for column, found in report.statuses.items():
         for claim, one in found.items():
-            _, pattern, dtypes = _parts(claim)
-            cells.setdefault((pattern, dtypes), {})[places[column]] = _cell(one, causes.get((column, claim), ()))
+            pattern, _, dtypes = claim.partition("/")[2].rpartition("/")
+            shows = sorted(causes.get((column, claim), ()), key=_by_severity)
+            cells.setdefault((pattern, dtypes), {})[places[column]] = Cell(one.status, tuple(shows))
     return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed})
-
-
-def _place(column: Column) -> Place:
-    return Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
-
-
-def _parts(claim: str) -> tuple[str, str, str]:
-    backend, _, rest = claim.partition("/")
-    pattern, _, dtypes = rest.rpartition("/")
-    return backend, pattern, dtypes
 
 
 def _causes(listed: Iterable[Shown]) -> dict[tuple[Column, str], list[Cause]]:
@@ -140,10 +134,9 @@ def _cause(finding: str, runs: Sequence[tuple[Assessment, Result]]) -> Cause:
     return Cause(finding, worst.severity, tuple(forms[:FORMS_SHOWN]), max(0, len(forms) - FORMS_SHOWN))
 
 
-def _cell(status: ClaimStatus, causes: Sequence[Cause]) -> Cell:
-    return Cell(
-        status.status, tuple(sorted(causes, key=lambda one: (bool(one.forms), [*Severity].index(one.severity))))
-    )
+def _by_severity(cause: Cause) -> tuple[bool, int]:
+    """Sort key: default use, then the worst."""
+    return bool(cause.forms), [*Severity].index(cause.severity)
 
 
 def json_text(made: Table) -> str:
