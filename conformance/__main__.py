@@ -13,20 +13,17 @@ from io import TextIOWrapper
 from conformance.commands import (
     accept,
     audits,
+    bench,
     claims,
     goldens,
     histories,
     init,
-    lint,
-    migrations,
-    networks,
     reports,
     runs,
 )
 from conformance.commands.arguments import Parser
 from conformance.errors import UsageError
 from conformance.markdown import plain
-from conformance.reports import cli as bench
 
 
 def parser() -> Parser:
@@ -35,7 +32,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, lint, runs, audits, networks, reports, migrations, histories, bench, goldens, init, accept):
+    for group in (claims, runs, audits, reports, histories, bench, goldens, init, accept):
         group.add(commands)
     return top
 

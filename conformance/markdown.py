@@ -3,7 +3,7 @@
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 ACTIVE = re.compile(
     r"[`*\[\]<>&|~$\\]"  # spans, links, tags, entities, cells, strikethrough, formulas, escapes
@@ -63,3 +63,11 @@ def fenced(text: str, language: str) -> Iterator[str]:
         # GitHub executes printed lines that begin with `::`, also after spaces, as workflow commands
         yield re.sub(r"^(\s*):(?=:)", r"\1\\u003a", plain(line))
     yield fence
+
+
+def table(heads: Sequence[str], rows: Iterable[Iterable[object]], numbers: Container[int] = ()) -> Iterator[str]:
+    """Yield the lines of a table, whose columns `numbers`, counted from 0, are flush right. Cells are taken as they are."""
+    yield f"| {' | '.join(heads)} |"
+    yield f"| {' | '.join('--:' if column in numbers else '---' for column in range(len(heads)))} |"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"

@@ -5,6 +5,7 @@ Everything is in the file: it has no scripts, and its charts are SVG elements.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,8 +14,8 @@ from markupsafe import Markup
 from conformance.results.audits import Arithmetic, Audit, Layer
 from conformance.results.jsonl import replacing
 
-from . import audit_words, findings
-from .html import HERE, bar, codes, templates, visible
+from . import audit_words
+from .html import HERE, bar, templates
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 CLASSES = {
@@ -42,10 +43,9 @@ def write(
 def render(audits: Sequence[Audit], known: Mapping[str, str] = NOTHING, upstream: Mapping[str, str] = NOTHING) -> str:
     """The text of the page."""
     jinja = templates()
-    jinja.filters |= {"codes": codes, "visible": visible, "link": findings.link}
-    called = (shares, numbers_of, reasons_of, cells, details, chart, percent, id)
+    called = (shares, numbers_of, reasons_of, cells, details, chart, id)
     jinja.globals |= {function.__name__: function for function in called}
-    jinja.globals |= {"words": audit_words, "count": findings.count, "classes": CLASSES}
+    jinja.globals |= {"words": audit_words, "classes": CLASSES}
     return jinja.get_template("audit.html.j2").render(
         audits=audits,
         networks=[*dict.fromkeys(audit.network for audit in audits)],
@@ -70,20 +70,11 @@ def reasons_of(audit: Audit) -> dict[str, int]:
     return {group.reason: group.number for group in audit_words.in_float(audit) if group.reason}
 
 
-def percent(share: float) -> str:
-    """A share in a table, in which what is zero is empty."""
-    return audit_words.percent(share) if share else ""
-
-
 def cells(layer: Layer) -> list[str]:
     """The cells of a layer's row behind its kernels."""
-    tied = wrong = local = cumulative = "–"
-    if (agreement := layer.agreement) and agreement.total:
-        tied, wrong = percent(agreement.tied / agreement.total), percent(agreement.wrong / agreement.total)
-        local, cumulative = (f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))
     output = layer.output.text if layer.output else "float"
     codes_used = f"{layer.codes_used}/{layer.codes}" if layer.codes else ""
-    return [tied, wrong, local, cumulative, output, codes_used, percent(layer.latency)]
+    return [*audit_words.cells(layer), output, codes_used, audit_words.some_percent(layer.latency)]
 
 
 def details(layer: Layer) -> audit_words.Facts:
@@ -99,39 +90,12 @@ def details(layer: Layer) -> audit_words.Facts:
         ("output", audit_words.qparams(layer)),
         ("shape", " × ".join(map(str, layer.shape))),
         ("codes", f"{layer.codes_used} of {layer.codes} used" if layer.codes else ""),
-        ("clipped", audit_words.percent(layer.clipped) if layer.clipped else ""),
-        ("time", audit_words.percent(layer.latency) if layer.latency else ""),
+        ("clipped", audit_words.some_percent(layer.clipped)),
+        ("time", audit_words.some_percent(layer.latency)),
         *((name, value) for name, value in layer.features.items()),
         *(("note", note) for note in layer.notes),
     ]
     return [(term, description) for term, description in inner if description]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A layer in the chart: its number, its name, its place, and whether it is to blame. `label` is its SQNR in words."""
-
-    number: int
-    name: str
-    x: float
-    y: float
-    label: str
-    blamed: bool
-
-
-@dataclass(frozen=True)
-class Chart:
-    """The SQNR of the layers over their numbers: `local` ones as points, `cumulative` ones as a line.
-
-    `height` is that of the plot between `TOP` and the axis, `lines` the decibels of the horizontal lines with their places,
-    `ticks` the numbers of layers below the axis with theirs. `summary` is what a reader sees in it.
-    """
-
-    local: tuple[Point, ...]
-    cumulative: tuple[Point, ...]
-    lines: tuple[tuple[str, float], ...]
-    ticks: tuple[tuple[int, float], ...]
-    summary: str
 
 
 WIDE, LEFT, RIGHT, TOP, BOTTOM = 1000, 52, 12, 14, 230
@@ -141,60 +105,62 @@ STEP = 10
 MOST_LINES = 8
 
 
+@dataclass(frozen=True)
+class Chart:
+    """The SQNR of the layers that are compared over their numbers. Layers that are equal are above all others.
+
+    `count` is the number of all layers; `low` and `high` are the decibels of the lowest and the highest line, `step`
+    those from one to the next.
+    """
+
+    count: int
+    compared: Sequence[tuple[int, Layer]]
+    low: int
+    high: int
+    step: int
+
+    def x(self, number: int) -> float:
+        """The place of a layer."""
+        return round(LEFT + (number - 0.5) * (WIDE - LEFT - RIGHT) / self.count, 1)
+
+    def y(self, decibel: float | None) -> float:
+        """The place of an SQNR; None is equal."""
+        top = self.high + self.step
+        value = top if decibel is None else decibel
+        return round(BOTTOM - (value - self.low) * (BOTTOM - TOP) / (top - self.low), 1)
+
+    @property
+    def lines(self) -> list[tuple[str, float]]:
+        """The horizontal lines: their SQNRs and places."""
+        decibels = range(self.low, self.high + 1, self.step)
+        return [*((f"{decibel} dB", self.y(decibel)) for decibel in decibels), ("equal", self.y(None))]
+
+    @property
+    def ticks(self) -> list[int]:
+        """The numbers of layers below the axis."""
+        every = max(1, round(self.count / 10 / 5) * 5) if self.count >= 10 else 1
+        return [*range(every, self.count + 1, every)]
+
+    @property
+    def summary(self) -> str:
+        """What a reader sees in it, for those that do not see it."""
+        local = [(layer.float_db, number, layer.name) for number, layer in self.compared]
+        cumulative = [(layer.cumulative_db, number, layer.name) for number, layer in self.compared]
+        return f"local SQNR {_lowest(local)}; cumulative SQNR {_lowest(cumulative)}"
+
+
 def chart(audit: Audit) -> Chart | None:
-    """The chart of an audit, or None if nothing was compared. Layers that are equal are above all others."""
-    layers = [*enumerate(audit.layers, 1)]
+    """The chart of an audit, or None if nothing was compared."""
+    layers = enumerate(audit.layers, 1)
     compared = [(number, layer) for number, layer in layers if layer.agreement is not None and layer.agreement.total]
     if not compared:
         return None
-    every = [db for _, layer in compared for db in (layer.float_db, layer.cumulative_db) if db is not None]
-    low, high, step = _scale(every)
-    place = _Place(len(layers), low, high + step)
-    local = tuple(place.point(number, layer, layer.float_db) for number, layer in compared)
-    cumulative = tuple(place.point(number, layer, layer.cumulative_db) for number, layer in compared)
-    lines = [(f"{decibel} dB", place.y(decibel)) for decibel in range(low, high + 1, step)]
-    every_tick = max(1, round(len(layers) / 10 / 5) * 5)
-    ticks = tuple((number, place.x(number)) for number, _ in layers if number % every_tick == 0 or len(layers) < 10)
-    return Chart(local, cumulative, (*lines, ("equal", place.y(None))), ticks, _summary(compared))
-
-
-def _scale(values: Sequence[float]) -> tuple[int, int, int]:
-    """The lowest and the highest line, and the decibels between lines, in multiples of STEP."""
-    low = int(min([*values, 0.0]) // STEP * STEP)
-    high = int(-(-max([*values, 6.0 * STEP]) // STEP) * STEP)
-    step = STEP * -(-(high - low) // (MOST_LINES * STEP))
-    return low, low + step * -(-(high - low) // step), step
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Places in a chart of a number of layers, between a lowest and a highest value."""
-
-    layers: int
-    low: float
-    high: float
-
-    def x(self, number: int) -> float:
-        return round(LEFT + (number - 0.5) * (WIDE - LEFT - RIGHT) / self.layers, 1)
-
-    def y(self, decibel: float | None) -> float:
-        value = self.high if decibel is None else decibel
-        return round(BOTTOM - (value - self.low) * (BOTTOM - TOP) / (self.high - self.low), 1)
-
-    def point(self, number: int, layer: Layer, decibel: float | None) -> Point:
-        label = audit_words.decibels(decibel)
-        return Point(number, layer.name, self.x(number), self.y(decibel), label, layer.blamed)
-
-
-def _summary(compared: Sequence[tuple[int, Layer]]) -> str:
-    """A sentence for readers that do not see the chart."""
-    return "; ".join(
-        f"{name} SQNR {text}"
-        for name, text in (
-            ("local", _lowest([(layer.float_db, number, layer.name) for number, layer in compared])),
-            ("cumulative", _lowest([(layer.cumulative_db, number, layer.name) for number, layer in compared])),
-        )
-    )
+    values = [db for _, layer in compared for db in (layer.float_db, layer.cumulative_db) if db is not None]
+    # lines are at multiples of STEP
+    low = floor(min([*values, 0.0]) / STEP) * STEP
+    high = ceil(max([*values, 6.0 * STEP]) / STEP) * STEP
+    step = STEP * ceil((high - low) / (MOST_LINES * STEP))
+    return Chart(len(audit.layers), compared, low, low + step * ceil((high - low) / step), step)
 
 
 def _lowest(values: Sequence[tuple[float | None, int, str]]) -> str:

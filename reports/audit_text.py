@@ -1,33 +1,18 @@
 """An audit as text for a terminal: the figures of the network, what to blame the engine for, and a table of the layers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from conformance.markdown import plain
 from conformance.results.audits import UNWANTED, Arithmetic, Audit, Layer, State
 
-from .audit_words import (
-    Group,
-    company,
-    compared,
-    facts,
-    flags,
-    headline,
-    in_float,
-    in_rows,
-    is_row,
-    kernel,
-    operator,
-    others,
-    percent,
-    qparams,
-    reductions_of,
-)
+from . import audit_words, documents
+from .audit_words import Facts, flags, in_float, in_rows, is_row, kernel, operator, percent
 from .columns import cut, padded, path, shortened, width, wrapped
-from .findings import count
 
 WIDTH = 100
+BLANK = " "
+"""An empty line. Those of the template are layout."""
 NAMED = 20
 """Columns of the name of a network in a summary of one line, if it needs as many."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -54,7 +39,22 @@ def text(audit: Audit, known: Mapping[str, str] = NOTHING, upstream: Mapping[str
 
     `known` are the reasons of the ledger's entries by id, `upstream` the issues that they were reported as.
     """
-    return "".join(f"{_inert(line)}\n" for line in _Text(audit, known, upstream).lines())
+    lines = documents.lines(
+        "audit.txt",
+        audit=audit,
+        known=known,
+        upstream=upstream,
+        symbol=_symbol(audit),
+        layers=_layers(audit),
+        said=set(),
+        shown=set(),
+        blank=BLANK,
+        words=audit_words,
+        mark=_mark,
+        figures=_figures,
+        at=lambda *sentence: "\n".join(_indented(*sentence)),
+    )
+    return "".join(f"{_inert(line)}\n" for line in lines if line)
 
 
 def summary_line(audit: Audit) -> str:
@@ -105,112 +105,8 @@ def _indented(sentence: str, indent: int, first: str = "") -> Iterator[str]:
         yield (padded(first, indent) if first and not number else " " * indent) + line
 
 
-@dataclass
-class _Text:
-    """The lines of an audit, and the reasons of the ledger that were said already: each is said once."""
-
-    audit: Audit
-    known: Mapping[str, str]
-    upstream: Mapping[str, str]
-    said: set[str] = field(default_factory=set)
-
-    def lines(self) -> Iterator[str]:
-        audit = self.audit
-        took = f", audited in {audit.seconds:.0f} s" if audit.seconds else ""
-        yield from _indented(f"{audit.network} on {audit.engine}, config {audit.backend}{took}", 0)
-        yield from _indented(headline(audit), 2, _symbol(audit))
-        for remark in audit.remarks:
-            yield from _indented(remark, 2)
-        if audit.failure:
-            yield from self.failure()
-            if not (audit.layers or audit.refusals):
-                return
-        yield ""
-        for term, description in facts(audit):
-            yield from _indented(description, 28, f"  {term}")
-        yield from self.blame()
-        yield from self.refusals()
-        yield from self.other_reductions()
-        yield from _layers(audit)
-        yield from _float_groups(in_float(audit))
-
-    def failure(self) -> Iterator[str]:
-        """The further lines of why there is no more than this, as they are, and what can be done."""
-        yield ""
-        for line in self.audit.failure.splitlines()[1:]:
-            yield from _indented(line, min(2 + len(line) - len(line.lstrip(" ")), WIDTH // 2))
-        if self.audit.cause is not None:
-            yield from _indented(_state(self.audit.cause), 2)
-            yield from self.reason(self.audit.cause, 4)
-        for number, line in enumerate(self.audit.advice.splitlines()):
-            if not number:
-                yield ""
-            yield from _indented(line, 2)
-
-    def blame(self) -> Iterator[str]:
-        """The blamed layers. Of several of one pattern with the same causes the first is whole, the others have a line."""
-        blamed = self.audit.blamed
-        if not blamed:
-            return
-        yield from ("", "To blame, most damage first", "")
-        shown = set()
-        for number, layer in enumerate(blamed, 1):
-            kind = layer.pattern, tuple((fault.check, fault.cause) for fault in layer.faults)
-            if kind in shown and not reductions_of(self.audit, layer.name):
-                figures = "; ".join(f"{term}: {description}" for term, description in compared(layer)[-1:])
-                yield from _indented(f"{layer.name}, the same; {figures}", 6, f"{number:>3} {_mark(layer)}")
-                continue
-            shown.add(kind)
-            yield from _indented(f"{layer.name} ({layer.pattern})", 6, f"{number:>3} {_mark(layer)}")
-            for fault in layer.faults:
-                yield from _indented(f"{fault.check}, {_state(fault.cause)}: {fault.text}", 6)
-                yield from self.reason(fault.cause, 8)
-            figures_of_layer = [f"{term}: {description}" for term, description in compared(layer)]
-            if layer.kernels:
-                figures_of_layer.append(f"kernel: {' '.join(layer.kernels)}")
-            yield from _indented("; ".join([*figures_of_layer, f"output: {qparams(layer)}"]), 6)
-            yield from _reductions(self.audit, layer.name, 6)
-
-    def reason(self, cause: str | None, indent: int) -> Iterator[str]:
-        """The reason and the issue of an entry of the ledger, unless they were said before."""
-        if cause is not None and cause not in self.said:
-            self.said.add(cause)
-            issue = f" ({self.upstream[cause]})" if self.upstream.get(cause) else ""
-            yield from _indented(self.known.get(cause, "") + issue, indent)
-
-    def refusals(self) -> Iterator[str]:
-        if not self.audit.refusals:
-            return
-        yield from ("", "Refused, and left in float so that the rest could be audited", "")
-        for refusal in self.audit.refusals:
-            of = f" ({count(len(refusal.layers), 'layer')})" if refusal.layers else ""
-            error = f"{refusal.stage}, {_state(refusal.cause)}: {refusal.error}"
-            yield from _indented(f"{refusal.operator}{of} raises in {error}", 6, "    !")
-            yield from self.reason(refusal.cause, 8)
-            yield from _indented(", ".join(refusal.layers), 6)
-
-    def other_reductions(self) -> Iterator[str]:
-        """Reductions that no blamed layer has shown."""
-        names = others(self.audit)
-        if names:
-            yield from ("", "Reduced", "")
-        for name in names:
-            yield from _indented(name, 6)
-            yield from _reductions(self.audit, name, 8)
-
-
-def _state(cause: str | None) -> str:
-    return "NEW" if cause is None else f"known as {cause}"
-
-
-def _reductions(audit: Audit, layer: str, indent: int) -> Iterator[str]:
-    for reduction in reductions_of(audit, layer):
-        first = next(iter(reduction.text.strip().splitlines()), "")
-        yield from _indented(f"{company(reduction)}: {first}" if first else company(reduction), indent)
-        if reduction.script:
-            lines = count(len(reduction.script.splitlines()), "line")
-            script = f"Reproduction of {lines} that imports only torch: below, and in the files of --json and -o"
-            yield from _indented(script, indent)
+def _figures(pairs: Facts) -> str:
+    return "; ".join(f"{term}: {description}" for term, description in pairs)
 
 
 def _mark(layer: Layer, refused: Iterable[str] = ()) -> str:
@@ -230,15 +126,15 @@ def _layers(audit: Audit) -> Iterator[str]:
     if not audit.layers and audit.failure:
         return
     if not audit.layers:
-        yield from ("", "The lowered network has no layers.")
+        yield from (BLANK, "The lowered network has no layers.")
         return
-    yield from ("", "Layers", "")
+    yield from (BLANK, "Layers", BLANK)
     dtype = _usual_dtype(audit.layers)
     yield "  ✗ to blame, new   ~ to blame, known   ! refused   · converts or moves only"
     for term, description in LEGEND.items():
         usual = f", of {dtype} unless another dtype is given" if term == "output" and dtype else ""
         yield from _indented(description + usual, 16, f"  {term}")
-    yield ""
+    yield BLANK
     refused = {name for refusal in audit.refusals for name in refusal.layers}
     reasons = {group.reason: group.number for group in in_float(audit)}
     rows = [*in_rows(audit.layers)]
@@ -262,21 +158,18 @@ def _usual_dtype(layers: Iterable[Layer]) -> str:
 
 
 def _cells(layer: Layer, refused: Iterable[str], reasons: Mapping[str, int], dtype: str) -> tuple[str, ...]:
-    agreement, output = layer.agreement, layer.output
-    tied = wrong = local = total = "–"
-    if agreement is not None and agreement.total:
-        tied, wrong = (percent(part / agreement.total, 1) if part else "" for part in (agreement.tied, agreement.wrong))
-        local, total = (f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))
+    output = layer.output
     return (
         _mark(layer, refused),
         plain(layer.name),
         plain(operator(layer.pattern)),
         " ".join(plain(kernel(name)) for name in layer.kernels) or "–",
-        SHORT[layer.arithmetic] + (f" {reasons[layer.reason]}" if layer.arithmetic in UNWANTED and layer.reason else ""),
-        tied, wrong, local, total,
+        SHORT[layer.arithmetic]
+        + (f" {reasons[layer.reason]}" if layer.arithmetic in UNWANTED and layer.reason else ""),
+        *audit_words.cells(layer, 1),
         plain(output.text.removeprefix(f"{dtype} ")) if output else "float",
-        percent(layer.latency, 1) if layer.latency else "",
-    )  # fmt: skip
+        audit_words.some_percent(layer.latency, 1),
+    )
 
 
 def _widths(rows: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
@@ -309,24 +202,9 @@ def _thin(layers: tuple[Layer, ...]) -> str:
 
 def _below(layer: Layer, reasons: Mapping[str, int], said: set[str]) -> Iterator[str]:
     """Lines below a row: the checks that fail, what else stands out, and a reason for float where it is the first time."""
-    faults = [f"{fault.check}, {_state(fault.cause)}" for fault in layer.faults]
+    faults = [f"{fault.check}, {'NEW' if fault.cause is None else f'known as {fault.cause}'}" for fault in layer.faults]
     if remarks := "; ".join([*faults, *flags(layer)]):
         yield from _indented(remarks, 6, "    └")
     if layer.arithmetic in UNWANTED and layer.reason and layer.reason not in said:
         said.add(layer.reason)
         yield from _indented(f"{SHORT[layer.arithmetic]} {reasons[layer.reason]}: {layer.reason}", 6, "    └")
-
-
-def _float_groups(groups: list[Group]) -> Iterator[str]:
-    if not groups:
-        return
-    yield from ("", "In float, and why")
-    number = 0
-    for group in groups:
-        if group.number != number:
-            number = group.number
-            yield ""
-            yield from _indented(group.reason or "no reason is known", 6, f"{number:>4}")
-        name_only = " in integers in name only" if group.arithmetic is Arithmetic.NAME_ONLY else ""
-        known = f", known as {group.known}" if group.known else ""
-        yield from _indented(f"{len(group.layers)} × {group.operator}{name_only}{known}", 8)

@@ -17,7 +17,7 @@ from conformance.results.audits import (
     Reduction,
 )
 
-from .findings import count
+from .documents import count
 
 Facts = list[tuple[str, str]]
 """Terms, each with its description."""
@@ -41,6 +41,11 @@ def percent(share: float, decimals: int = 2) -> str:
         return ">99%"
     shown = 0 if share in (0, 1) or share >= 0.0995 else 1 if share >= 0.00995 else 2
     return f"{100 * share:.{min(shown, decimals)}f}%"
+
+
+def some_percent(share: float, decimals: int = 2) -> str:
+    """A share in a table, in which what is zero is empty."""
+    return percent(share, decimals) if share else ""
 
 
 def operator(pattern: str) -> str:
@@ -201,6 +206,15 @@ def compared(layer: Layer) -> Facts:
     own, local = decibels(layer.float_db, "float"), decibels(layer.local_db, "the reference")
     figures = f"{own} and {local} given the same inputs, {decibels(layer.cumulative_db)} so far"
     return [("elements", elements(layer.agreement)), ("SQNR", figures)]
+
+
+def cells(layer: Layer, decimals: int = 2) -> list[str]:
+    """The same figures for a table: the shares of tied and of wrong elements, and the local and cumulative SQNR."""
+    agreement = layer.agreement
+    if agreement is None or not agreement.total:
+        return ["–"] * 4
+    shares = (some_percent(part / agreement.total, decimals) for part in (agreement.tied, agreement.wrong))
+    return [*shares, *(f"{db:.1f}" if db is not None else "=" for db in (layer.float_db, layer.cumulative_db))]
 
 
 def qparams(layer: Layer) -> str:

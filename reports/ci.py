@@ -1,12 +1,15 @@
 """Output for continuous integration: a job summary, annotations, and a badge."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
-from conformance.markdown import code, escaped, plain
+from conformance.markdown import plain
 
-from .findings import count, first, new_runs, shown, tallies
-from .load import Report, Result
+from . import documents
+from .documents import count
+from .findings import shown, tallies
+from .load import Report
 
 SUMMARY_BYTES = 1024 * 1024
 """Maximum size of a step's summary on GitHub, which shows nothing of a longer one."""
@@ -16,15 +19,8 @@ ANNOTATIONS = 10
 
 def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
     """A job summary in markdown of at most `max_bytes` bytes: totals, new deviations, then known ones."""
-    new = report.new
-    lines = ["# Conformance", "", *tallies(report), ""]
-    lines += (
-        [f"## {count(len(new), 'run')} that the ledger does not expect", ""]
-        if new
-        else ["The ledger expects the outcome of every run.", ""]
-    )
-    lines += [*_reproducible(report, new), ""]
-    lines += _known(report)
+    known = sum(not result.new and result.expectation.known is not None for result in report.results)
+    lines = documents.lines("summary.md", report=report, tallies=tallies(report), listed=shown(report), known=known)
     note = "\n… and {} lines more: the rows files have everything.\n"
     if sum(len(line.encode()) + 1 for line in lines) <= max_bytes:
         return "\n".join(lines) + "\n"
@@ -32,30 +28,11 @@ def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
     return "\n".join(kept) + "\n" + note.format(left)
 
 
-def _reproducible(report: Report, new: list[Result]) -> Iterator[str]:
-    for line, result in zip(new_runs(report, new), new, strict=True):
-        yield line
-        if result.row.failed:
-            yield f"  {code(result.command)}"
-
-
-def _known(report: Report) -> Iterator[str]:
-    """Yield the known findings, the most important first, then the runs of each."""
-    listed = shown(report)
-    if not listed:
-        return
-    known = sum(not result.new and result.expectation.known is not None for result in report.results)
-    yield f"## {count(len(listed), 'known finding')}, {count(known, 'run')} that the ledger expects to deviate"
-    yield ""
-    for one in listed:
-        title, runs = escaped(one.finding.title), count(len(one.results), "run")
-        yield f"- {escaped(one.what)}: {title} ({code(one.finding.id)}; {runs}, {escaped(one.reach)})"
-    for one in listed:
-        yield ""
-        yield f"### {escaped(one.finding.id)}"
-        yield ""
-        for result in one.results:
-            yield f"- {code(result.row.id)} ({escaped(report.labels[result.column.environment])})"
+def first(lines: Sequence[str], max_bytes: int) -> tuple[Sequence[str], int]:
+    """The first lines that fit into `max_bytes` bytes of UTF-8, and the number of lines that do not."""
+    sizes = accumulate(len(line.encode()) + 1 for line in lines)
+    taken = sum(size <= max_bytes for size in sizes)
+    return lines[:taken], len(lines) - taken
 
 
 def annotations(report: Report) -> Iterator[str]:

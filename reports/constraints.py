@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance import markdown
 from conformance.configs.engines import ENGINES
 from conformance.errors import UsageError
-from conformance.markdown import code, escaped, marked
+from conformance.markdown import marked
 from conformance.results.constraints import CONSTRAINTS, DOCUMENTED, FIELDS, SIDES, UNENFORCED, Constraint
 from conformance.results.findings import text_of
 from conformance.results.findings.constraints import (
@@ -16,6 +17,8 @@ from conformance.results.findings.constraints import (
 )
 from conformance.results.known import Entry
 from conformance.results.rows import Row
+
+from . import documents
 
 
 def kind(row: Row) -> str:
@@ -128,10 +131,7 @@ def table(rows: Iterable[Row], entries: Sequence[Entry]) -> Iterator[str]:
     lines = [*cells(rows, entries)]
     if not lines:
         raise UsageError("no row is about a constraint: run conformance/test_constraints.py")
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"| {' | '.join(['---'] * len(HEAD))} |"
-    for line in lines:
-        yield f"| {' | '.join(map(marked, line))} |"
+    return markdown.table(HEAD, (map(marked, line) for line in lines))
 
 
 @dataclass(frozen=True)
@@ -166,46 +166,8 @@ def shown_entries(rows: Sequence[Row], entries: Sequence[Entry], commands: Mappi
         yield ShownEntry(entry, row, detail, commands[row.id], len(shown), claims(shown))
 
 
-def paragraph(shown: ShownEntry) -> Iterator[str]:
-    """Yield the lines of the section about an entry."""
-    yield f"### {code(shown.entry.id)}"
-    yield ""
-    known = shown.entry.finding
-    yield f"{known.reason} Upstream: {known.upstream}. {shown.runs} runs: {escaped(shown.claims)}."
-    yield ""
-    yield f"> {escaped(shown.detail)}"
-    yield ""
-    yield code(shown.command)
-    yield ""
-
-
-def document(rows: Sequence[Row], entries: Sequence[Entry], command: str, commands: Mapping[str, str]) -> Iterator[str]:
-    """The whole page, which `command` writes."""
-    yield f"<!-- {command} -->"
-    yield "# Which constraints torch enforces"
-    yield ""
-    yield "What the documentation of `DTypeWithConstraints` says of each field:"
-    yield ""
-    for field, meaning in DOCUMENTED.items():
-        yield f"- `{field}`: {meaning}."
-    yield ""
-    yield (
-        "A QConfig is *enforced at prepare* if it is used exactly where it satisfies the field, which the inserted observers"
-        " tell, and a warning says so where it is ignored. The field *holds in the converted model* if every scale, zero"
-        " point and code of the reference model, and of the packed weights where the engine is at hand, satisfies it for"
-        " whatever is observed: ordinary, constant, tiny, denormal, huge and infinite data, or none."
-    )
-    yield ""
-    yield from table(rows, entries)
-    yield ""
-    yield (
-        "Left open by the documentation, and not held against torch: an observer without `eps`, `quant_min` or `quant_max`"
-        " (torch ignores such a QConfig with a warning); data with NaN; a dtype that differs, of which no warning is"
-        " promised; observers of one's own that do not keep to the `eps` they have. Not tried: data whose span float32 does"
-        " not hold, such as ±3e38, of which `HistogramObserver` makes a scale that is NaN."
-    )
-    yield ""
-    yield "## Gaps"
-    yield ""
-    for shown in shown_entries(rows, entries, commands):
-        yield from paragraph(shown)
+def document(rows: Sequence[Row], entries: Sequence[Entry], command: str, commands: Mapping[str, str]) -> list[str]:
+    """The lines of the whole page, which `command` writes."""
+    shown = shown_entries(rows, entries, commands)
+    context = {"command": command, "documented": DOCUMENTED, "table": table(rows, entries), "shown_entries": shown}
+    return documents.lines("constraints.md", **context)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.errors import UsageError
-from conformance.markdown import code, escaped, plain
+from conformance.markdown import plain
 from conformance.results.diagnostics import Details, Offsets
 from conformance.results.environments import Environment
 from conformance.results.rows import Row
@@ -18,7 +18,8 @@ from conformance.results.shards import selects_by_rows
 from conformance.results.status import Support, statuses
 from conformance.results.verdicts import IN_ORDER
 
-from .findings import count
+from . import documents
+from .documents import count
 from .load import NETWORKS, labels
 from .parts import Part, parts_of
 
@@ -275,28 +276,9 @@ def text(difference: Difference) -> Iterator[str]:
         yield f"{mark}  {change.kind}: {plain(change.id)} [{plain(change.where)}]: {plain(change.description)}"
 
 
-def markdown(difference: Difference) -> Iterator[str]:
-    """Yield lines of markdown."""
-    yield f"# From {code(difference.before)} to {code(difference.after)}"
-    yield ""
-    for pair in difference.pairs:
-        yield f"- compared: {escaped(pair)}"
-    for label in difference.unpaired:
-        yield f"- not compared: {escaped(label)}"
-    yield ""
-    yield _totals(difference)
-    yield ""
-    for kind, title in KINDS.items():
-        changes = [change for change in difference.changes if change.kind == kind]
-        if not changes:
-            continue
-        yield f"## {title} ({len(changes)})"
-        yield ""
-        for change in changes:
-            mark = "**worse** " if change.worse else ""
-            where = f" ({escaped(change.where)})" if len(difference.pairs) > 1 else ""
-            yield f"- {mark}{code(change.id)}{where}: {escaped(change.description)}"
-        yield ""
+def markdown(difference: Difference) -> list[str]:
+    """Lines of markdown."""
+    return documents.lines("diff.md", difference=difference, totals=_totals(difference), kinds=KINDS)
 
 
 def _totals(difference: Difference) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 
 from conformance.errors import UsageError
-from conformance.markdown import fenced
+from conformance.markdown import table
 from conformance.results.known import KnownFinding
 from conformance.results.reproductions import Reproduced
 from conformance.results.severity import Severity
 
+from . import documents
 from .support import Cause, Place, Table
 
 CLAIMS_SHOWN = 6
@@ -48,36 +49,15 @@ def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:
     places = shows(made, finding.id)
     if not any(places.values()):
         raise UsageError(f"{finding.id}: no claim of the support table shows it: write the table from rows that do")
-    return "\n".join(_lines(finding, places, reproduced)) + "\n"
-
-
-def _lines(
-    finding: KnownFinding, places: Mapping[Place, list[tuple[str, str, Cause]]], reproduced: Reproduced
-) -> Iterator[str]:
-    yield f"# {finding.title}"
-    yield ""
-    yield "### 🐛 Describe the bug"
-    yield ""
-    yield f"{finding.reason} Severity: {severity_of(places).phrase}."
-    yield ""
-    yield from fenced(reproduced.script.rstrip(), "python")
-    yield ""
-    yield "It prints:"
-    yield ""
-    yield from fenced(reproduced.output.rstrip(), "")
-    yield ""
-    yield "### What was tried"
-    yield ""
-    yield "Each pattern of the backend configs that torch ships, in default use and under its options:"
-    yield ""
-    yield "| engine | platform | torch | shows it in |"
-    yield "| --- | --- | --- | --- |"
-    for place, claims in places.items():
-        yield f"| {place.engine} | {place.platform} | {place.torch} | {_claims(claims)} |"
-    yield ""
-    yield "### Versions"
-    yield ""
-    yield from fenced("\n".join(reproduced.versions), "")
+    rows = ((place.engine, place.platform, place.torch, _claims(claims)) for place, claims in places.items())
+    lines = documents.lines(
+        "draft.md",
+        finding=finding,
+        severity=severity_of(places),
+        reproduced=reproduced,
+        tried=table(("engine", "platform", "torch", "shows it in"), rows),
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _claims(claims: list[tuple[str, str, Cause]]) -> str:

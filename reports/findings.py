@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from conformance.markdown import code, escaped, fenced
+from conformance.markdown import escaped, table
 from conformance.results.in_use import occurrences_by_pattern
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
 from conformance.results.severity import Assessment, Component, Severity, assessments
 from conformance.results.status import STATUSES
 
+from . import documents
+from .documents import count
 from .load import Column, Report, Result
 
 WEIGHTS = {
@@ -199,36 +201,21 @@ def unseen(report: Report, listed: Iterable[Shown]) -> list[KnownFinding]:
     return [finding for finding in report.findings if finding.id not in names]
 
 
-def link(upstream: str) -> str:
-    """URL of a finding's upstream issue, or an empty text if it is unreported."""
-    project, _, number = upstream.partition("#")
-    return f"https://github.com/{project}/issues/{number}" if number else ""
-
-
-def count(number: int, noun: str) -> str:
-    """A number with a noun, in the plural unless the number is one."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def document(report: Report, *, full: bool = False) -> Iterator[str]:
-    """Yield the document in markdown: claims by environment, new deviations, then every known finding, the most important
-    first. With `full`, each has the reproduction of its worst run."""
-    yield "# Findings"
-    yield ""
-    yield from tallies(report)
-    yield ""
-    yield from _new(report)
+def document(report: Report, *, full: bool = False) -> list[str]:
+    """The lines of the document in markdown: claims by environment, new deviations, then every known finding, the most
+    important first. With `full`, each has the reproduction of its worst run."""
     listed = shown(report)
-    if listed:
-        yield f"## Known: {count(len(listed), 'finding')}, the most important first"
-        yield ""
-    for one in listed:
-        yield from _finding(report, one, full)
-    if others := unseen(report, listed):
-        yield "## In the ledger, not in these rows"
-        yield ""
-        yield ", ".join(code(finding.id) for finding in others)
-        yield ""
+    return documents.lines(
+        "findings.md",
+        report=report,
+        tallies=tallies(report),
+        listed=listed,
+        others=unseen(report, listed),
+        full=full,
+        shown_new=SHOWN_NEW,
+        script=script_of,
+        cut=_cut,
+    )
 
 
 def tallies(report: Report) -> Iterator[str]:
@@ -237,73 +224,13 @@ def tallies(report: Report) -> Iterator[str]:
     others = [status for status in STATUSES if not status.works_by_default]
     used = [status for status in others if any(counts.statuses[status] for counts in report.tallies.values())]
     heads = [*columns, *(status.phrase for status in used), "new runs"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"| {' | '.join(['---'] * 4 + ['--:'] * (len(heads) - 4))} |"
+    rows = []
     for column, counts in report.tallies.items():
         texts = column.backend, column.engine, report.labels[column.environment], column.environment.torch
         figures = counts.claims, counts.works, counts.in_every_form, *(counts.statuses[status] for status in used)
-        yield f"| {' | '.join([*map(escaped, texts), *map(str, (*figures, report.new_by_column[column]))])} |"
-
-
-def _new(report: Report) -> Iterator[str]:
-    if not report.new:
-        return
-    yield f"## New: {count(len(report.new), 'run')} that the ledger does not expect"
-    yield ""
-    yield from new_runs(report, report.new[:SHOWN_NEW])
-    if len(report.new) > SHOWN_NEW:
-        yield f"- … and {len(report.new) - SHOWN_NEW} more"
-    yield ""
-
-
-def new_runs(report: Report, results: Iterable[Result]) -> Iterator[str]:
-    """Yield a list of runs that the ledger does not expect, each with its environment and message."""
-    for result in results:
-        label = report.labels[result.column.environment]
-        yield f"- {code(result.row.id)} ({escaped(label)}): {escaped(result.message)}"
-
-
-def _finding(report: Report, one: Shown, full: bool) -> Iterator[str]:
-    finding = one.finding
-    yield f"### {escaped(finding.title)}"
-    yield ""
-    yield escaped(finding.reason)
-    yield ""
-    damage = f", {one.damage}" if one.damage else ""
-    upstream = f"[{escaped(finding.upstream)}]({link(finding.upstream)})" if link(finding.upstream) else "unreported"
-    yield f"- {code(finding.id)}: {escaped(one.what)}{damage}; at fault: {one.component}; upstream: {upstream}"
-    used = f"; networks have {count(one.occurrences, 'layer')} of these patterns" if one.occurrences else ""
-    yield f"- Shows {escaped(one.reach)}; {_where(report, one)}{used}"
-    row = one.example.row
-    yield f"- Worst: {code(row.id)}: {escaped(_cut(row.detail))}"
-    yield ""
-    if full:
-        details = one.example.details
-        if text := script_of(finding.id) or (details.reproduction if details is not None else ""):
-            yield from fenced(text.rstrip(), "python")
-        else:
-            yield from fenced(one.example.command, "sh")
-        yield ""
+        rows.append([*map(escaped, texts), *figures, report.new_by_column[column]])
+    return table(heads, rows, range(4, len(heads)))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= DETAIL else f"{text[:DETAIL].rstrip()} …"
-
-
-def _where(report: Report, one: Shown) -> str:
-    parts = (
-        f"{escaped(column.name)} on {escaped(report.labels[column.environment])}: {number}"
-        for column, number in one.columns.items()
-    )
-    return f"{count(len(one.results), 'run')} ({'; '.join(parts)})"
-
-
-def first(lines: Sequence[str], max_bytes: int) -> tuple[list[str], int]:
-    """The first lines that fit into `max_bytes` bytes of UTF-8, and the number of lines that do not."""
-    taken = size = 0
-    for line in lines:
-        size += len(line.encode()) + 1
-        if size > max_bytes:
-            break
-        taken += 1
-    return list(lines[:taken]), len(lines) - taken

@@ -10,13 +10,14 @@ import json
 import math
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from conformance.configs.engines import SUCCESSORS
@@ -35,6 +36,7 @@ from conformance.results.status import STATUSES
 from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 from . import findings, migration, support
+from .documents import environment, link
 from .load import Report, Result, family
 
 T = TypeVar("T")
@@ -99,28 +101,16 @@ def page_folder(folder: Path) -> Iterator[None]:
 
 
 def templates() -> Environment:
-    """The environment of the templates. Values are escaped; a missing name is an error."""
-    return Environment(
-        loader=PackageLoader(__package__, "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The environment of the templates of pages. Values are escaped, and control characters in them visible."""
+    jinja = environment(autoescape=True, finalize=visible)
+    jinja.filters |= {"codes": codes, "visible": visible}
+    return jinja
 
 
 def pages(report: Report) -> dict[str, str]:
     """The text of the pages by name."""
     jinja = templates()
-    jinja.filters |= {"codes": codes, "link": findings.link, "visible": visible}
-    jinja.globals |= {
-        "pages": PAGES,
-        "bar": bar,
-        "histogram": histogram,
-        "count": findings.count,
-        "script": script_of,
-    }
+    jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of}
     listed = findings.shown(report)
     made = support.table(report)
     contexts: dict[str, dict[str, Any]] = {
@@ -159,9 +149,9 @@ def visible(value: Any) -> Any:
 def bar(counts: Mapping[T, int]) -> Sequence[tuple[T, float, float]]:
     """The parts of a bar: what each counts, and its start and width in percent."""
     total, start, parts = sum(counts.values()) or 1, 0.0, []
-    for status, count in counts.items():
-        if count:
-            width = 100 * count / total
+    for status, number in counts.items():
+        if number:
+            width = 100 * number / total
             parts.append((status, round(start, 3), round(width, 3)))
             start += width
     return parts
@@ -225,22 +215,9 @@ def goldens() -> list[tuple[str, int, int, int]]:
     return [(name, *numbers) for name, numbers in sorted(counts.items())]  # type: ignore[misc]
 
 
-class Numbered:
-    """Distinct values, numbered in order of appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-
-    def __call__(self, value: Any) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def __iter__(self) -> Any:
-        return iter(self._numbers)
-
-
-def outcome(row: Row) -> tuple[Verdict, frozenset[str]]:
-    """The verdict and the failed checks of a run."""
-    return row.verdict, row.failed
+def numbers() -> defaultdict[Any, int]:
+    """The numbers of distinct values, in order of appearance."""
+    return defaultdict(count().__next__)
 
 
 def differing(results: Iterable[Result]) -> set[str]:
@@ -248,7 +225,7 @@ def differing(results: Iterable[Result]) -> set[str]:
     outcomes_of: dict[str, set[tuple[Verdict, frozenset[str]]]] = {}
     for result in results:
         if result.row.verdict.executed:
-            outcomes_of.setdefault(case(result.row), set()).add(outcome(result.row))
+            outcomes_of.setdefault(case(result.row), set()).add((result.row.verdict, result.row.failed))
     return {name for name, outcomes in outcomes_of.items() if len(outcomes) > 1}
 
 
@@ -259,40 +236,35 @@ def case(row: Row) -> str:
 
 def _data(report: Report, folder: Path) -> None:
     """Write index.js, and one script for each pattern."""
-    columns, patterns, dtypes, flows, variants, profiles, entries = (Numbered() for _ in range(7))
-    for column in report.columns:
-        columns(column)
+    columns = {column: number for number, column in enumerate(report.columns)}
+    patterns, dtypes, flows, variants, profiles, entries = (numbers() for _ in range(6))
     differs = differing(report.results)
     runs: dict[str, list[int]] = {name: [] for name in FIELDS}
     chunks: dict[int, list[dict[str, Any]]] = {}
     for number, result in enumerate(progress(report.results, "runs")):
         row = result.row
-        pattern = patterns(row.pattern)
+        pattern = patterns[row.pattern]
         has_details = result.details is not None
         values = (
-            columns(result.column),
+            columns[result.column],
             pattern,
-            dtypes(row.dtype_config),
-            flows(row.flow),
-            variants(row.variant),
-            profiles(row.profile),
+            dtypes[row.dtype_config],
+            flows[row.flow],
+            variants[row.variant],
+            profiles[row.profile],
             IN_ORDER.index(row.verdict),
             sum(1 << FAILURES.index(check) for check in row.failed),
-            entries(result.expectation.entries[0].id) if result.expectation.entries else -1,
+            entries[result.expectation.entries[0].id] if result.expectation.entries else -1,
             NEW * result.new + DIFFERS * (case(row) in differs) + DIAGNOSED * has_details,
         )
-        for numbers, value in zip(runs.values(), values, strict=True):
-            numbers.append(value)
+        for column_values, value in zip(runs.values(), values, strict=True):
+            column_values.append(value)
         chunks.setdefault(pattern, []).append(_run(number, result))
     titles = {finding.id: finding.title for finding in report.findings}
     families = sorted({family(pattern) for pattern in patterns})
     index = {
         "columns": [
-            {
-                "backend": column.backend,
-                "engine": column.engine,
-                "platform": report.labels[column.environment],
-            }
+            {"backend": column.backend, "engine": column.engine, "platform": report.labels[column.environment]}
             for column in columns
         ],
         "patterns": [{"name": pattern, "family": families.index(family(pattern))} for pattern in patterns],
@@ -342,7 +314,7 @@ def _run(number: int, result: Result) -> dict[str, Any]:
                 "title": known.title,
                 "reason": known.reason,
                 "upstream": known.upstream,
-                "link": findings.link(known.upstream),
+                "link": link(known.upstream),
             }
             for known in {entry.id: entry.finding for entry in result.expectation.entries}.values()
         ],

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.configs.engines import SUCCESSORS
-from conformance.markdown import code, escaped
+from conformance.markdown import code, escaped, table
 from conformance.results.jsonl import replacing
 from conformance.results.migrations import LOST, Migrated, Outcome, write
 
+from . import documents
 from .load import family, with_operator
 
 RECORDED = Path(__file__).parent / "migration.jsonl"
@@ -38,31 +39,18 @@ def _dtypes(one: Migrated) -> str:
     return one.claim.rpartition("/")[2]
 
 
-def document(header: Mapping[str, Any], items: Sequence[Migrated]) -> Iterator[str]:
-    """Yield the page: counts by outcome, then a table for each family."""
-    yield "# From FX to PT2E"
-    yield ""
-    yield (
-        "Every claim of the four backend configs, in default use, through torch.ao's FX mode and through torchao's PT2E: the "
-        "same model, calibrated and executed with the same data, on the engine of the config and on the one that its users "
-        "move to. Weights have a scale for each output channel where the quantizer gives them one. `python -m conformance "
-        "migrate nn.ConvTranspose2d` answers for one operator; [pt2e.md](pt2e.md#fx-beside-pt2e) says how it is measured."
+def document(header: Mapping[str, Any], items: Sequence[Migrated]) -> list[str]:
+    """The lines of the page: counts by outcome, then a table for each family."""
+    found = {one.outcome for one in items}
+    columns = places(items)
+    return documents.lines(
+        "migration.md",
+        versions=", ".join(f"{name} {header[name]}" for name in ("torch", "torchao", "executorch") if header.get(name)),
+        platform=header["platform"],
+        counts=_counts(items),
+        outcomes={outcome: MEANINGS[outcome] for outcome in Outcome if outcome in found},
+        tables={name: _family(rows, columns) for name, rows in by_family(items).items()},
     )
-    yield ""
-    versions = ", ".join(f"{name} {header[name]}" for name in ("torch", "torchao", "executorch") if header.get(name))
-    yield f"Measured with {escaped(versions)} on {escaped(str(header['platform']))}."
-    yield ""
-    yield from _counts(items)
-    yield ""
-    yield "## What the outcomes mean"
-    yield ""
-    for outcome in Outcome:
-        if any(one.outcome is outcome for one in items):
-            yield f"- {outcome.symbol} **{outcome.phrase}**: {MEANINGS[outcome]}"
-    yield ""
-    for name, rows in by_family(items).items():
-        yield from _family(name, rows, places(items))
-        yield ""
 
 
 MEANINGS = {
@@ -83,22 +71,21 @@ MEANINGS = {
 
 
 def _counts(items: Sequence[Migrated]) -> Iterator[str]:
-    """Yield the table of counts: a line for each outcome, a column for each backend and engine."""
+    """The table of counts: a line for each outcome, a column for each backend and engine."""
     columns = {place: [one for one in items if (_backend(one), one.fx_engine) == place] for place in places(items)}
     heads = [f"{backend} on {used} → {SUCCESSORS[backend][1]}" for backend, used in columns]
-    yield f"| outcome | {' | '.join(map(escaped, heads))} |"
-    yield f"| --- |{' --: |' * len(columns)}"
-    counts = {place: Counter(one.outcome for one in members) for place, members in columns.items()}
-    for outcome in Outcome:
-        if any(count[outcome] for count in counts.values()):
-            numbers = " | ".join(str(count[outcome]) for count in counts.values())
-            yield f"| {outcome.symbol} {outcome.phrase} | {numbers} |"
-    lost = " | ".join(str(sum(count[outcome] for outcome in LOST)) for count in counts.values())
-    yield f"| **lost in all** | {lost} |"
-    yield f"| **claims** | {' | '.join(str(len(members)) for members in columns.values())} |"
+    counts = [Counter(one.outcome for one in members) for members in columns.values()]
+    rows: list[list[object]] = [
+        [f"{outcome.symbol} {outcome.phrase}", *(count[outcome] for count in counts)]
+        for outcome in Outcome
+        if any(count[outcome] for count in counts)
+    ]
+    rows.append(["**lost in all**", *(sum(count[outcome] for outcome in LOST) for count in counts)])
+    rows.append(["**claims**", *map(len, columns.values())])
     ratios = [[one.ratio for one in members if one.ratio is not None] for members in columns.values()]
     medians = (f"{statistics.median(found):.2f} ({len(found)})" if found else "" for found in ratios)
-    yield f"| latency, PT2E / FX: median (claims) | {' | '.join(medians)} |"
+    rows.append(["latency, PT2E / FX: median (claims)", *medians])
+    return table(["outcome", *map(escaped, heads)], rows, range(1, len(heads) + 1))
 
 
 Rows = Mapping[tuple[str, str], Mapping[Place, Migrated]]
@@ -120,15 +107,11 @@ def of_backends(items: Iterable[Migrated], backends: Iterable[str]) -> list[Migr
     return [one for one in items if _backend(one) in wanted]
 
 
-def _family(name: str, rows: Rows, columns: Sequence[Place]) -> Iterator[str]:
+def _family(rows: Rows, columns: Sequence[Place]) -> Iterator[str]:
     used = [place for place in columns if any(place in cells for cells in rows.values())]
-    yield f"## {name.capitalize()}"
-    yield ""
-    yield f"| pattern | dtypes | {' | '.join(escaped(f'{backend} on {engine}') for backend, engine in used)} |"
-    yield f"| --- | --- |{' --- |' * len(used)}"
-    for (pattern, dtypes), claims in rows.items():
-        cells = " | ".join(_cell(claims.get(place)) for place in used)
-        yield f"| {code(pattern)} | {dtypes} | {cells} |"
+    heads = (escaped(f"{backend} on {engine}") for backend, engine in used)
+    cells = ([code(pattern), dtypes, *map(_cell, map(claims.get, used))] for (pattern, dtypes), claims in rows.items())
+    return table(["pattern", "dtypes", *heads], cells)
 
 
 def _cell(one: Migrated | None) -> str:

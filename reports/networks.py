@@ -3,32 +3,26 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from conformance.markdown import code, escaped
+from conformance.markdown import code, escaped, table
 from conformance.results.audits import Arithmetic, Audit, Layer
 
+from . import documents
 from .audit_words import percent
 
 NEW = "new"
 """What stands for a cause that the ledger does not have."""
 
 
-def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> Iterator[str]:
+def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> list[str]:
     """The lines of the tables. `reasons` are those of the ledger's entries, by id."""
     engines = list(dict.fromkeys(audit.engine for audit in audits))
-    networks: dict[str, dict[str, Audit]] = defaultdict(dict)
-    for audit in audits:
-        networks[audit.network][audit.engine] = audit
-    yield from _arithmetic(audits, engines)
-    yield from ("", "## Networks by engine", "")
-    yield "A cell has the SQNR in dB of the engine's output and of its reference model's, both against the float model, and"
-    yield "the layers to blame: how many, the one that does most damage, and why."
-    yield from ("", f"| network | layers | {' | '.join(engines)} |", f"| --- | --: |{' --- |' * len(engines)}")
-    for name in sorted(networks):
-        layers = max(len(audit.computing) for audit in networks[name].values())
-        cells = [_cell(networks[name].get(engine)) for engine in engines]
-        yield f"| {escaped(name)} | {layers} | {' | '.join(cells)} |"
-    yield from _causes(audits, reasons)
-    yield from _uncovered(audits)
+    return documents.lines(
+        "networks.md",
+        arithmetic=_arithmetic(audits, engines),
+        networks=_networks(audits, engines),
+        causes=_causes(audits, reasons),
+        uncovered=_uncovered(audits),
+    )
 
 
 HEAD = (
@@ -46,17 +40,28 @@ HEAD = (
 
 
 def _arithmetic(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str]:
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"| --- |{' --: |' * (len(HEAD) - 1)}"
+    rows = []
     for engine in engines:
         own = [audit for audit in audits if audit.engine == engine]
         layers = [layer for audit in own for layer in audit.computing]
         counts = Counter(layer.arithmetic for layer in layers)
         kinds = (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
-        shares = " | ".join(percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
+        shares = (percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
         blamed, new = (sum(len(getattr(audit, name)) for audit in own) for name in ("blamed", "new"))
         loses, usable = sum(audit.loses for audit in own), sum(audit.usable for audit in own)
-        yield f"| {engine} | {len(own)} | {len(layers):,} | {shares} | {blamed:,} | {new} | {loses} | {usable} |"
+        rows.append([engine, len(own), f"{len(layers):,}", *shares, f"{blamed:,}", new, loses, usable])
+    return table(HEAD, rows, range(1, len(HEAD)))
+
+
+def _networks(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str]:
+    networks: dict[str, dict[str, Audit]] = defaultdict(dict)
+    for audit in audits:
+        networks[audit.network][audit.engine] = audit
+    rows = []
+    for name, by_engine in sorted(networks.items()):
+        layers = max(len(audit.computing) for audit in by_engine.values())
+        rows.append([escaped(name), layers, *(_cell(by_engine.get(engine)) for engine in engines)])
+    return table(("network", "layers", *engines), rows, (1,))
 
 
 def _cell(audit: Audit | None) -> str:
@@ -87,12 +92,12 @@ def _causes(audits: Iterable[Audit], reasons: Mapping[str, str]) -> Iterator[str
         counts.update(one.cause or NEW for one in audit.refusals)
         for cause, count in counts.items():
             found[cause].append((audit, count))
-    yield from ("", "## Causes", "")
-    yield from ("| cause | engines | networks | layers | what the engine does |", "| --- | --- | --: | --: | --- |")
+    rows = []
     for cause, of in sorted(found.items(), key=lambda item: -len({audit.network for audit, _ in item[1]})):
         engines = ", ".join(sorted({audit.engine for audit, _ in of}))
         networks = len({audit.network for audit, _ in of})
-        yield f"| {cause} | {engines} | {networks} | {sum(count for _, count in of)} | {escaped(reasons.get(cause, ''))} |"
+        rows.append([cause, engines, networks, sum(count for _, count in of), escaped(reasons.get(cause, ""))])
+    return table(("cause", "engines", "networks", "layers", "what the engine does"), rows, (2, 3))
 
 
 def _uncovered(audits: Iterable[Audit]) -> Iterator[str]:
@@ -102,11 +107,11 @@ def _uncovered(audits: Iterable[Audit]) -> Iterator[str]:
         for layer in audit.computing:
             if layer.arithmetic is Arithmetic.FLOAT and layer.reason:
                 reasons[layer.features.get("operator", layer.pattern), layer.reason].append((audit, layer))
-    yield from ("", "## Operators that stay in float", "")
-    yield from ("| operator | why | engines | networks | layers of one engine |", "| --- | --- | --- | --: | --: |")
+    rows = []
     order = sorted(reasons.items(), key=lambda item: (-len({audit.network for audit, _ in item[1]}), item[0]))
     for (operator, why), of in order:
         engines = Counter(audit.engine for audit, _ in of)
         networks = len({audit.network for audit, _ in of})
         named, most = ", ".join(sorted(engines)), max(engines.values())
-        yield f"| {code(operator)} | {escaped(why[:120])} | {named} | {networks} | {most} |"
+        rows.append([code(operator), escaped(why[:120]), named, networks, most])
+    return table(("operator", "why", "engines", "networks", "layers of one engine"), rows, (3, 4))

@@ -9,7 +9,7 @@ from typing import Any
 from conformance.markdown import code, escaped, plain
 from conformance.results.verdicts import Verdict
 
-from .findings import count
+from .documents import count
 from .nights import Filter, loaded, platform
 from .revisions import commits
 from .rows_history import quoted

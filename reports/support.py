@@ -10,12 +10,14 @@ from typing import Any
 
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped
+from conformance.markdown import table as markdown_table
 from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
-from conformance.results.status import STATUSES, ClaimStatus, Status, Support
+from conformance.results.status import STATUSES, Status, Support
 
-from .findings import Shown, link, shown
+from . import documents
+from .findings import Shown, shown
 from .load import Column, Report, Result, family, with_operator
 
 RECORDED = Path(__file__).parent / "support.json"
@@ -100,23 +102,17 @@ def table(report: Report) -> Table:
     """The support table of a report."""
     listed = shown(report)
     causes = _causes(listed)
-    places = {column: _place(column) for column in report.statuses}
+    places = {
+        column: Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
+        for column in report.statuses
+    }
     cells: dict[tuple[str, str], dict[Place, Cell]] = {}
     for column, found in report.statuses.items():
         for claim, one in found.items():
-            _, pattern, dtypes = _parts(claim)
-            cells.setdefault((pattern, dtypes), {})[places[column]] = _cell(one, causes.get((column, claim), ()))
+            pattern, _, dtypes = claim.partition("/")[2].rpartition("/")
+            shows = sorted(causes.get((column, claim), ()), key=_by_severity)
+            cells.setdefault((pattern, dtypes), {})[places[column]] = Cell(one.status, tuple(shows))
     return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed})
-
-
-def _place(column: Column) -> Place:
-    return Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
-
-
-def _parts(claim: str) -> tuple[str, str, str]:
-    backend, _, rest = claim.partition("/")
-    pattern, _, dtypes = rest.rpartition("/")
-    return backend, pattern, dtypes
 
 
 def _causes(listed: Iterable[Shown]) -> dict[tuple[Column, str], list[Cause]]:
@@ -138,42 +134,25 @@ def _cause(finding: str, runs: Sequence[tuple[Assessment, Result]]) -> Cause:
     return Cause(finding, worst.severity, tuple(forms[:FORMS_SHOWN]), max(0, len(forms) - FORMS_SHOWN))
 
 
-def _cell(status: ClaimStatus, causes: Sequence[Cause]) -> Cell:
-    return Cell(
-        status.status, tuple(sorted(causes, key=lambda one: (bool(one.forms), [*Severity].index(one.severity))))
-    )
+def _by_severity(cause: Cause) -> tuple[bool, int]:
+    """Sort key: default use, then the worst."""
+    return bool(cause.forms), [*Severity].index(cause.severity)
 
 
-def as_json(made: Table) -> dict[str, Any]:
-    """The table as JSON values."""
-    return {
-        "places": [vars(place) for place in made.places],
-        "findings": {name: finding.title for name, finding in sorted(made.findings.items())},
-        "claims": [
-            {
-                "pattern": pattern,
-                "dtypes": dtypes,
-                "family": family(pattern),
-                "cells": [
-                    {
-                        "place": made.places.index(place),
-                        "status": cell.status.value,
-                        "causes": [
-                            {
-                                "finding": cause.finding,
-                                "severity": cause.severity.value,
-                                "forms": list(cause.forms),
-                                "more": cause.more,
-                            }
-                            for cause in cell.causes
-                        ],
-                    }
-                    for place, cell in by_place.items()
-                ],
-            }
-            for (pattern, dtypes), by_place in sorted(made.cells.items())
-        ],
-    }
+def json_text(made: Table) -> str:
+    """The table as JSON, a line for each claim."""
+    claims = []
+    for (pattern, dtypes), by_place in sorted(made.cells.items()):
+        cells = [
+            {"place": made.places.index(place), "status": cell.status.value, "causes": [*map(vars, cell.causes)]}
+            for place, cell in by_place.items()
+        ]
+        claim = {"pattern": pattern, "dtypes": dtypes, "family": family(pattern), "cells": cells}
+        claims.append(json.dumps(claim, separators=(",", ":")))
+    places = json.dumps([*map(vars, made.places)], indent=0)
+    findings = json.dumps({name: finding.title for name, finding in sorted(made.findings.items())}, indent=0)
+    lines = ",\n".join(claims)
+    return f'{{"places": {places},\n"findings": {findings},\n"claims": [\n{lines}\n]}}\n'
 
 
 def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -> Table:
@@ -185,33 +164,21 @@ def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -
             "python -m conformance support --write ROWS…"
         )
     by_value = {status.value: status for status in STATUSES}
-    cells = {
-        (claim["pattern"], claim["dtypes"]): {
-            places[cell["place"]]: Cell(
-                by_value[cell["status"]],
-                tuple(
-                    Cause(cause["finding"], Severity(cause["severity"]), tuple(cause["forms"]), cause["more"])
-                    for cause in cell["causes"]
-                ),
+    cells: dict[tuple[str, str], dict[Place, Cell]] = {}
+    for claim in values["claims"]:
+        by_place = cells.setdefault((claim["pattern"], claim["dtypes"]), {})
+        for cell in claim["cells"]:
+            causes = (
+                Cause(cause["finding"], Severity(cause["severity"]), tuple(cause["forms"]), cause["more"])
+                for cause in cell["causes"]
             )
-            for cell in claim["cells"]
-        }
-        for claim in values["claims"]
-    }
+            by_place[places[cell["place"]]] = Cell(by_value[cell["status"]], tuple(causes))
     return Table(places, cells, {name: findings[name] for name in values["findings"]})
 
 
 def recorded(entries: Iterable[Entry], path: Path = RECORDED) -> Table:
     """The committed table. Raises UsageError if the ledger lacks one of its findings."""
     return from_json(json.loads(path.read_text(encoding="utf-8")), {entry.id: entry.finding for entry in entries})
-
-
-def json_text(made: Table) -> str:
-    """The table as JSON, a line for each claim."""
-    values = as_json(made)
-    claims = ",\n".join(json.dumps(claim, separators=(",", ":")) for claim in values["claims"])
-    places, findings = (json.dumps(values[name], indent=0) for name in ("places", "findings"))
-    return f'{{"places": {places},\n"findings": {findings},\n"claims": [\n{claims}\n]}}\n'
 
 
 def as_csv(made: Table) -> str:
@@ -236,34 +203,22 @@ def headings(made: Table) -> tuple[list[str], str]:
     return [place.engine for place in made.places], f"{place.platform} with torch {place.torch.partition('+')[0]}"
 
 
-def markdown(made: Table) -> Iterator[str]:
-    """Yield the table in markdown: a table for each family, with a footnote for each finding."""
-    yield "# Which operators quantized engines support"
-    yield ""
-    yield "The status of each claim of a config, from rows. A number links the known finding that is the reason."
-    yield ""
-    yield " · ".join(f"{status.symbol} {status.phrase}" for status in STATUSES) + " · blank: not promised"
-    yield ""
+def markdown(made: Table) -> list[str]:
+    """The table in markdown: a table for each family, with a footnote for each finding."""
     numbers = made.cause_numbers()
     heads, common = headings(made)
-    if common:
-        yield f"On {escaped(common)}."
-        yield ""
-    for name, rows in made.families.items():
-        yield f"## {name.capitalize()}"
-        yield ""
-        yield f"| pattern | dtypes | {' | '.join(map(escaped, heads))} |"
-        yield f"| --- | --- |{' --- |' * len(made.places)}"
-        for row in rows:
-            cells = (_cell_markdown(made.cells[row].get(place), numbers) for place in made.places)
-            yield f"| {code(row[0])} | {row[1]} | {' | '.join(cells)} |"
-        yield ""
-    yield "## Findings"
-    yield ""
-    for finding, number in numbers.items():
-        known = made.findings[finding]
-        upstream = f"[{escaped(known.upstream)}]({link(known.upstream)})" if link(known.upstream) else "unreported"
-        yield f'{number}. <a id="{finding}"></a>{escaped(known.title)} ({code(finding)}, {upstream})'
+    tables = {
+        name: markdown_table(
+            ["pattern", "dtypes", *map(escaped, heads)],
+            (
+                [code(row[0]), row[1], *(_cell_markdown(made.cells[row].get(place), numbers) for place in made.places)]
+                for row in rows
+            ),
+        )
+        for name, rows in made.families.items()
+    }
+    context = {"statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
+    return documents.lines("support.md", tables=tables, **context)
 
 
 def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
@@ -276,28 +231,26 @@ def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
 def families_markdown(made: Table) -> Iterator[str]:
     """Yield the table of families for the README: of the claims of each family, how many work in default use."""
     heads, common = headings(made)
-    yield f"| family | {' | '.join(map(escaped, heads))} |"
-    yield f"| --- |{' --: |' * len(made.places)}"
-    for name, rows in made.families.items():
-        yield f"| {name} | {' | '.join(_share(made, rows, place) for place in made.places)} |"
-    yield f"| **all** | {' | '.join(_share(made, made.cells, place) for place in made.places)} |"
-    every = (_share(made, made.cells, place, lambda status: status is Support.WORKS) for place in made.places)
-    yield f"| **all, in every form** | {' | '.join(every)} |"
+    rows = [[name, *_shares(made, rows)] for name, rows in made.families.items()]
+    rows.append(["**all**", *_shares(made, made.cells)])
+    rows.append(["**all, in every form**", *_shares(made, made.cells, lambda status: status is Support.WORKS)])
+    yield from markdown_table(["family", *map(escaped, heads)], rows, range(1, len(heads) + 1))
     if common:
         yield ""
         yield f"On {escaped(common)}."
 
 
-def _share(
+def _shares(
     made: Table,
     rows: Iterable[tuple[str, str]],
-    place: Place,
     works: Callable[[Status], bool] = lambda status: status.works_by_default,
-) -> str:
-    """How many of the claims that were executed in a place work; empty if none was."""
-    statuses = [made.cells[row][place].status for row in rows if place in made.cells[row]]
-    executed = [status for status in statuses if status is not Support.UNAVAILABLE]
-    return f"{sum(map(works, executed))} of {len(executed)}" if executed else ""
+) -> Iterator[str]:
+    """Yield for each place how many of the claims that were executed there work; an empty text if none was."""
+    rows = [*rows]
+    for place in made.places:
+        statuses = [made.cells[row][place].status for row in rows if place in made.cells[row]]
+        executed = [status for status in statuses if status is not Support.UNAVAILABLE]
+        yield f"{sum(map(works, executed))} of {len(executed)}" if executed else ""
 
 
 def answer(made: Table, operator: str) -> Iterator[str]:

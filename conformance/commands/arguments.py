@@ -1,17 +1,19 @@
 """The parser, and the arguments that several commands take."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from conformance.errors import UsageError
+from conformance.errors import UsageError, not_installed
+from conformance.host.isa import ISA_LIMITS
 from conformance.suggestions import unknown
 
 if TYPE_CHECKING:
     from conformance.results.known import Entry
 
     Commands = argparse._SubParsersAction[Any]
+    Options = argparse.ArgumentParser | argparse._MutuallyExclusiveGroup
 
 Command = Callable[[argparse.Namespace], int]
 """Runs a command and returns its exit status."""
@@ -51,7 +53,7 @@ def add_own(parser: argparse.ArgumentParser, text: str) -> None:
     config = parser.add_mutually_exclusive_group()
     add_backend_config(config, text)
     config.add_argument("--quantizer", metavar="MODULE:ATTRIBUTE", help=f"{text}, a QuantizerConfig")
-    add_engine(parser)
+    add_repeatable(parser, "--engine", "MODULE:ATTRIBUTE", "an engine of your own, which ids then name")
     add_operators(parser)
 
 
@@ -66,32 +68,30 @@ def own_options(arguments: argparse.Namespace) -> list[str]:
     return [word for option, values in named.items() for value in values if value for word in (option, value)]
 
 
-def add_backend_config(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", text: str) -> None:
+def add_backend_config(parser: "Options", text: str) -> None:
     parser.add_argument("--backend-config", metavar="MODULE:ATTRIBUTE", help=text)
 
 
+def add_repeatable(parser: "Options", option: str, metavar: str, text: str) -> None:
+    """Add an option that may be given several times, and has a list of values."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=f"{text}; repeatable")
+
+
 def add_operators(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--operators",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module with operators of your own; repeatable",
-    )
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="MODULE:ATTRIBUTE",
-        help="an engine of your own, which ids then name; repeatable",
-    )
+    add_repeatable(parser, "--operators", "MODULE", "a module with operators of your own")
 
 
 def add_case(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--case", action="append", default=[], metavar="GLOB", help=f"{text}; repeatable")
+    add_repeatable(parser, "--case", "GLOB", text)
+
+
+def add_isa(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+
+
+def add_format(parser: argparse.ArgumentParser, *further: str) -> None:
+    formats = ("text", "markdown", "json", *further)
+    parser.add_argument("--format", choices=formats, default="text", help="default: text")
 
 
 def add_ledger(parser: argparse.ArgumentParser, note: str = "") -> None:
@@ -114,3 +114,23 @@ def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
 
     paths = [Path(folder) for folder in folders] if folders else [KNOWN]
     return [entry for path in paths for entry in load(path)]
+
+
+def print_lines(lines: Iterable[str]) -> int:
+    """Print lines, each as soon as it is there, and return the exit status of a command that succeeds."""
+    for line in lines:
+        print(line)
+    return 0
+
+
+def with_packages(command: Command, environment: str) -> Command:
+    """Wrap a command so that a missing package raises a UsageError that says how to install it, or which environment of tox
+    has it."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except ModuleNotFoundError as error:
+            raise not_installed(error.name, "bench", environment) from error
+
+    return run

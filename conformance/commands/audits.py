@@ -1,18 +1,32 @@
-"""`audit`: a network, layer by layer."""
+"""`audit`: a network, layer by layer; `networks`: audits of the corpus, and the tables made of them."""
 
 import argparse
+import fnmatch
+import gzip
 import json
 import math
 import os
+import platform
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.errors import UsageError
+from conformance.host.isa import limit_isa
 from conformance.results.audits import USABLE_DB
 
-from .arguments import add_backend_config, add_command, add_ledger, entries_of
+from .arguments import (
+    add_actions,
+    add_backend_config,
+    add_command,
+    add_isa,
+    add_ledger,
+    add_repeatable,
+    entries_of,
+    print_lines,
+)
 
 if TYPE_CHECKING:
     from conformance.results.audits import Audit
@@ -20,20 +34,23 @@ if TYPE_CHECKING:
 
     from .arguments import Commands
 
-
 CLEAR_LINE = "\r\x1b[K"
+ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
 
 
 def add(commands: "Commands") -> None:
+    _add_audit(commands)
+    _add_networks(commands)
+
+
+def _add_audit(commands: "Commands") -> None:
     text = (
         "quantize a network, run it on engines, and compare every layer with float and with its reference; the exit status "
         "is 1 if anything is to blame but quantization itself, or if the output is not usable"
     )
     audit = add_command(commands, "audit", audit_command, text)
     audit.add_argument("network", metavar="MODULE:CALLABLE", help="returns the float model, in eval mode")
-    audit.add_argument(
-        "--engine", action="append", default=[], metavar="NAME", help="engine to run it on (default x86); repeatable"
-    )
+    add_repeatable(audit, "--engine", "NAME", "engine to run it on (default x86)")
     audit.add_argument(
         "--inputs",
         metavar="MODULE:CALLABLE",
@@ -68,8 +85,38 @@ def add(commands: "Commands") -> None:
     audit.add_argument("--json", metavar="FILE", help="write the audits as JSON")
     audit.add_argument("-o", dest="out", metavar="HTML", help="write the audits as a page")
     audit.add_argument("--no-reduce", action="store_true", help="do not reduce blamed layers to reproduction scripts")
-    audit.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+    add_isa(audit)
     add_ledger(audit)
+
+
+def _add_networks(commands: "Commands") -> None:
+    actions = add_actions(commands, "networks", "audit public networks, and print tables of the audits")
+    run = add_command(
+        actions, "run", run_command, "audit networks; the exit status is 1 if the ledger does not explain all"
+    )
+    add_repeatable(run, "--engine", "NAME", "default: every native engine")
+    add_repeatable(run, "--network", "GLOB", "default: all")
+    run.add_argument("--results", metavar="PATH", help="the rows file (default reports/out/networks-<arch>.jsonl)")
+    run.add_argument("--audits", metavar="PATH", help="also write the audits, as compressed JSON lines")
+    run.add_argument(
+        "-n", dest="workers", type=int, default=0, metavar="N", help="processes (default: one for each CPU)"
+    )
+    run.add_argument("--reduce", action="store_true", help="reduce blamed layers to scripts, which --audits keeps")
+    add_isa(run)
+    add_ledger(run)
+    for name, command, text in (
+        ("table", table_command, "print what each engine loses, causes, and operators in float, as markdown"),
+        ("layers", layers_command, "print the layers in use, as JSON lines"),
+    ):
+        parser = add_command(actions, name, command, text)
+        parser.add_argument("audits", metavar="AUDITS", help="a file of `networks run --audits`")
+    add_command(actions, "list", list_command, "list the networks of the corpus")
+    add_command(
+        actions,
+        "representatives",
+        representatives_command,
+        "print the layers in use that runs hold to the oracle, as JSON lines",
+    )
 
 
 def _decibels(text: str) -> float:
@@ -152,3 +199,114 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
         for audited in audits:
             print(summary_line(audited))
     sys.stdout.flush()
+
+
+def list_command(arguments: argparse.Namespace) -> int:
+    from conformance.networks.zoo import NETWORKS
+
+    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in NETWORKS.values())
+
+
+def selected(globs: Sequence[str]) -> list[str]:
+    """The names of the networks that match a glob, all without one. Raises UsageError for a glob that matches none."""
+    from conformance.networks.zoo import NETWORKS, network
+
+    for glob in globs:
+        if not fnmatch.filter(NETWORKS, glob):
+            network(glob)
+    return [name for name in NETWORKS if not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    if arguments.isa:
+        limit_isa(arguments.isa)
+    from conformance.audit.auditing import Settings, claims_for, host
+    from conformance.audit.causes import explained
+    from conformance.audit.corpus import audited
+    from conformance.reports.audit_text import summary_line
+    from conformance.results.networks import rows
+    from conformance.results.rows import Writer
+
+    started = time.perf_counter()
+    engines = tuple(dict.fromkeys(arguments.engine)) or ENGINES
+    for name in engines:
+        claims_for(name)
+    entries, here = entries_of(arguments.ledger), host(arguments.isa)
+    names = selected(arguments.network)
+    path = arguments.results or f"reports/out/networks-{platform.machine()}.jsonl"
+    writer = Writer(Path(path), _header(arguments, engines))
+    settings = Settings(reduce=arguments.reduce)
+    kept: list[Audit] = []
+    for audits in audited(names, engines, settings, arguments.workers or os.cpu_count() or 1):
+        for audit in audits:
+            one = explained(audit, entries, here)
+            for row in rows(one):
+                writer.add(row)
+            kept.append(one)
+            print(summary_line(one), flush=True)
+    writer.finish({"seconds": round(time.perf_counter() - started, 1)})
+    if arguments.audits:
+        _write_audits(Path(arguments.audits), sorted(kept, key=lambda one: (one.network, engines.index(one.engine))))
+    new = [row for row in writer.rows.values() if row.verdict.fails and row.known is None]
+    print(
+        f"{len(kept)} audits of {len(names)} networks, {len(writer.rows)} rows in {writer.path}, {len(new)} new deviations"
+    )
+    for row in new[:20]:
+        print(f"{row.id}: {row.detail}")
+    return int(bool(new))
+
+
+def _header(arguments: argparse.Namespace, engines: Sequence[str]) -> dict[str, object]:
+    from conformance.engines.availability import probe
+    from conformance.host.environment import environment
+
+    reasons = {name: probe(name) or "available" for name in engines}
+    selection = [f"networks/*:{glob}" for glob in arguments.network]
+    return {**environment(arguments.isa), "engines": reasons, "backends": ["networks"], "selection": selection}
+
+
+def _write_audits(path: Path, audits: "Sequence[Audit]") -> None:
+    from conformance.results.audits import to_json
+    from conformance.results.jsonl import replacing
+
+    with replacing(path, "--audits") as beside, gzip.open(beside, "wt", encoding="utf-8") as file:
+        for audit in audits:
+            file.write(json.dumps(to_json(audit), separators=(",", ":")) + "\n")
+
+
+def _audits(path: Path) -> "list[Audit]":
+    """The audits of a file. Raises UsageError naming the file, and the line that is damaged."""
+    from conformance.results.audits import from_json
+    from conformance.results.jsonl import opened, parse
+
+    found = []
+    number = 0
+    try:
+        with opened(path), gzip.open(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):  # noqa: B007  (the last line that could be read)
+                found.append(from_json(parse(line)))
+    except (ValueError, TypeError, EOFError, gzip.BadGzipFile) as error:
+        raise UsageError(
+            f"{path}:{number}: not a file of audits, or damaged: {error}; run `networks run --audits` again"
+        ) from error
+    return found
+
+
+def table_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports.networks import document
+
+    reasons = {entry.id: entry.finding.reason for entry in entries_of(None)}
+    return print_lines(document(_audits(Path(arguments.audits)), reasons))
+
+
+def layers_command(arguments: argparse.Namespace) -> int:
+    from conformance.results.in_use import layers_in_use, lines
+
+    return print_lines(lines(layers_in_use(_audits(Path(arguments.audits)))))
+
+
+def representatives_command(arguments: argparse.Namespace) -> int:
+    from conformance.cases.representative import selected
+    from conformance.results.in_use import lines, read
+
+    return print_lines(lines(selected(read())))

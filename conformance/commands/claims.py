@@ -1,11 +1,11 @@
-"""`claims`: list the claims of backend configs."""
+"""`claims`: the claims of backend configs; `lint`: mistakes of a declaration, found without running a kernel."""
 
 import argparse
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .arguments import add_backend_config, add_command, add_operators
+from .arguments import add_backend_config, add_command, add_operators, add_repeatable, print_lines
 
 if TYPE_CHECKING:
     from conformance.cases.claims import BackendClaims
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def add(commands: "Commands") -> None:
     claims = add_command(commands, "claims", claims_command, "list the claims of backend configs")
     source = claims.add_mutually_exclusive_group()
-    source.add_argument(
-        "--backend", action="append", default=[], metavar="NAME", help="list the claims of this backend; repeatable"
-    )
+    add_repeatable(source, "--backend", "NAME", "list the claims of this backend")
     add_backend_config(source, "list the claims of this BackendConfig, or of the one that this callable returns")
     add_operators(claims)
     form = claims.add_mutually_exclusive_group()
@@ -26,6 +24,14 @@ def add(commands: "Commands") -> None:
         "--json", action="store_true", help="print JSON with the engines of each backend and the runs of each claim"
     )
     form.add_argument("--runs", action="store_true", help="print the runs of each claim, a line for each profile")
+    lint = add_command(commands, "lint", lint_command, "find mistakes of a BackendConfig without running a kernel")
+    lint.add_argument(
+        "declaration",
+        metavar="MODULE:ATTRIBUTE",
+        nargs="*",
+        help="a BackendConfig, a list of BackendPatternConfigs, or a callable that returns one (default: the backends' own)",
+    )
+    lint.add_argument("--rules", action="store_true", help="print every rule with its reason and an example")
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
@@ -43,9 +49,7 @@ def claims_command(arguments: argparse.Namespace) -> int:
     if arguments.runs:
         from conformance.cases.listing import lines
 
-        for claims in backends:
-            print("\n".join(lines(claims)))
-        return 0
+        return print_lines(line for claims in backends for line in lines(claims))
     for claims in backends:
         print(f"{claims.name}: {claims.patterns} patterns, {len(claims.claims)} claims")
         for claim in claims.claims:
@@ -81,3 +85,27 @@ def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
             for claim in backend.claims
         ],
     }
+
+
+def lint_command(arguments: argparse.Namespace) -> int:
+    from conformance.cases.claims import backend
+    from conformance.configs.registry import BACKENDS
+    from conformance.lint import linter
+
+    if arguments.rules:
+        return print_lines(linter.described())
+    if arguments.declaration:
+        declarations = [linter.named(path) for path in arguments.declaration]
+    else:
+        declarations = [linter.declared(name, backend(name).config.configs) for name in BACKENDS]
+    failed = False
+    for declaration in declarations:
+        problems = linter.lint(declaration)
+        for problem in problems:
+            print(f"{declaration.name}: {problem.rule.level} {problem.rule.id}: {problem.where}: {problem.text}")
+        errors = sum(problem.rule.level == "error" for problem in problems)
+        print(
+            f"{declaration.name}: {len(declaration.entries)} entries, {errors} errors, {len(problems) - errors} warnings"
+        )
+        failed |= errors > 0
+    return int(failed)

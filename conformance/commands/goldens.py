@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import add_actions, add_case, add_command
+from .arguments import add_actions, add_case, add_command, print_lines
 
 if TYPE_CHECKING:
     from conformance.goldens.regenerate import Recomputed
@@ -52,8 +52,7 @@ def check_command(arguments: argparse.Namespace) -> int:
 
     store, recomputed = _recomputed(arguments)
     problems = [*check(store, recomputed, whole=not arguments.case)]
-    for problem in problems:
-        print(problem)
+    print_lines(problems)
     print(f"{len(recomputed)} goldens recomputed" + (f", {len(problems)} problems" if problems else ": all as stored"))
     if problems:
         print("If the change is intended: python -m conformance golden update")
@@ -64,9 +63,7 @@ def update_command(arguments: argparse.Namespace) -> int:
     from conformance.goldens.regenerate import update
 
     store, recomputed = _recomputed(arguments)
-    for line in update(store, recomputed, whole=not arguments.case):
-        print(line)
-    return 0
+    return print_lines(update(store, recomputed, whole=not arguments.case))
 
 
 def diff_command(arguments: argparse.Namespace) -> int:
@@ -74,6 +71,4 @@ def diff_command(arguments: argparse.Namespace) -> int:
     from conformance.paths import GOLDEN
 
     with version(arguments.old) as old, version(arguments.new or str(GOLDEN)) as new:
-        for line in compare(old, new, arguments.case):
-            print(line)
-    return 0
+        return print_lines(compare(old, new, arguments.case))

@@ -6,9 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.reports.cli import Command, with_packages
-
-from .arguments import add_case, add_command, add_rows
+from .arguments import Command, add_case, add_command, add_format, add_repeatable, add_rows, print_lines, with_packages
 
 if TYPE_CHECKING:
     from conformance.reports.nights import Filter
@@ -42,10 +40,8 @@ def add(commands: "Commands") -> None:
     first_bad = add_history_command("first-bad", first_bad_command, text)
     for parser in (trend, since, first_bad):
         for option, column in (("backend", "backend"), ("engine", "engine"), ("arch", "architecture")):
-            parser.add_argument(
-                f"--{option}", action="append", default=[], metavar="NAME", help=f"only this {column}; repeatable"
-            )
-        parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+            add_repeatable(parser, f"--{option}", "NAME", f"only this {column}")
+        add_format(parser)
     for parser in (trend, first_bad):
         add_case(parser, "only runs whose id matches")
         parser.add_argument("--from", dest="first", type=day, metavar="DATE", help="the first night")
@@ -67,33 +63,27 @@ def _filter(arguments: argparse.Namespace, globs: Iterable[str]) -> "Filter":
     return Filter(arguments.backend, arguments.engine, arguments.arch, [*globs], first, last)
 
 
-def _print_lines(lines: Iterable[str]) -> int:
-    for line in lines:
-        print(line)
-    return 0
-
-
 def store_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.rows_history import store
 
-    return _print_lines(one.line for one in store([*map(Path, arguments.rows)], arguments.history, arguments.date))
+    return print_lines(one.line for one in store([*map(Path, arguments.rows)], arguments.history, arguments.date))
 
 
 def trend_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.trends import FORMATS, trend
 
-    return _print_lines(FORMATS[arguments.format](trend(arguments.history, _filter(arguments, arguments.case))))
+    return print_lines(FORMATS[arguments.format](trend(arguments.history, _filter(arguments, arguments.case))))
 
 
 def since_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.onsets import SINCE_FORMATS, since
 
     onsets = since(arguments.history, _filter(arguments, [arguments.run]))
-    return _print_lines(SINCE_FORMATS[arguments.format](onsets, Path()))
+    return print_lines(SINCE_FORMATS[arguments.format](onsets, Path()))
 
 
 def first_bad_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.onsets import FIRST_BAD_FORMATS, first_bad
 
     onsets = first_bad(arguments.history, _filter(arguments, arguments.case))
-    return _print_lines(FIRST_BAD_FORMATS[arguments.format](onsets, Path()))
+    return print_lines(FIRST_BAD_FORMATS[arguments.format](onsets, Path()))

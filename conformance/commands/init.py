@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
 
-from .arguments import add_command, add_operators
+from .arguments import add_command, add_operators, print_lines
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -47,6 +47,4 @@ def init_command(arguments: argparse.Namespace) -> int:
     starter = Starter(
         name, arguments.backend_config, tuple(arguments.engine), tuple(arguments.operators), arguments.suite
     )
-    for path in write(starter, Path(arguments.folder)):
-        print(path)
-    return 0
+    return print_lines(map(str, write(starter, Path(arguments.folder))))

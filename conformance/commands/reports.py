@@ -1,21 +1,37 @@
-"""Commands that read rows files: `report`, `findings`, `constraints`, `ci`, `merge`, `diff` and `schema`."""
+"""Commands that read rows files, such as `report` and `diff`, and about tables of this revision, such as `migrate`."""
 
 import argparse
 import json
+import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.configs.engines import ENGINES
 from conformance.errors import UsageError
+from conformance.suggestions import unknown
 
-from .arguments import add_actions, add_command, add_ledger, add_rows, entries_of
+from .arguments import (
+    add_actions,
+    add_command,
+    add_format,
+    add_ledger,
+    add_repeatable,
+    add_rows,
+    entries_of,
+    print_lines,
+)
 
 if TYPE_CHECKING:
     from conformance.reports.load import Report
     from conformance.results.known import Entry
 
     from .arguments import Commands
+
+PACKAGES = ("torch", "torchao", "executorch")
+"""Packages whose versions a file of followed claims states."""
 
 
 def add(commands: "Commands") -> None:
@@ -36,7 +52,7 @@ def add(commands: "Commands") -> None:
     support = add_command(commands, "support", support_command, text)
     support.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
     support.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the table of this revision)")
-    support.add_argument("--format", choices=("text", "markdown", "json", "csv"), default="text", help="default: text")
+    add_format(support, "csv")
     support.add_argument(
         "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
     )
@@ -47,12 +63,12 @@ def add(commands: "Commands") -> None:
     draft.add_argument("finding", metavar="FINDING", nargs="?", help=help_text)
     add_ledger(draft)
     actions = add_actions(commands, "ci", "print rows files for continuous integration")
-    for name, command, text in (
-        ("summary", ci_summary_command, "print a job summary in markdown, cut to the size that GitHub accepts"),
-        ("annotations", ci_annotations_command, "print workflow commands that annotate new deviations"),
-        ("badge", ci_badge_command, "print JSON for an endpoint badge of shields.io"),
+    for name, text in (
+        ("summary", "print a job summary in markdown, cut to the size that GitHub accepts"),
+        ("annotations", "print workflow commands that annotate new deviations"),
+        ("badge", "print JSON for an endpoint badge of shields.io"),
     ):
-        add_command(actions, name, command, text, [rows])
+        add_command(actions, name, ci_command, text, [rows]).set_defaults(action=name)
     text = "merge rows files of different hosts, engines, limits, versions and shards into one"
     merge = add_command(commands, "merge", merge_command, text)
     add_rows(merge)
@@ -62,11 +78,20 @@ def add(commands: "Commands") -> None:
     diff = add_command(commands, "diff", diff_command, text)
     diff.add_argument("before", metavar="A", help="the earlier rows file, merged or not")
     diff.add_argument("after", metavar="B", help="the later rows file, merged or not")
-    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    add_format(diff)
     text = "print the JSON Schema of the lines of rows files, or of the details beside them"
     schema = add_command(commands, "schema", schema_command, text)
     schema.add_argument(
         "of", metavar="FILE", nargs="?", choices=("rows", "details"), default="rows", help="rows (default) or details"
+    )
+    text = "print what PT2E keeps of the claims of an operator, or follow claims through FX and PT2E"
+    migrate = add_command(commands, "migrate", migrate_command, text)
+    migrate.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
+    migrate.add_argument("--claims", metavar="FILE", help="the file to read (default: that of this revision)")
+    migrate.add_argument("--follow", metavar="FILE", help="follow every claim on this machine and write the file")
+    add_repeatable(migrate, "--backend", "NAME", "follow the claims of this backend")
+    migrate.add_argument(
+        "--write", action="store_true", help="write the file of this revision and docs/migration.md from --claims"
     )
 
 
@@ -79,13 +104,7 @@ def constraints_command(arguments: argparse.Namespace) -> int:
     rows = [row for part in parts for row in part.rows]
     commands = {row.id: repro_command(row.id, part.header.get("options", ())) for part in parts for row in part.rows}
     command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
-    return _print_lines(document(rows, entries, f"python -m conformance constraints {command_line}", commands))
-
-
-def _print_lines(lines: Iterable[str]) -> int:
-    for line in lines:
-        print(line)
-    return 0
+    return print_lines(document(rows, entries, f"python -m conformance constraints {command_line}", commands))
 
 
 def _report(arguments: argparse.Namespace) -> "Report":
@@ -106,7 +125,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 def findings_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.findings import document
 
-    return _print_lines(document(_report(arguments), full=arguments.full))
+    return print_lines(document(_report(arguments), full=arguments.full))
 
 
 def support_command(arguments: argparse.Namespace) -> int:
@@ -116,13 +135,13 @@ def support_command(arguments: argparse.Namespace) -> int:
     entries = entries_of(arguments.ledger)
     made = support.table(_report(arguments)) if arguments.rows else support.recorded(entries)
     if arguments.write:
-        return _print_lines(str(path) for path in support.write(made, ROOT))
+        return print_lines(str(path) for path in support.write(made, ROOT))
     if arguments.format != "text":
         print(support.FORMATS[arguments.format](made), end="")
         return 0
     if arguments.operator:
-        return _print_lines(support.answer(made, arguments.operator))
-    return _print_lines(support.families_markdown(made))
+        return print_lines(support.answer(made, arguments.operator))
+    return print_lines(support.families_markdown(made))
 
 
 def draft_command(arguments: argparse.Namespace) -> int:
@@ -130,12 +149,11 @@ def draft_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.support import recorded
     from conformance.repro.execution import execute
     from conformance.results.reproductions import script_of
-    from conformance.suggestions import unknown
 
     entries = entries_of(arguments.ledger)
     made = recorded(entries)
     if arguments.finding is None:
-        return _print_lines(listed(made))
+        return print_lines(listed(made))
     if arguments.finding not in made.findings:
         raise unknown("finding", arguments.finding, sorted(made.findings))
     text = script_of(arguments.finding) or script_of_a_run([one for one in entries if one.id == arguments.finding])
@@ -166,23 +184,15 @@ def script_of_a_run(entries: "Sequence[Entry]") -> str:
     raise UsageError(f"{entries[0].id}: no stored script, and {reason}")
 
 
-def ci_summary_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.ci import summary
+def ci_command(arguments: argparse.Namespace) -> int:
+    from conformance.reports import ci
 
-    print(summary(_report(arguments)), end="")
-    return 0
-
-
-def ci_annotations_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.ci import annotations
-
-    return _print_lines(annotations(_report(arguments)))
-
-
-def ci_badge_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.ci import badge
-
-    print(json.dumps(badge(_report(arguments)), indent=1))
+    report = _report(arguments)
+    if arguments.action == "annotations":
+        return print_lines(ci.annotations(report))
+    print(
+        ci.summary(report) if arguments.action == "summary" else json.dumps(ci.badge(report), indent=1) + "\n", end=""
+    )
     return 0
 
 
@@ -201,7 +211,7 @@ def diff_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.diff import FORMATS, compare
 
     difference = compare(Path(arguments.before), Path(arguments.after))
-    _print_lines(FORMATS[arguments.format](difference))
+    print_lines(FORMATS[arguments.format](difference))
     return 1 if difference.worse else 0
 
 
@@ -210,3 +220,40 @@ def schema_command(arguments: argparse.Namespace) -> int:
 
     print(json.dumps((diagnostics if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
     return 0
+
+
+def migrate_command(arguments: argparse.Namespace) -> int:
+    if arguments.follow:
+        return _follow(Path(arguments.follow), arguments.backend)
+    if not (arguments.write or arguments.operator):
+        raise UsageError("migrate: name an operator, such as nn.Conv2d, or --follow FILE")
+    from conformance.paths import ROOT
+    from conformance.reports import migration
+    from conformance.results.migrations import read
+
+    header, items = read(Path(arguments.claims) if arguments.claims else migration.RECORDED)
+    if arguments.write:
+        return print_lines(str(path) for path in migration.record(header, items, ROOT))
+    return print_lines(migration.answer(items, arguments.operator))
+
+
+def _follow(path: Path, backends: list[str]) -> int:
+    from conformance.migration.following import followed, jobs
+    from conformance.progress import progress
+    from conformance.results.migrations import write
+
+    for name in backends:
+        if name not in ENGINES:
+            raise unknown("backend", name, ENGINES)
+    chosen = [*jobs(tuple(backends) or tuple(ENGINES))]
+    items = [*progress(followed(chosen), "claims", total=len(chosen))]
+    write(path, {"platform": platform.machine(), **{name: _version(name) for name in PACKAGES}}, items)
+    print(f"{path}: {len({one.claim for one in items})} claims, {len(items)} with each engine")
+    return 0
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
 from conformance.host.guard import every_run
-from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.host.isa import limit_isa
 from conformance.suggestions import did_you_mean
 
-from .arguments import add_command, add_own
+from .arguments import add_command, add_isa, add_own
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
@@ -31,7 +31,7 @@ def add(commands: "Commands") -> None:
         parser = add_command(commands, name, command, text)
         parser.add_argument("run", metavar="ID", help="a run id, or a glob that matches exactly one")
         add_own(parser, "take the run from this BackendConfig, or from the one that this callable returns")
-        parser.add_argument("--isa", metavar="NAME", help=f"limit the instruction set: {', '.join(ISA_LIMITS)}")
+        add_isa(parser)
         if name == "repro":
             parser.add_argument(
                 "--least", action="store_true", help="shrink model, data and QConfig while one finding remains"

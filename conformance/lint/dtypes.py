@@ -1,6 +1,7 @@
 """Rules about dtype configs and observation types: what is refused, ignored, or contradicts itself."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
@@ -28,9 +29,9 @@ SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 UNOBSERVED = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
 
 
-def constrained(dtypes: DTypeConfig) -> Iterator[tuple[str, DTypeWithConstraints]]:
-    """The parts of a dtype config that have constraints, with their names."""
-    for part in ("input", "output", "weight"):
+def constrained(*dtype_configs: DTypeConfig) -> Iterator[tuple[str, DTypeWithConstraints]]:
+    """The parts of dtype configs that have constraints, with their names."""
+    for dtypes, part in product(dtype_configs, ("input", "output", "weight")):
         value = getattr(dtypes, f"{part}_dtype_with_constraints")
         if isinstance(value, DTypeWithConstraints):
             yield part, value
@@ -42,42 +43,33 @@ def quantized(dtype: Any) -> bool:
 
 @error(
     "dtype-configs-not-a-list",
-    "torch iterates over the dtype configs of an entry.",
     "BackendPatternConfig(nn.ReLU).set_dtype_configs(DTypeConfig(torch.quint8, torch.quint8))",
 )
 def _not_a_list(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch iterates over the dtype configs of an entry."""
     if not isinstance(one.entry.dtype_configs, list):
         yield f"its dtype_configs are a {type(one.entry.dtype_configs).__name__}"
 
 
-@error(
-    "dtype-config-type",
-    "A dtype config is a DTypeConfig.",
-    'BackendPatternConfig(nn.ReLU).set_dtype_configs([{"input_dtype": torch.quint8}])',
-)
+@error("dtype-config-type", 'BackendPatternConfig(nn.ReLU).set_dtype_configs([{"input_dtype": torch.quint8}])')
 def _type(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A dtype config is a DTypeConfig."""
     if isinstance(one.entry.dtype_configs, list):
         for value in one.entry.dtype_configs:
             if not isinstance(value, DTypeConfig):
                 yield f"one of its dtype configs is a {type(value).__name__}"
 
 
-@error(
-    "promises-nothing",
-    "An entry without dtype configs and without a fuser has no effect.",
-    "BackendPatternConfig(nn.ReLU)",
-)
+@error("promises-nothing", "BackendPatternConfig(nn.ReLU)")
 def _nothing(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """An entry without dtype configs and without a fuser has no effect."""
     if one.entry.dtype_configs == [] and one.entry.fuser_method is None:
         yield "it has neither dtype configs nor a fuser"
 
 
-@error(
-    "dtype-unknown",
-    "No observer quantizes to such a dtype, so no QConfig satisfies the dtype config.",
-    "DTypeConfig(input_dtype=torch.int64)",
-)
+@error("dtype-unknown", "DTypeConfig(input_dtype=torch.int64)")
 def _unknown(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """No observer quantizes to such a dtype, so no QConfig satisfies the dtype config."""
     for dtypes in one.dtype_configs:
         named = [(part, value.dtype) for part, value in constrained(dtypes)] + [("bias", dtypes.bias_dtype)]
         for part, dtype in named:
@@ -85,132 +77,97 @@ def _unknown(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
                 yield f"its {part} has the dtype {dtype}"
 
 
-@error(
-    "dtype-config-duplicate",
-    "Of two equal dtype configs the second has no effect.",
-    "set_dtype_configs([weighted, weighted])",
-)
+@error("dtype-config-duplicate", "set_dtype_configs([weighted, weighted])")
 def _duplicate(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Of two equal dtype configs the second has no effect."""
     for number, dtypes in enumerate(one.dtype_configs):
         if dtypes in one.dtype_configs[:number]:
             yield f"its dtype config {number + 1} equals an earlier one"
 
 
-@warning(
-    "all-float",
-    "A dtype config of float32 alone promises no quantization.",
-    "DTypeConfig(torch.float32, torch.float32)",
-)
+@warning("all-float", "DTypeConfig(torch.float32, torch.float32)")
 def _all_float(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A dtype config of float32 alone promises no quantization."""
     for number, dtypes in enumerate(one.dtype_configs):
         found = [value.dtype for _, value in constrained(dtypes)]
         if not dtypes.is_dynamic and all(dtype in (None, torch.float32) for dtype in found):
             yield f"its dtype config {number + 1} quantizes nothing"
 
 
-@error(
-    "quant-range",
-    "The codes of a dtype bound the quantization range: outside them no observer satisfies the constraint.",
-    "DTypeWithConstraints(torch.quint8, quant_min_lower_bound=-128)",
-)
+@error("quant-range", "DTypeWithConstraints(torch.quint8, quant_min_lower_bound=-128)")
 def _quant_range(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
-    for dtypes in one.dtype_configs:
-        for part, value in constrained(dtypes):
-            low, high = value.quant_min_lower_bound, value.quant_max_upper_bound
-            least, most = RANGES.get(value.dtype, (-torch.inf, torch.inf))  # type: ignore[arg-type]
-            for name, bound in (("quant_min_lower_bound", low), ("quant_max_upper_bound", high)):
-                if bound is not None and not least <= bound <= most:
-                    yield f"{name} of its {part} is {bound}, and {value.dtype} has codes from {least} to {most}"
+    """The codes of a dtype bound the quantization range: outside them no observer satisfies the constraint."""
+    for part, value in constrained(*one.dtype_configs):
+        low, high = value.quant_min_lower_bound, value.quant_max_upper_bound
+        least, most = RANGES.get(value.dtype, (-torch.inf, torch.inf))  # type: ignore[arg-type]
+        for name, bound in (("quant_min_lower_bound", low), ("quant_max_upper_bound", high)):
+            if bound is not None and not least <= bound <= most:
+                yield f"{name} of its {part} is {bound}, and {value.dtype} has codes from {least} to {most}"
 
 
-@error(
-    "quant-range-empty",
-    "A range whose least code is not below its greatest one is empty.",
-    "DTypeWithConstraints(torch.qint8, quant_min_lower_bound=127, quant_max_upper_bound=-127)",
-)
+@error("quant-range-empty", "DTypeWithConstraints(torch.qint8, quant_min_lower_bound=127, quant_max_upper_bound=-127)")
 def _quant_range_empty(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
-    for dtypes in one.dtype_configs:
-        for part, value in constrained(dtypes):
-            low, high = value.quant_min_lower_bound, value.quant_max_upper_bound
-            if low is not None and high is not None and low >= high:
-                yield f"its {part} has quant_min_lower_bound {low} and quant_max_upper_bound {high}"
+    """A range whose least code is not below its greatest one is empty."""
+    for part, value in constrained(*one.dtype_configs):
+        low, high = value.quant_min_lower_bound, value.quant_max_upper_bound
+        if low is not None and high is not None and low >= high:
+            yield f"its {part} has quant_min_lower_bound {low} and quant_max_upper_bound {high}"
 
 
-@error(
-    "scale-range",
-    "Scales are positive, and the least one is not above the greatest one.",
-    "DTypeWithConstraints(torch.qint8, scale_min_lower_bound=-1.0)",
-)
+@error("scale-range", "DTypeWithConstraints(torch.qint8, scale_min_lower_bound=-1.0)")
 def _scale_range(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
-    for dtypes in one.dtype_configs:
-        for part, value in constrained(dtypes):
-            low, high = value.scale_min_lower_bound, value.scale_max_upper_bound
-            for name, bound in (("scale_min_lower_bound", low), ("scale_max_upper_bound", high)):
-                if bound is not None and bound <= 0:
-                    yield f"{name} of its {part} is {bound}"
-            if low is not None and high is not None and low > high:
-                yield f"its {part} has scale_min_lower_bound {low} and scale_max_upper_bound {high}"
+    """Scales are positive, and the least one is not above the greatest one."""
+    for part, value in constrained(*one.dtype_configs):
+        low, high = value.scale_min_lower_bound, value.scale_max_upper_bound
+        for name, bound in (("scale_min_lower_bound", low), ("scale_max_upper_bound", high)):
+            if bound is not None and bound <= 0:
+                yield f"{name} of its {part} is {bound}"
+        if low is not None and high is not None and low > high:
+            yield f"its {part} has scale_min_lower_bound {low} and scale_max_upper_bound {high}"
 
 
-@error(
-    "exact-scale",
-    "Exact qparams have a positive scale within the other bounds, and a zero point that is a code.",
-    "DTypeWithConstraints(torch.quint8, scale_exact_match=1 / 256, zero_point_exact_match=300)",
-)
+@error("exact-scale", "DTypeWithConstraints(torch.quint8, scale_exact_match=1 / 256, zero_point_exact_match=300)")
 def _exact(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
-    for dtypes in one.dtype_configs:
-        for part, value in constrained(dtypes):
-            scale, zero_point = value.scale_exact_match, value.zero_point_exact_match
-            least, most = RANGES.get(value.dtype, (-torch.inf, torch.inf))  # type: ignore[arg-type]
-            if (scale is None) != (zero_point is None):
-                missing = "scale_exact_match" if scale is None else "zero_point_exact_match"
-                yield f"its {part} has no {missing}"
-            if zero_point is not None and not least <= zero_point <= most:
-                yield f"zero_point_exact_match of its {part} is {zero_point}, which is no code of {value.dtype}"
-            if scale is not None and (scale <= 0 or scale < (value.scale_min_lower_bound or 0)):
-                yield f"scale_exact_match of its {part} is {scale}"
+    """Exact qparams have a positive scale within the other bounds, and a zero point that is a code."""
+    for part, value in constrained(*one.dtype_configs):
+        scale, zero_point = value.scale_exact_match, value.zero_point_exact_match
+        least, most = RANGES.get(value.dtype, (-torch.inf, torch.inf))  # type: ignore[arg-type]
+        if (scale is None) != (zero_point is None):
+            missing = "scale_exact_match" if scale is None else "zero_point_exact_match"
+            yield f"its {part} has no {missing}"
+        if zero_point is not None and not least <= zero_point <= most:
+            yield f"zero_point_exact_match of its {part} is {zero_point}, which is no code of {value.dtype}"
+        if scale is not None and (scale <= 0 or scale < (value.scale_min_lower_bound or 0)):
+            yield f"scale_exact_match of its {part} is {scale}"
 
 
-@error(
-    "constraint-without-codes",
-    "Constraints bound codes and scales, which a float dtype does not have; torch ignores them.",
-    "DTypeWithConstraints(torch.float32, quant_min_lower_bound=0)",
-)
+@error("constraint-without-codes", "DTypeWithConstraints(torch.float32, quant_min_lower_bound=0)")
 def _without_codes(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
-    for dtypes in one.dtype_configs:
-        for part, value in constrained(dtypes):
-            if not quantized(value.dtype) and value != DTypeWithConstraints(value.dtype):
-                yield f"its {part} has constraints, and the dtype {value.dtype}"
+    """Constraints bound codes and scales, which a float dtype does not have; torch ignores them."""
+    for part, value in constrained(*one.dtype_configs):
+        if not quantized(value.dtype) and value != DTypeWithConstraints(value.dtype):
+            yield f"its {part} has constraints, and the dtype {value.dtype}"
 
 
-@error(
-    "dynamic-output",
-    "A dynamically quantized operator returns float.",
-    "DTypeConfig(torch.quint8, torch.quint8, torch.qint8, is_dynamic=True)",
-)
+@error("dynamic-output", "DTypeConfig(torch.quint8, torch.quint8, torch.qint8, is_dynamic=True)")
 def _dynamic_output(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A dynamically quantized operator returns float."""
     for dtypes in one.dtype_configs:
         if dtypes.is_dynamic and quantized(dtypes.output_dtype):
             yield f"a dynamic dtype config has the output dtype {dtypes.output_dtype}"
 
 
-@error(
-    "dynamic-input",
-    "Dynamic quantization quantizes the input of an operator when it is executed, to 8-bit integers or float16.",
-    "DTypeConfig(torch.float32, torch.float32, torch.qint8, is_dynamic=True)",
-)
+@error("dynamic-input", "DTypeConfig(torch.float32, torch.float32, torch.qint8, is_dynamic=True)")
 def _dynamic_input(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Dynamic quantization quantizes the input of an operator when it is executed, to 8-bit integers or float16."""
     for dtypes in one.dtype_configs:
         if dtypes.is_dynamic and dtypes.input_dtype not in DYNAMIC:
             yield f"a dynamic dtype config has the input dtype {dtypes.input_dtype}"
 
 
-@error(
-    "observation-type",
-    "An observation type is one of ObservationType.",
-    'BackendPatternConfig(nn.ReLU).set_observation_type("shared")',
-)
+@error("observation-type", 'BackendPatternConfig(nn.ReLU).set_observation_type("shared")')
 def _observation_type(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """An observation type is one of ObservationType."""
     if not isinstance(one.entry.observation_type, ObservationType):
         yield f"its observation type is {one.entry.observation_type!r}"
     for count, kind in one.entry._num_tensor_args_to_observation_type.items():
@@ -220,10 +177,10 @@ def _observation_type(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
 
 @error(
     "shared-observer-other-dtype",
-    "An output that shares the observer of the input has its qparams and dtype.",
     "set_observation_type(OUTPUT_SHARE_OBSERVER_WITH_INPUT) with DTypeConfig(torch.quint8, torch.qint8)",
 )
 def _shared_dtype(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """An output that shares the observer of the input has its qparams and dtype."""
     for dtypes in one.dtype_configs if one.entry.observation_type is SHARED else []:
         if dtypes.input_dtype != dtypes.output_dtype:
             yield f"its input has the dtype {dtypes.input_dtype}, its output {dtypes.output_dtype}"
@@ -231,10 +188,10 @@ def _shared_dtype(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
 
 @error(
     "shared-observer-exact-output",
-    "An output that shares the observer of the input cannot have exact qparams that the input need not have.",
     "set_observation_type(OUTPUT_SHARE_OBSERVER_WITH_INPUT) with an output of scale_exact_match=1 / 256",
 )
 def _shared_exact(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """An output that shares the observer of the input cannot have exact qparams that the input need not have."""
     for dtypes in one.dtype_configs if one.entry.observation_type is SHARED else []:
         output, given = dtypes.output_dtype_with_constraints, dtypes.input_dtype_with_constraints
         if output.scale_exact_match is not None and output.scale_exact_match != given.scale_exact_match:
@@ -243,10 +200,10 @@ def _shared_exact(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
 
 @warning(
     "unobserved-activations",
-    "Without observers activations are not quantized, so a quantized dtype of the input or output has no effect.",
     "set_observation_type(INPUT_OUTPUT_NOT_OBSERVED) with DTypeConfig(torch.quint8, torch.quint8)",
 )
 def _unobserved(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Without observers activations are not quantized, so a quantized dtype of the input or output has no effect."""
     for dtypes in one.dtype_configs if one.entry.observation_type is UNOBSERVED else []:
         for part, dtype in (("input", dtypes.input_dtype), ("output", dtypes.output_dtype)):
             if quantized(dtype):

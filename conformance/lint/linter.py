@@ -45,12 +45,12 @@ def named(path: str) -> Declared:
 
 def lint(declaration: Declared) -> list[Problem]:
     """All problems of a declaration, by entry and then in the order of the rules."""
-    return [problem for one in declaration.entries for problem in _of_entry(one, declaration)]
-
-
-def _of_entry(one: DeclaredEntry, declaration: Declared) -> Iterator[Problem]:
-    for rule in RULES.values():
-        yield from (Problem(rule, one.label, text) for text in rule.check(one, declaration))
+    return [
+        Problem(rule, one.label, text)
+        for one in declaration.entries
+        for rule in RULES.values()
+        for text in rule.check(one, declaration)
+    ]
 
 
 def described() -> Iterator[str]:

@@ -39,57 +39,42 @@ def weighted(one: DeclaredEntry) -> bool:
     return any(quantized(dtypes.weight_dtype) for dtypes in one.dtype_configs)
 
 
-@error(
-    "module-class",
-    "Root, QAT, reference and fused modules are classes of modules.",
-    "BackendPatternConfig(nn.Linear).set_root_module(nn.Linear(2, 2))",
-)
+@error("module-class", "BackendPatternConfig(nn.Linear).set_root_module(nn.Linear(2, 2))")
 def _class(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Root, QAT, reference and fused modules are classes of modules."""
     for field in FIELDS:
         value = getattr(one.entry, field)
         if value is not None and not is_module_class(value):
             yield f"its {field} is {value!r:.60}"
 
 
-@error(
-    "root-not-in-pattern",
-    "The root module is the operator of the pattern that has the weights.",
-    "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_root_module(nn.Linear)",
-)
+@error("root-not-in-pattern", "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_root_module(nn.Linear)")
 def _root(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """The root module is the operator of the pattern that has the weights."""
     root = one.entry.root_module
     if is_module_class(root) and isinstance(one.pattern, tuple) and root not in one.operators:
         yield f"its root module is {pattern_name(root)}"
 
 
-@error(
-    "reference-without-root",
-    "torch looks up reference modules by root module; without one a reference module has no effect.",
-    "BackendPatternConfig(nn.Linear).set_reference_quantized_module(nnqr.Linear)",
-)
+@error("reference-without-root", "BackendPatternConfig(nn.Linear).set_reference_quantized_module(nnqr.Linear)")
 def _without_root(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch looks up reference modules by root module; without one a reference module has no effect."""
     if one.entry.reference_quantized_module is not None and one.entry.root_module is None:
         yield "it has a reference module and no root module"
 
 
-@error(
-    "reference-missing",
-    "A module's weights are quantized by its reference module. Without one for the root module they stay in float, or the "
-    "conversion raises an AssertionError.",
-    "BackendPatternConfig(nn.Linear).set_root_module(nn.Linear).set_dtype_configs([weighted])",
-)
+@error("reference-missing", "BackendPatternConfig(nn.Linear).set_root_module(nn.Linear).set_dtype_configs([weighted])")
 def _reference(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A module's weights are quantized by its reference module. Without one for the root module they stay in float, or the
+    conversion raises an AssertionError."""
     root = one.entry.root_module
     if weighted(one) and is_module_class(root) and root not in declared.references:
         yield f"no entry has a reference module for {pattern_name(root)}"
 
 
-@error(
-    "root-missing",
-    "torch looks up the reference module, which quantizes the weights, by root module.",
-    "BackendPatternConfig(nn.Linear).set_dtype_configs([weighted])",
-)
+@error("root-missing", "BackendPatternConfig(nn.Linear).set_dtype_configs([weighted])")
 def _root_missing(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch looks up the reference module, which quantizes the weights, by root module."""
     module = one.module
     # of a fused or QAT module torch looks up the module that it was made of
     if (
@@ -103,34 +88,25 @@ def _root_missing(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
         yield "it has a weight dtype and no root module"
 
 
-@error(
-    "reference-from-float",
-    "torch makes reference modules by their class method from_float.",
-    "set_reference_quantized_module(nn.Linear)",
-)
+@error("reference-from-float", "set_reference_quantized_module(nn.Linear)")
 def _reference_from_float(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch makes reference modules by their class method from_float."""
     value = one.entry.reference_quantized_module
     if is_module_class(value) and not callable(getattr(value, "from_float", None)):
         yield f"{pattern_name(value)} has no from_float"
 
 
-@error(
-    "qat-from-float",
-    "torch makes QAT modules by their class method from_float.",
-    "set_qat_module(nn.Linear)",
-)
+@error("qat-from-float", "set_qat_module(nn.Linear)")
 def _qat_from_float(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch makes QAT modules by their class method from_float."""
     value = one.entry.qat_module
     if is_module_class(value) and not callable(getattr(value, "from_float", None)):
         yield f"{pattern_name(value)} has no from_float"
 
 
-@error(
-    "qat-of-other-module",
-    "torch's QAT modules are made from one class only, their _FLOAT_MODULE; from_float refuses others.",
-    "BackendPatternConfig(nn.Linear).set_qat_module(nnqat.Conv2d)",
-)
+@error("qat-of-other-module", "BackendPatternConfig(nn.Linear).set_qat_module(nnqat.Conv2d)")
 def _qat_source(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch's QAT modules are made from one class only, their _FLOAT_MODULE; from_float refuses others."""
     source = getattr(one.entry.qat_module, "_FLOAT_MODULE", None)
     if is_module_class(source) and one.module is not None and source is not one.module:
         yield f"{pattern_name(one.entry.qat_module)} is made from {pattern_name(source)}"
@@ -138,42 +114,36 @@ def _qat_source(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
 
 @error(
     "qat-module-unmatched",
-    "The QAT module replaces the pattern before operators are matched. Without an entry for it, it is not observed.",
     "BackendPatternConfig(nn.Linear).set_qat_module(nnqat.Linear) without BackendPatternConfig(nnqat.Linear)",
 )
 def _qat_unmatched(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """The QAT module replaces the pattern before operators are matched. Without an entry for it, it is not observed."""
     value = one.entry.qat_module
     if is_module_class(value) and value not in declared.patterns:
         yield f"no entry has the pattern {pattern_name(value)}"
 
 
-@error(
-    "fused-module-unmatched",
-    "The fused module replaces the pattern before operators are matched. Without an entry for it, it is not observed.",
-    "set_fused_module(nni.ConvReLU2d) without BackendPatternConfig(nni.ConvReLU2d)",
-)
+@error("fused-module-unmatched", "set_fused_module(nni.ConvReLU2d) without BackendPatternConfig(nni.ConvReLU2d)")
 def _fused_unmatched(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """The fused module replaces the pattern before operators are matched. Without an entry for it, it is not observed."""
     value = one.entry.fused_module
     if is_module_class(value) and one.entry.fuser_method is not None and value not in declared.patterns:
         yield f"no entry has the pattern {pattern_name(value)}"
 
 
-@error(
-    "fused-without-fuser",
-    "torch fuses by the fuser method; a fused module alone has no effect.",
-    "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_fused_module(nni.ConvReLU2d)",
-)
+@error("fused-without-fuser", "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_fused_module(nni.ConvReLU2d)")
 def _without_fuser(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch fuses by the fuser method; a fused module alone has no effect."""
     if one.entry.fused_module is not None and one.entry.fuser_method is None:
         yield "it has a fused module and no fuser"
 
 
 @error(
     "fuser-signature",
-    "torch calls a fuser with is_qat and the modules of the pattern, nested as the pattern was written.",
     "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_fuser_method(lambda conv, relu: nni.ConvReLU2d(conv, relu))",
 )
 def _signature(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch calls a fuser with is_qat and the modules of the pattern, nested as the pattern was written."""
     fuser = one.entry.fuser_method
     if fuser is None:
         return
@@ -191,25 +161,19 @@ def _signature(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
         return
 
 
-@error(
-    "fuser-raises",
-    "A fuser has to fuse modules as they are after construction, in eval mode and for QAT.",
-    "set_fuser_method(raising)",
-)
+@error("fuser-raises", "set_fuser_method(raising)")
 def _raises(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A fuser has to fuse modules as they are after construction, in eval mode and for QAT."""
     for _, outcome in fused(one):
         if isinstance(outcome, Exception):
             yield f"its fuser raises {type(outcome).__name__}: {outcome}"
             return
 
 
-@error(
-    "fuser-result",
-    "What a fuser returns replaces the pattern. In eval mode it is the fused module, or the root module with what follows "
-    "folded into it; for QAT it is the fused module.",
-    "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_fuser_method(lambda is_qat, conv, relu: relu)",
-)
+@error("fuser-result", "BackendPatternConfig((nn.Conv2d, nn.ReLU)).set_fuser_method(lambda is_qat, conv, relu: relu)")
 def _result(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """What a fuser returns replaces the pattern. In eval mode it is the fused module, or the root module with what follows
+    folded into it; for QAT it is the fused module."""
     for is_qat, outcome in fused(one):
         if isinstance(outcome, Exception):
             continue
@@ -264,12 +228,9 @@ def _instances(pattern: Any, channels: int, *, training: bool) -> Any:
     return module.train(training)
 
 
-@error(
-    "argument-index",
-    "The index of an argument of a function says which one is the weight or the bias.",
-    'BackendPatternConfig(F.linear)._set_input_type_to_index({"weight": 0})',
-)
+@error("argument-index", 'BackendPatternConfig(F.linear)._set_input_type_to_index({"weight": 0})')
 def _index(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """The index of an argument of a function says which one is the weight or the bias."""
     indices = one.entry._input_type_to_index
     for kind in indices:
         if kind not in INDEXED:
@@ -290,11 +251,11 @@ def _index(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
 
 @warning(
     "no-lowering",
-    "torch's native engines execute only classes that it lowers; others stay dequantize, float operator, quantize. For an "
-    "engine with a lowering of its own this is no mistake.",
     "BackendPatternConfig(nn.Bilinear).set_root_module(nn.Bilinear).set_reference_quantized_module(MyReference)",
 )
 def _lowering(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch's native engines execute only classes that it lowers; others stay dequantize, float operator, quantize. For an
+    engine with a lowering of its own this is no mistake."""
     reference = one.entry.reference_quantized_module
     if is_module_class(reference) and reference not in LOWERED:
         yield f"torch has no lowering of {pattern_name(reference)}"

@@ -24,28 +24,24 @@ MOST_ARGUMENTS = 8
 """Arguments of a function that is tried with proxies."""
 
 
-@error("pattern-missing", "An entry without a pattern is refused by torch.", "BackendPatternConfig()")
+@error("pattern-missing", "BackendPatternConfig()")
 def _missing(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """An entry without a pattern is refused by torch."""
     if one.pattern is None:
         yield "it has no pattern"
 
 
-@error(
-    "pattern-length",
-    "torch takes sequences of two or three operators; one operator is written without a tuple, others in the complex format.",
-    "BackendPatternConfig((nn.Linear,))",
-)
+@error("pattern-length", "BackendPatternConfig((nn.Linear,))")
 def _length(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """torch takes sequences of two or three operators; one operator is written without a tuple, others in the complex
+    format."""
     if one.entry._pattern_complex_format is None and isinstance(one.pattern, tuple) and len(one.pattern) not in (2, 3):
         yield f"its sequence has {len(one.pattern)} operators"
 
 
-@error(
-    "pattern-operator",
-    "A pattern consists of module classes, functions and names of methods; anything else never matches.",
-    "BackendPatternConfig(nn.ReLU())",
-)
+@error("pattern-operator", "BackendPatternConfig(nn.ReLU())")
 def _operator(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A pattern consists of module classes, functions and names of methods; anything else never matches."""
     if one.pattern is None:
         return
     for operator in one.operators:
@@ -59,12 +55,10 @@ def _operator(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
         yield "it has no operator"
 
 
-@error(
-    "method-unknown",
-    "A string names a method of tensors. FX records attributes such as shape as calls of getattr, which no string matches.",
-    'BackendPatternConfig("shape")',
-)
+@error("method-unknown", 'BackendPatternConfig("shape")')
 def _method(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A string names a method of tensors. FX records attributes such as shape as calls of getattr, which no string
+    matches."""
     for name in one.operators:
         if isinstance(name, str) and not hasattr(torch.Tensor, name):
             yield f"tensors have no method {name!r}"
@@ -72,13 +66,10 @@ def _method(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
             yield f"{name!r} is an attribute of tensors and no method"
 
 
-@error(
-    "function-not-recorded",
-    "FX records calls of functions that torch or operator define and of those that torch.fx.wrap names. It traces through "
-    "other functions written in Python, so their pattern never matches.",
-    "BackendPatternConfig(F.tanh)",
-)
+@error("function-not-recorded", "BackendPatternConfig(F.tanh)")
 def _function(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """FX records calls of functions that torch or operator define and of those that torch.fx.wrap names. It traces through
+    other functions written in Python, so their pattern never matches."""
     for operator in one.operators:
         if callable(operator) and not isinstance(operator, (type, nn.Module)) and recorded(operator) is False:
             yield f"{pattern_name(operator)} is traced through"
@@ -117,24 +108,18 @@ def _argument_counts(function: Callable[..., Any]) -> range:
     return range(max(1, required), max(1, required) + 1) if required else range(1, MOST_ARGUMENTS)
 
 
-@error(
-    "container",
-    "Containers are traced through: FX never records a call of one.",
-    "BackendPatternConfig(nn.Sequential)",
-)
+@error("container", "BackendPatternConfig(nn.Sequential)")
 def _container(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Containers are traced through: FX never records a call of one."""
     for operator in one.operators:
         if is_module_class(operator) and operator in CONTAINERS:
             yield f"{pattern_name(operator)} is a container"
 
 
-@warning(
-    "module-traced-through",
-    "FX traces through modules that neither torch.nn nor torch.ao.nn define and that no entry produces by fusing or for QAT. "
-    "They match only in models whose owner names them in PrepareCustomConfig.set_non_traceable_module_classes.",
-    "BackendPatternConfig(MyActivation)",
-)
+@warning("module-traced-through", "BackendPatternConfig(MyActivation)")
 def _traced_through(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """FX traces through modules that neither torch.nn nor torch.ao.nn define and that no entry produces by fusing or for
+    QAT. They match only in models whose owner names them in PrepareCustomConfig.set_non_traceable_module_classes."""
     for operator in one.operators:
         if not is_module_class(operator) or operator in declared.produced or issubclass(operator, _FusedModule):
             continue
@@ -142,12 +127,9 @@ def _traced_through(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
             yield f"{pattern_name(operator)} is traced through"
 
 
-@error(
-    "duplicate",
-    "Of two entries with the same pattern torch keeps the last one.",
-    "[BackendPatternConfig(nn.ReLU), BackendPatternConfig(nn.ReLU)]",
-)
+@error("duplicate", "[BackendPatternConfig(nn.ReLU), BackendPatternConfig(nn.ReLU)]")
 def _duplicate(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """Of two entries with the same pattern torch keeps the last one."""
     try:
         same = [other for other in declared.entries if one.nested is not None and other.nested == one.nested]
     except TypeError:
@@ -156,13 +138,10 @@ def _duplicate(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
         yield f"its pattern is that of {same[0].label}"
 
 
-@error(
-    "root-is-wildcard",
-    "The root is the operator that takes the pattern's input. torch finds it by following last operands; if that ends in a "
-    "wildcard, the entry needs a root_node_getter.",
-    "BackendPatternConfig()._set_pattern_complex_format((torch.add, nn.Conv2d, MatchAllNode))",
-)
+@error("root-is-wildcard", "BackendPatternConfig()._set_pattern_complex_format((torch.add, nn.Conv2d, MatchAllNode))")
 def _root(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """The root is the operator that takes the pattern's input. torch finds it by following last operands; if that ends in
+    a wildcard, the entry needs a root_node_getter."""
     last = one.nested
     while isinstance(last, tuple) and last:
         last = last[-1]

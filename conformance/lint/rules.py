@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from .declared import Declared, DeclaredEntry
 
 Check = Callable[[DeclaredEntry, Declared], Iterator[str]]
-"""Yields a sentence for each problem of an entry, which is one of the declaration."""
+"""Yields a sentence for each problem of an entry, which is one of the declaration. Its docstring says why that is one."""
 
 
 @dataclass(frozen=True)
@@ -19,30 +20,29 @@ class Rule:
 
     id: str
     level: str
-    reason: str
     example: str
     check: Check
+
+    @property
+    def reason(self) -> str:
+        """Why it matters, on one line."""
+        return " ".join((self.check.__doc__ or "").split())
 
 
 RULES: dict[str, Rule] = {}
 """All rules by id, in the order in which they are checked."""
 
 
-def error(name: str, reason: str, example: str) -> Callable[[Check], Check]:
-    """Make a check the rule `name` for errors."""
-    return _rule(name, "error", reason, example)
+def _rule(level: str, name: str, example: str) -> Callable[[Check], Check]:
+    """Make a check the rule `name`."""
 
-
-def warning(name: str, reason: str, example: str) -> Callable[[Check], Check]:
-    """Make a check the rule `name` for warnings."""
-    return _rule(name, "warning", reason, example)
-
-
-def _rule(name: str, level: str, reason: str, example: str) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
         if name in RULES:
             raise ValueError(f"two rules have the id {name}")
-        RULES[name] = Rule(name, level, reason, example, check)
+        RULES[name] = Rule(name, level, example, check)
         return check
 
     return register
+
+
+error, warning = partial(_rule, "error"), partial(_rule, "warning")

@@ -117,12 +117,8 @@ def _declared(quantizer: str, tree: Any, dynamic: bool, flow: str) -> BackendCla
     for claim in claims.claims:
         assert isinstance(claim.entry, Declaration)
         if claim.tree == tree and bool(claim.dtypes.is_dynamic) is dynamic and flow in claim.entry.flows:
-            return _alone(claims, claim)
+            return BackendClaims(claims.name, claims.config, claims.engines, (claim,), claims.source)
     return None
-
-
-def _alone(claims: BackendClaims, claim: Claim) -> BackendClaims:
-    return BackendClaims(claims.name, claims.config, claims.engines, (claim,), claims.source)
 
 
 def _undeclared(quantizer: str, tree: Any, kind: Kind, flow: str, claim: Claim) -> BackendClaims:

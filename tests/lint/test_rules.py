@@ -245,7 +245,7 @@ def test_nothing_is_found_without_a_mistake() -> None:
 
 def test_rules_have_ids_of_their_own() -> None:
     with pytest.raises(ValueError, match="two rules have the id duplicate"):
-        error("duplicate", "", "")(lambda one, declared: iter(()))
+        error("duplicate", "")(lambda one, declared: iter(()))
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,9 @@ def test_links_are_to_parts_of_the_page_or_to_issues() -> None:
 def test_layers_that_are_equal_are_above_the_scale() -> None:
     drawn = chart(audit())
     assert drawn
-    assert min(y for _, y in drawn.lines) == min(point.y for point in drawn.local if point.label == "equal")
-    assert all(point.label == "equal" for point in drawn.local if point.y == drawn.lines[-1][1])
+    places = {layer.float_db: drawn.y(layer.float_db) for _, layer in drawn.compared}
+    assert min(y for _, y in drawn.lines) == places[None]
+    assert [decibel for decibel, y in places.items() if y == drawn.lines[-1][1]] == [None]
 
 
 def test_audits_without_comparisons_have_no_chart() -> None:

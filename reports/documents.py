@@ -1,0 +1,45 @@
+"""Documents in markdown and text: the templates `*.md.j2` and `*.txt.j2` of this package, and words in common."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from conformance.markdown import code, escaped, fenced, marked
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def count(number: int, noun: str) -> str:
+    """A number with a noun, in the plural unless the number is one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def link(upstream: str) -> str:
+    """URL of a finding's upstream issue, or an empty text if it is unreported."""
+    project, _, number = upstream.partition("#")
+    return f"https://github.com/{project}/issues/{number}" if number else ""
+
+
+def lines(template: str, **context: Any) -> list[str]:
+    """The lines of a document. A missing name is an error; values are escaped by filters of the template."""
+    return _templates().get_template(f"{template}.j2").render(context).removesuffix("\n").split("\n")
+
+
+def environment(**options: Any) -> "Environment":
+    """The environment of the templates of this package. A missing name is an error."""
+    # loading jinja2 takes longer than all that answers about one operator need
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader(__package__, "templates")
+    jinja = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    jinja.filters["link"] = link
+    jinja.globals["count"] = count
+    return jinja
+
+
+@cache
+def _templates() -> "Environment":
+    jinja = environment(keep_trailing_newline=True)
+    jinja.filters |= {"code": code, "escaped": escaped, "lines": "\n".join, "marked": marked}
+    jinja.globals["fenced"] = fenced
+    return jinja
