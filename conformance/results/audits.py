@@ -295,10 +295,6 @@ class Audit:
         return self.share(Arithmetic.INTEGER)
 
     @property
-    def name_only_share(self) -> float:
-        return self.share(Arithmetic.NAME_ONLY)
-
-    @property
     def float_share(self) -> float:
         return self.share(Arithmetic.FLOAT)
 

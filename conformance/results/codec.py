@@ -1,8 +1,13 @@
-"""JSON values of frozen dataclasses: encoded, decoded and described by the annotations of their fields."""
+"""JSON values of frozen dataclasses: encoded, decoded and described by the annotations of their fields.
+
+A library for the same would read less strictly: msgspec and cattrs accept fields that are missing if they have a default, the
+one accepts unknown fields of dataclasses, the other "3" for an integer, and neither has a JSON value for infinity.
+"""
 
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -39,10 +44,23 @@ Seconds = Annotated[
 ]
 
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """JSON values of one annotation: what they are in words, for messages, their JSON Schema, and how they are decoded.
+
+    `decode` raises TypeError for a value that does not fit. `inner` says whether its message names the part that is wrong.
+    """
+
+    words: str
+    schema: dict[str, Any]
+    decode: Decoder
+    inner: bool = False
+
+
 def encode(value: Any) -> Any:
     """JSON value of a dataclass, tuple, mapping, string, number or None."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: encode(getattr(value, name)) for name in annotations(type(value))}
+        return {name: encode(getattr(value, name)) for name in forms(type(value))}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -52,25 +70,14 @@ def encode(value: Any) -> Any:
     return str(value) if isinstance(value, StrEnum) else value
 
 
-def annotations(of: Any) -> dict[str, Any]:
-    """The annotations of the fields of a dataclass, by name."""
-    return _annotations(of)
-
-
-@cache
-def _annotations(of: Any) -> dict[str, Any]:
-    hints = get_type_hints(of, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(of)}
-
-
 def decode(annotation: Any, value: Any) -> Any:
     """The object that `encode` encoded. Raises TypeError naming the value that does not fit the annotation."""
-    return decoder(annotation)(value)
+    return form(annotation).decode(value)
 
 
 def decode_fields(of: type, values: Mapping[str, Any]) -> Any:
     """A dataclass from the JSON values of its fields. Raises TypeError naming a field that is missing, unknown or wrong."""
-    decoders = _field_decoders(of)
+    decoders = _decoders(of)
     if values.keys() != decoders.keys():
         if unknown := sorted(values.keys() - decoders.keys()):
             raise TypeError(f"unknown field {', '.join(unknown)}")
@@ -84,203 +91,176 @@ def decode_fields(of: type, values: Mapping[str, Any]) -> Any:
     return of(**decoded)
 
 
-@cache
-def _field_decoders(of: type) -> dict[str, Decoder]:
-    return {name: decoder(annotation) for name, annotation in annotations(of).items()}
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """JSON Schema of the values that `encode` makes of objects with this annotation."""
+    return form(annotation).schema
+
+
+def schema_of_fields(of: type, **others: Any) -> dict[str, Any]:
+    """JSON Schema of an object that has the fields of a dataclass behind other properties, and nothing else."""
+    properties = {**others, **{name: one.schema for name, one in forms(of).items()}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 @cache
-def decoder(annotation: Any) -> Decoder:
-    """The function that decodes values of an annotation. It raises TypeError for a value that does not fit."""
+def forms(of: Any) -> dict[str, Form]:
+    """The forms of the fields of a dataclass, by name."""
+    hints = get_type_hints(of, include_extras=True)
+    return {one.name: form(hints[one.name]) for one in fields(of)}
+
+
+@cache
+def _decoders(of: type) -> dict[str, Decoder]:
+    return {name: one.decode for name, one in forms(of).items()}
+
+
+@cache
+def form(annotation: Any) -> Form:
+    """The form of the values of an annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _limited(*arguments) if isinstance(arguments[1], Limit) else _by(arguments[1])
+        return _limited(form(arguments[0]), arguments[1]) if isinstance(arguments[1], Limit) else _by(arguments[1])
     if origin in (Union, types.UnionType):
-        return _union(annotation, arguments)
-    if annotation is Any:
-        return _anything
+        return _union([form(member) for member in arguments])
     if origin is tuple:
-        return _sequence(annotation, arguments[0]) if arguments[-1] is ... else _fixed(annotation, arguments)
+        return _list(form(arguments[0])) if arguments[-1] is ... else _fixed([form(item) for item in arguments])
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(annotation, *arguments)
+        return _mapping(*map(form, arguments))
+    if annotation is Any:
+        return Form("anything", {}, lambda value: value)
     if isinstance(annotation, type) and is_dataclass(annotation):
-        return _dataclass(annotation)
-    if issubclass(annotation, StrEnum):
-        return _member(annotation)
-    return _plain(annotation)
+        return _object(annotation)
+    return _member(annotation) if issubclass(annotation, StrEnum) else _plain(annotation)
 
 
-def _mismatch(value: Any, annotation: Any) -> TypeError:
-    return TypeError(f"{repr(value)[:80]} is not {describe(annotation)}")
+def _mismatch(value: Any, words: str) -> TypeError:
+    return TypeError(f"{repr(value)[:80]} is not {words}")
 
 
-def _anything(value: Any) -> Any:
-    return value
-
-
-def _limited(annotation: Any, limit: Limit) -> Decoder:
-    base, limited = decoder(annotation), Annotated[annotation, limit]
+def _limited(base: Form, limit: Limit) -> Form:
+    decode_base, holds = base.decode, limit.holds
 
     def decode_limited(value: Any) -> Any:
         try:
-            if limit.holds(decoded := base(value)):
+            if holds(decoded := decode_base(value)):
                 return decoded
         except TypeError:
             pass
-        raise _mismatch(value, limited)
+        raise _mismatch(value, limit.name)
 
-    return decode_limited
+    return Form(limit.name, dict(limit.schema), decode_limited)
 
 
-def _by(by: By) -> Decoder:
+def _by(by: By) -> Form:
     def decode_by(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise TypeError(f"{repr(value)[:80]} is not {by.name}")
+            raise _mismatch(value, by.name)
         return by.decode(value)
 
-    return decode_by
+    return Form(by.name, {"type": "object"}, decode_by, inner=True)
 
 
-def _union(annotation: Any, arguments: tuple[Any, ...]) -> Decoder:
-    members = [decoder(member) for member in arguments if member is not type(None)]
-    optional = type(None) in arguments
+def _union(members: Sequence[Form]) -> Form:
+    words = " or ".join(member.words for member in members)
+    others = [member for member in members if member.words != NULL]
+    optional, decoders = len(others) < len(members), [member.decode for member in others]
+    inner = len(others) == 1 and others[0].inner
 
     def decode_union(value: Any) -> Any:
         if value is None and optional:
             return None
-        for member in members:
+        for decode_member in decoders:
             try:
-                return member(value)
-            except TypeError as error:
-                if len(members) == 1 and isinstance(value, dict):  # which field of an object is wrong says more
-                    raise TypeError(str(error)) from error
-        raise _mismatch(value, annotation)
+                return decode_member(value)
+            except TypeError:
+                if inner and isinstance(value, dict):
+                    raise
+        raise _mismatch(value, words)
 
-    return decode_union
-
-
-def _sequence(annotation: Any, item: Any) -> Decoder:
-    decode_item = decoder(item)
-    nested = is_dataclass(item) or (get_origin(item) is Annotated and isinstance(get_args(item)[1], By))
-
-    def decode_sequence(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            raise _mismatch(value, annotation)
-        if nested:
-            return tuple([decode_item(element) for element in value])
-        try:
-            return tuple([decode_item(element) for element in value])
-        except TypeError as error:
-            raise _mismatch(value, annotation) from error
-
-    return decode_sequence
+    return Form(words, {"anyOf": [member.schema for member in members]}, decode_union)
 
 
-def _fixed(annotation: Any, items: tuple[Any, ...]) -> Decoder:
-    decoders = [decoder(item) for item in items]
+def _list(item: Form) -> Form:
+    words, decode_item = f"a list of {item.words}", item.decode
+
+    def decode_list(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            try:
+                return tuple([decode_item(element) for element in value])
+            except TypeError:
+                if item.inner:
+                    raise
+        raise _mismatch(value, words)
+
+    return Form(words, {"type": "array", "items": item.schema}, decode_list)
+
+
+def _fixed(items: Sequence[Form]) -> Form:
+    words, schemas = f"a list of {', '.join(item.words for item in items)}", [item.schema for item in items]
 
     def decode_fixed(value: Any) -> Any:
-        if not isinstance(value, list | tuple) or len(value) != len(decoders):
-            raise _mismatch(value, annotation)
-        return tuple([decode_item(element) for decode_item, element in zip(decoders, value, strict=True)])
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise _mismatch(value, words)
+        return tuple([item.decode(element) for item, element in zip(items, value, strict=True)])
 
-    return decode_fixed
+    of_length = {"minItems": len(items), "maxItems": len(items)}
+    return Form(words, {"type": "array", "prefixItems": schemas, **of_length}, decode_fixed)
 
 
-def _mapping(annotation: Any, key: Any, item: Any) -> Decoder:
-    decode_key, decode_item = decoder(key), decoder(item)
+def _mapping(key: Form, item: Form) -> Form:
+    words, decode_key, decode_item = f"{item.words} by name", key.decode, item.decode
 
     def decode_mapping(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise _mismatch(value, annotation)
-        try:
-            return {decode_key(name): decode_item(element) for name, element in value.items()}
-        except TypeError as error:
-            raise _mismatch(value, annotation) from error
+        if isinstance(value, dict):
+            with suppress(TypeError):
+                return {decode_key(name): decode_item(element) for name, element in value.items()}
+        raise _mismatch(value, words)
 
-    return decode_mapping
+    return Form(words, {"type": "object", "additionalProperties": item.schema}, decode_mapping)
 
 
-def _dataclass(of: type) -> Decoder:
+def _object(of: type) -> Form:
+    words = f"a {of.__name__}"
+
     def decode_object(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _mismatch(value, of)
+            raise _mismatch(value, words)
         return decode_fields(of, value)
 
-    return decode_object
+    return Form(words, schema_of_fields(of), decode_object, inner=True)
 
 
-def _member(of: type[StrEnum]) -> Decoder:
-    members = {str(member): member for member in of}
+def _member(of: type[StrEnum]) -> Form:
+    members, words = {str(member): member for member in of}, f"one of {', '.join(of)}"
 
     def decode_member(value: Any) -> Any:
         if isinstance(value, str) and value in members:
             return members[value]
-        raise _mismatch(value, of)
+        raise _mismatch(value, words)
 
-    return decode_member
+    return Form(words, {"enum": [*members]}, decode_member)
 
 
-def _plain(annotation: type) -> Decoder:
+NULL = "null"
+PLAIN: dict[type, tuple[str, dict[str, Any]]] = {
+    str: ("a text", {"type": "string"}),
+    int: ("an integer", {"type": "integer"}),
+    float: ("a number", {"anyOf": [{"type": "number"}, {"enum": list(NON_FINITE)}]}),
+    bool: ("true or false", {"type": "boolean"}),
+    type(None): (NULL, {"type": "null"}),
+}
+"""Types of JSON values in words, and their JSON Schema."""
+
+
+def _plain(annotation: type) -> Form:
+    words, schema = PLAIN[annotation]
+
     def decode_plain(value: Any) -> Any:
         kind = type(value)
         if kind is annotation:
             return value
         if annotation is float and (kind is int or (kind is str and value in NON_FINITE)):
             return float(value)
-        raise _mismatch(value, annotation)
+        raise _mismatch(value, words)
 
-    return decode_plain
-
-
-WORDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false", type(None): "null"}
-
-
-def describe(annotation: Any) -> str:
-    """An annotation in words, for messages."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return str(arguments[1].name)
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(describe, arguments))
-    if origin is tuple:
-        items = arguments[:1] if arguments[-1] is ... else arguments
-        return f"a list of {', '.join(map(describe, items))}"
-    if origin is not None:
-        return f"{describe(arguments[1])} by name"
-    if issubclass(annotation, StrEnum):
-        return f"one of {', '.join(annotation)}"
-    return WORDS.get(annotation) or f"a {annotation.__name__}"
-
-
-def schema_of(annotation: Any) -> dict[str, Any]:
-    """JSON Schema of the values that `encode` makes of objects with this annotation."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return dict(arguments[1].schema)
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [schema_of(member) for member in arguments]}
-    if origin is tuple and arguments[-1] is ...:
-        return {"type": "array", "items": schema_of(arguments[0])}
-    if origin is tuple:
-        items = [schema_of(item) for item in arguments]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if origin is not None:
-        return {"type": "object", "additionalProperties": schema_of(arguments[1])}
-    if is_dataclass(annotation):
-        return object_schema({name: schema_of(field) for name, field in annotations(annotation).items()})
-    if issubclass(annotation, StrEnum):
-        return {"enum": [str(member) for member in annotation]}
-    if annotation is float:
-        return {"anyOf": [{"type": "number"}, {"enum": list(NON_FINITE)}]}
-    return {"type": {str: "string", int: "integer", bool: "boolean", type(None): "null"}[annotation]}
-
-
-def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON Schema of an object that has exactly these properties."""
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return Form(words, schema, decode_plain)

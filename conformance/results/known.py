@@ -179,31 +179,35 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 class Coverage:
     """Which of many entries cover a run, for many runs: what `Entry.matches` says of each, from conditions that are compiled
-    together."""
+    together, with further conditions if they are given."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], further: Iterable[Where] = ()) -> None:
         self.entries = tuple(entries)
-        self._conditions = Conditions(
-            (where for entry in self.entries for where in entry.where),
-            (where for entry in self.entries for where in entry.exclude),
-        )
-        self._by_condition: dict[Where, list[int]] = defaultdict(list)
-        self._exceptions: list[int] = []
+        by_condition: dict[Where, list[int]] = defaultdict(list)
         for number, entry in enumerate(self.entries):
             for where in dict.fromkeys(entry.where):
-                self._by_condition[where].append(number)
-            self._exceptions.append(sum(self._conditions.bit(one, reaching=False) for one in {*entry.exclude}))
+                by_condition[where].append(number)
+        excluding = (where for entry in self.entries for where in entry.exclude)
+        self.conditions = Conditions((*by_condition, *further), excluding)
+        self._numbers = [*by_condition.values()]
+        self._own = self.conditions.set_of(by_condition, reaching=True)
+        self._exceptions = [self.conditions.set_of(entry.exclude, reaching=False) for entry in self.entries]
+
+    def reached(self, found: int) -> set[int]:
+        """The numbers of the entries of which a condition reaches a run, of which `found` are all conditions that hold."""
+        return {number for place in self.conditions.places(found & self._own) for number in self._numbers[place]}
+
+    def admits(self, number: int, found: int, checks: frozenset[str]) -> bool:
+        """Whether an entry covers a run with these checks that one of its conditions reaches."""
+        return not found & self._exceptions[number] and not self.entries[number].check.isdisjoint(checks)
 
     def of(self, run_id: str) -> list[Entry]:
         """The entries that cover a run, in order."""
-        found = self._conditions.of(run_id)
-        numbers = {number for where in self._conditions.reached(found) for number in self._by_condition[where]}
-        checks = checks_of(run_id) if numbers else ()
-        return [
-            self.entries[number]
-            for number in sorted(numbers)
-            if not found & self._exceptions[number] and not self.entries[number].check.isdisjoint(checks)
-        ]
+        found = self.conditions.of(run_id)
+        if not (numbers := self.reached(found)):
+            return []
+        checks = checks_of(run_id)
+        return [self.entries[number] for number in sorted(numbers) if self.admits(number, found, checks)]
 
 
 def entries_by_finding(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

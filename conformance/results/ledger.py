@@ -7,11 +7,11 @@ from operator import itemgetter
 
 from conformance.configs.engines import ENGINES
 
-from .known import Entry, Host, checks_of
+from .known import Coverage, Entry, Host, checks_of
 from .profiles import OF_SOME_RUNS, PROFILES, profile_names
 from .rows import Row
 from .verdicts import Verdict
-from .where import Conditions, Where, values_of
+from .where import Where, values_of
 
 ENGINES_OF_BACKENDS = frozenset(engine for engines in ENGINES.values() for engine in engines)
 
@@ -146,36 +146,28 @@ def useless(
     """
     # entries about layers of networks only are not about runs
     applying = [entry for entry in entries if entry.where and entry.applies(host)]
-    described = [entry for entry in applying if asked is None or entry.name in asked]
-    parts: defaultdict[Where, list[Entry]] = defaultdict(list)
-    for entry in described:
+    described = {number: entry for number, entry in enumerate(applying) if asked is None or entry.name in asked}
+    parts: defaultdict[Where, list[int]] = defaultdict(list)
+    for number, entry in described.items():
         for part in dict.fromkeys(_parts(entry.where, absent)):
-            parts[part].append(entry)
+            parts[part].append(number)
     survey = _Survey(applying, parts)
     for run_id in ids:
         survey.add(run_id)
-    if survey.pending:
-        rest = _Survey((), survey.pending)
-        for run_id in nameable():
-            rest.settle(run_id)
-            if not rest.pending:
-                break
-        survey.pending = rest.pending
+    survey.settle(nameable)
     entries_of_run = defaultdict(list)
-    for entry in applying:
-        for run_id in survey.matched[entry.name]:
+    for number, entry in enumerate(applying):
+        for run_id in survey.matched[number]:
             entries_of_run[run_id].append(entry)
     faults = {}
-    for entry in described:
-        if wheres := [where for where, left in survey.pending.items() if entry in left]:
+    for number, entry in described.items():
+        if wheres := [where for where, left in survey.pending.items() if number in left]:
             faults[entry.name] = f"matches no run: {', '.join(map(str, wheres))}"
-        elif wheres := _excepting_none(entry, survey.reached[entry.name], absent):
+        elif wheres := _excepting_none(entry, survey.reached[number], absent):
             faults[entry.name] = f"excepts no run: {', '.join(map(str, wheres))}"
         elif not all(_about_present(where, absent) for where in entry.where):
             continue  # it says more of the absent backends
-        elif others := _saying_the_same(
-            entry, {run_id: entries_of_run[run_id] for run_id in survey.matched[entry.name]}
-        ):
+        elif others := _saying_the_same(entry, {run_id: entries_of_run[run_id] for run_id in survey.matched[number]}):
             faults[entry.name] = f"says nothing that {', '.join(others)} does not say"
     return faults
 
@@ -197,60 +189,44 @@ def _excepting_none(entry: Entry, reached: Iterable[str], absent: Container[str]
 
 
 class _Survey:
-    """Runs compared with entries.
+    """Runs compared with entries, which are named by their numbers.
 
     `matched` are the runs that each entry covers, `reached` those that its conditions reach if it has exceptions. `pending`
     are conditions, with the entries that cover no run by them so far.
     """
 
-    def __init__(self, entries: Iterable[Entry], pending: Mapping[Where, Sequence[Entry]]) -> None:
-        self.matched: defaultdict[str, list[str]] = defaultdict(list)
-        self.reached: defaultdict[str, list[str]] = defaultdict(list)
+    def __init__(self, entries: Iterable[Entry], pending: Mapping[Where, Sequence[int]]) -> None:
+        self.matched: defaultdict[int, list[str]] = defaultdict(list)
+        self.reached: defaultdict[int, list[str]] = defaultdict(list)
         self.pending = {where: [*left] for where, left in pending.items()}
-        self._entries: defaultdict[Where, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            for where in dict.fromkeys(entry.where):
-                self._entries[where].append(entry)
-        every = {entry.name: entry for some in (*self._entries.values(), *pending.values()) for entry in some}
-        self._conditions = Conditions(
-            (*self._entries, *pending), (one for entry in every.values() for one in entry.exclude)
-        )
-        bit = self._conditions.bit
-        self._exceptions = {
-            name: sum(bit(one, reaching=False) for one in {*entry.exclude}) for name, entry in every.items()
-        }
-        self._whole = sum(bit(where, reaching=True) for where in self._entries)
-        self._left = sum(bit(where, reaching=True) for where in pending)
+        self._coverage = Coverage(entries, pending)
+        self._left = self._coverage.conditions.set_of(pending, reaching=True)
 
     def add(self, run_id: str) -> None:
         """Compare a run with the entries, and with the conditions that are pending."""
-        found, checks = self._conditions.of(run_id), checks_of(run_id)
-        reached = {
-            entry.name: entry
-            for where in self._conditions.reached(found & self._whole)
-            for entry in self._entries[where]
-        }
-        for name, entry in reached.items():
-            if entry.exclude:
-                self.reached[name].append(run_id)
-            if self._admits(entry, found, checks):
-                self.matched[name].append(run_id)
+        found, checks = self._coverage.conditions.of(run_id), checks_of(run_id)
+        for number in self._coverage.reached(found):
+            if self._coverage.entries[number].exclude:
+                self.reached[number].append(run_id)
+            if self._coverage.admits(number, found, checks):
+                self.matched[number].append(run_id)
         self._settle(found, checks)
 
-    def settle(self, run_id: str) -> None:
-        """Compare a run with the conditions that are pending."""
-        self._settle(self._conditions.of(run_id), checks_of(run_id))
+    def settle(self, ids: Callable[[], Iterable[str]]) -> None:
+        """Compare runs with the conditions that are pending, as long as there are any."""
+        for run_id in ids() if self.pending else ():
+            self._settle(self._coverage.conditions.of(run_id), checks_of(run_id))
+            if not self.pending:
+                break
 
     def _settle(self, found: int, checks: frozenset[str]) -> None:
-        for where in self._conditions.reached(found & self._left):
-            left = [entry for entry in self.pending.pop(where) if not self._admits(entry, found, checks)]
+        conditions = self._coverage.conditions
+        for where in [conditions.reaching[place] for place in conditions.places(found & self._left)]:
+            left = [number for number in self.pending.pop(where) if not self._coverage.admits(number, found, checks)]
             if left:
                 self.pending[where] = left
             else:
-                self._left &= ~self._conditions.bit(where, reaching=True)
-
-    def _admits(self, entry: Entry, found: int, checks: frozenset[str]) -> bool:
-        return not found & self._exceptions[entry.name] and not entry.check.isdisjoint(checks)
+                self._left &= ~conditions.set_of([where], reaching=True)
 
 
 def _saying_the_same(entry: Entry, entries_of_run: Mapping[str, list[Entry]]) -> list[str]:

@@ -2,22 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from .codec import Finite, decode_fields, encode
 from .jsonl import Format, read_text, replacing
+from .verdicts import Shown
 
 
-class Outcome(StrEnum):
-    """What became of a claim, in the order in which they are shown.
-
-    `phrase` says it in words, `symbol` where there is no room.
-    """
-
-    phrase: str
-    symbol: str
+class Outcome(Shown):
+    """What became of a claim, in the order in which they are shown."""
 
     KEPT = "kept", "kept, with the same numbers", "✓"
     OTHER = "other-numbers", "kept, with other numbers", "≠"
@@ -29,12 +23,6 @@ class Outcome(StrEnum):
     NOT_OFFERED = "not-offered", "lost: no such quantization", "∅"
     NEITHER = "neither", "works in neither", "·"
     UNAVAILABLE = "unavailable", "not executed", "?"
-
-    def __new__(cls, value: str, phrase: str = "", symbol: str = "") -> "Outcome":
-        outcome = str.__new__(cls, value)
-        outcome._value_ = value
-        outcome.phrase, outcome.symbol = phrase, symbol
-        return outcome
 
 
 LOST = (Outcome.FLOAT, Outcome.NOT_ANNOTATED, Outcome.REFUSES, Outcome.WRONG, Outcome.NOT_OFFERED)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from conformance.errors import UsageError
 
-from .codec import By, Count, Finite, Seconds, annotations, decode_fields, object_schema, schema_of
+from .codec import By, Count, Finite, Seconds, decode_fields, schema_of, schema_of_fields
 from .findings import KINDS, Finding, detail_of, from_json
 from .jsonl import Format, PartialFile, read_text
 from .profiles import CHECKS, EXACT, OF_QUANTIZERS, OF_SOME_RUNS, PROFILES
@@ -229,11 +229,7 @@ def schema() -> dict[str, Any]:
 
 def finding_schema(of: type[Finding]) -> dict[str, Any]:
     """The JSON Schema of a kind of findings: its name, its description, and its fields."""
-    properties = {name: schema_of(annotation) for name, annotation in annotations(of).items()}
-    return {
-        "description": " ".join((of.__doc__ or "").split()),
-        **object_schema({"kind": {"const": of.kind}, **properties}),
-    }
+    return {"description": " ".join((of.__doc__ or "").split()), **schema_of_fields(of, kind={"const": of.kind})}
 
 
 class Writer(PartialFile[Row]):

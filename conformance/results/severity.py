@@ -7,17 +7,14 @@ from enum import StrEnum
 from .findings import Finding
 from .findings.stages import INPUTS, Raises, Undefined
 from .rows import Row
+from .verdicts import Shown
 
 
-class Severity(StrEnum):
+class Severity(Shown):
     """How bad a deviation is. Members are in the order of `worst`, the worst first.
 
-    `phrase` completes a sentence about a claim, `symbol` stands for it where there is no room for words.
+    A `phrase` completes a sentence about a claim.
     """
-
-    phrase: str
-    symbol: str
-    works_by_default: bool
 
     CRASHES = "crashes", "crashes or corrupts memory", "‼"
     WRONG = "wrong", "wrong numbers, silently", "✗"
@@ -28,11 +25,9 @@ class Severity(StrEnum):
     ACCEPTS = "accepts", "accepts what its constraints forbid", "C"
     IDLE = "idle", "promise without effect", "○"
 
-    def __new__(cls, value: str, phrase: str = "", symbol: str = "") -> "Severity":
-        severity = str.__new__(cls, value)
-        severity._value_ = value
-        severity.phrase, severity.symbol, severity.works_by_default = phrase, symbol, False
-        return severity
+    @property
+    def works_by_default(self) -> bool:
+        return False
 
     @classmethod
     def worst(cls, severities: Iterable["Severity"]) -> "Severity":

@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 from .profiles import OF_MAPPINGS
 from .rows import Row
 from .severity import Assessment, Severity, assessment
-from .verdicts import Verdict
+from .verdicts import Shown, Verdict
 
 DEFAULT = "default"
 """The name of the variant that writes a pattern down without options."""
@@ -28,24 +27,16 @@ def form_of(row: Row) -> str:
     return row.form or row.variant.replace("_", " ")
 
 
-class Support(StrEnum):
+class Support(Shown):
     """A status where nothing is wrong in default use. Members are in order, the best first."""
-
-    phrase: str
-    symbol: str
-
-    works_by_default: bool
 
     WORKS = "works", "works", "✓"
     EXCEPT = "except", "works, except for some options", "◐"
     UNAVAILABLE = "unavailable", "not executed", "–"
 
-    def __new__(cls, value: str, phrase: str = "", symbol: str = "") -> "Support":
-        support = str.__new__(cls, value)
-        support._value_ = value
-        support.phrase, support.symbol = phrase, symbol
-        support.works_by_default = value != "unavailable"
-        return support
+    @property
+    def works_by_default(self) -> bool:
+        return self is not Support.UNAVAILABLE
 
 
 Status = Support | Severity

@@ -2,6 +2,20 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Self
+
+
+class Shown(StrEnum):
+    """Values that are shown: `phrase` says one in words, `symbol` stands for it where there is no room for words."""
+
+    phrase: str
+    symbol: str
+
+    def __new__(cls, value: str, phrase: str = "", symbol: str = "") -> Self:  # defaults are for looking up a member
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.phrase, member.symbol = phrase, symbol
+        return member
 
 
 class Verdict(StrEnum):

@@ -6,7 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, reduce
+from operator import and_
 
 from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.configs.spelling import root_named, spelled
@@ -26,6 +27,8 @@ Values = tuple[str, ...]
 """Values of the fields of a run, in order."""
 
 ANY = ("*",)
+NAMED = ("backend", "profile")
+"""Fields with values that have to be named."""
 PROPERTIES = frozenset(profile_names("property"))
 
 
@@ -80,6 +83,11 @@ def _allowed(alternatives: tuple[str, ...], value: str) -> bool:
     return any(matches(value) for matches in including) and not any(matches(value) for matches in excluding)
 
 
+def _named(field: str, alternatives: tuple[str, ...], value: str) -> bool:
+    """Whether alternatives of a field name a value, if it has to be named."""
+    return value in alternatives or not has_to_be_named(field, value)
+
+
 @dataclass(frozen=True)
 class Where:
     """A condition on runs: each field that it names has to have one of the values.
@@ -115,10 +123,7 @@ class Where:
 
     def reaches(self, values: Values) -> bool:
         """Whether the condition holds for a run, and names the values that have to be named."""
-        return self.holds(values) and all(
-            self.names(field, values[PLACES[field]]) or not has_to_be_named(field, values[PLACES[field]])
-            for field in ("backend", "profile")
-        )
+        return self.holds(values) and all(_named(field, self[field], values[PLACES[field]]) for field in NAMED)
 
     def matches(self, run_id: str) -> bool:
         """Whether the condition reaches the run with this id."""
@@ -144,10 +149,12 @@ def array(values: Iterable[str]) -> str:
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-class _Field:
-    """The conditions on a field. A set of conditions is a number that has the bit of each of them."""
+class _Field(dict[str, int]):
+    """The conditions on a field that a value does not rule out, by value; of those that have to name it those that do. A set
+    of conditions is a number that has the bit of each of them."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
         self._literal: defaultdict[str, int] = defaultdict(int)
         self._others: defaultdict[tuple[tuple[str, ...], bool], int] = defaultdict(int)
@@ -160,72 +167,63 @@ class _Field:
         for value in alternatives:
             self._literal[value] |= bit
 
-    def holding(self, value: str) -> int:
-        """The conditions that a value does not rule out, of those that have to name it those that do."""
-        found, has_to_be = self._literal.get(value, 0), has_to_be_named(self._name, value)
+    def __missing__(self, value: str) -> int:
+        found = self._literal.get(value, 0)
         for (alternatives, naming), bits in self._others.items():
-            if (value in alternatives or not (naming and has_to_be)) and _allowed(alternatives, value):
+            if _allowed(alternatives, value) and (not naming or _named(self._name, alternatives, value)):
                 found |= bits
+        self[value] = found
         return found
 
 
-class _Part:
-    """The conditions on one part of an id, which decides one or several fields."""
+class _Pattern(dict[str, int]):
+    """The same for the fields that a pattern decides."""
 
-    def __init__(self, *fields: str) -> None:
-        self._fields = [*map(_Field, fields)]
-        self._holding: dict[str, int] = {}
+    def __init__(self, fields: Iterable[_Field]) -> None:
+        super().__init__()
+        self._fields = tuple(fields)
 
-    def add(self, where: Where, naming: bool, bit: int) -> None:
-        for field in self._fields:
-            field.add(where, naming, bit)
-
-    def holding(self, part: str) -> int:
-        """The conditions that a value of the part does not rule out."""
-        found = self._holding.get(part)
-        if found is None:
-            found = -1
-            for field, value in zip(self._fields, _of_pattern(part) if len(self._fields) > 1 else (part,), strict=True):
-                found &= field.holding(value)
-            self._holding[part] = found
+    def __missing__(self, pattern: str) -> int:
+        fields = zip(self._fields, _of_pattern(pattern), strict=True)
+        found = self[pattern] = reduce(and_, (field[value] for field, value in fields))
         return found
 
 
 class Conditions:
     """Conditions that many runs are compared with.
 
-    The parts of ids have few values: which conditions a value does not rule out is found once, and the conditions that hold
-    for a run are those that none of its values rules out. Those of `reaching` have to name what has to be named.
+    The fields have few values: which conditions a value does not rule out is found once, and the conditions that hold for a
+    run are those that none of its values rules out. Those of `reaching` have to name what has to be named.
     """
 
     def __init__(self, reaching: Iterable[Where], holding: Iterable[Where] = ()) -> None:
         self.reaching = tuple(dict.fromkeys(reaching))
         self._bits: dict[tuple[Where, bool], int] = {}
-        before, of_pattern, behind = FIELDS[:2], FIELDS[2:6], FIELDS[6:]
-        self._parts = [*map(_Part, before), _Part(*of_pattern), *map(_Part, behind)]
+        fields = [*map(_Field, FIELDS)]
         for where, naming in (
             *((one, True) for one in self.reaching),
             *((one, False) for one in dict.fromkeys(holding)),
         ):
             bit = self._bits[where, naming] = 1 << len(self._bits)
-            for part in self._parts:
-                part.add(where, naming, bit)
+            for field in fields:
+                field.add(where, naming, bit)
+        self._parts = (*fields[:2], _Pattern(fields[2:6]), *fields[6:])
 
-    def bit(self, where: Where, *, reaching: bool) -> int:
-        """The set that has one condition alone."""
-        return self._bits[where, reaching]
+    def set_of(self, wheres: Iterable[Where], *, reaching: bool) -> int:
+        """The set that has these conditions."""
+        return sum({self._bits[where, reaching] for where in wheres})
 
     def of(self, run_id: str) -> int:
         """The set of the conditions that hold for a run."""
         found = -1
         for part, value in zip(self._parts, _parts_of(run_id), strict=True):
-            found &= part.holding(value)
+            found &= part[value]
         return found
 
-    def reached(self, found: int) -> Iterator[Where]:
-        """Those conditions of a set that reach its run."""
-        found &= (1 << len(self.reaching)) - 1
+    @staticmethod
+    def places(found: int) -> Iterator[int]:
+        """The places in `reaching` of the conditions of a set that has no others."""
         while found:
             lowest = found & -found
-            yield self.reaching[lowest.bit_length() - 1]
+            yield lowest.bit_length() - 1
             found ^= lowest

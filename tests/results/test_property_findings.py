@@ -1,6 +1,7 @@
 """Findings of relations, constraints and sweeps: their sentences, and encoding as JSON and back."""
 
 import json
+from string import Formatter
 
 import pytest
 
@@ -136,6 +137,13 @@ def test_a_finding_has_a_sentence_and_survives_json(sentence: str) -> None:
 def test_every_kind_about_a_property_has_a_sentence() -> None:
     modules = {f"conformance.results.findings.{name}" for name in ("relations", "constraints", "codes")}
     assert {kind for kind in KINDS.values() if kind.__module__ in modules} == {*map(type, SENTENCES.values())}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_template_names_fields_of_its_kind(kind: str) -> None:
+    parsed = Formatter().parse(getattr(KINDS[kind], "template", ""))
+    named = {name.partition(".")[0] for _, name, _, _ in parsed if name is not None}
+    assert named <= KINDS[kind].__dataclass_fields__.keys()
 
 
 def test_an_ignored_qconfig_that_trains_weights_is_separated_from_the_other_counterexample() -> None:

@@ -1,7 +1,5 @@
 """Findings about what a quantizer has annotated."""
 
-from dataclasses import dataclass
-
 from .finding import Finding
 
 INPUT, WEIGHT, OUTPUT, INNER = "input", "weight", "output", "inner"
@@ -9,50 +7,46 @@ INPUT, WEIGHT, OUTPUT, INNER = "input", "weight", "output", "inner"
 operator inside of it."""
 
 
-def _place(place: str, node: str) -> str:
-    """A place in words, with the name of its node where there may be several."""
-    return {
-        INPUT: f"input {node}",
-        WEIGHT: "the weight",
-        OUTPUT: "the output",
-        INNER: f"{node}, inside of the pattern,",
-    }[place]
+PLACES = {
+    INPUT: "input {node}",
+    WEIGHT: "the weight",
+    OUTPUT: "the output",
+    INNER: "{node}, inside of the pattern,",
+}
+"""The places in words, with the name of the node where there may be several."""
 
 
-@dataclass(frozen=True)
-class NotAnnotated(Finding, kind="not-annotated"):
+class OfAnnotation(Finding):
+    """A finding about the annotation of a place, which the text begins with."""
+
+    place: str
+    node: str
+
+    @property
+    def text(self) -> str:
+        return f"{PLACES[self.place].format(node=self.node)} {super().text}"
+
+
+class NotAnnotated(OfAnnotation, kind="not-annotated"):
     """The claim asks for the quantization of a place, which the quantizer has not annotated."""
 
-    place: str
-    node: str
-
-    @property
-    def text(self) -> str:
-        return f"{_place(self.place, self.node)} is not annotated"
+    template = "is not annotated"
 
 
-@dataclass(frozen=True)
-class AnnotatedOtherwise(Finding, kind="annotated-otherwise"):
+class AnnotatedOtherwise(OfAnnotation, kind="annotated-otherwise"):
     """An annotation is another one than the QuantizationConfig asks for."""
 
-    place: str
-    node: str
     got: str
     expected: tuple[str, ...]
+    template = "is annotated as {got}, not "
 
     @property
     def text(self) -> str:
-        return f"{_place(self.place, self.node)} is annotated as {self.got}, not {' or '.join(self.expected)}"
+        return super().text + " or ".join(self.expected)
 
 
-@dataclass(frozen=True)
-class AnnotatedBeside(Finding, kind="annotated-beside"):
+class AnnotatedBeside(OfAnnotation, kind="annotated-beside"):
     """An annotation that nothing asks for: inside of a pattern, or of the output of a dynamic claim."""
 
-    place: str
-    node: str
     got: str
-
-    @property
-    def text(self) -> str:
-        return f"{_place(self.place, self.node)} is annotated as {self.got}, which nothing asks for"
+    template = "is annotated as {got}, which nothing asks for"

@@ -1,37 +1,26 @@
 """Findings about sweeps over all codes: what a kernel makes of certain codes with certain scales and zero points."""
 
-from dataclasses import dataclass
-
-from .finding import Finding
+from .finding import Described, Finding
 
 
-@dataclass(frozen=True)
-class TensorQparams:
+class TensorQparams(Described):
     """Scale and zero point of a tensor by its name."""
 
     name: str
     scale: float
     zero_point: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.name} (scale {self.scale:.9g}, zero point {self.zero_point})"
+    template = "{name} (scale {scale:.9g}, zero point {zero_point})"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Described):
     """A code of a tensor."""
 
     tensor: TensorQparams
     code: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.code} of {self.tensor.text}"
+    template = "{code} of {tensor.text}"
 
 
-@dataclass(frozen=True)
-class SweptElement:
+class SweptElement(Described):
     """An element of an output in one turn: its index, the codes that it is computed from, its own code, and the codes that
     exact arithmetic allows, `low` and `high`, which are equal but at a tie.
 
@@ -54,7 +43,6 @@ class SweptElement:
         return f"{given} gives {self.got.text} at {self.index} in turn {self.turn}, not {expected} (exact {self.exact:.9g})"
 
 
-@dataclass(frozen=True)
 class SweptCodes(Finding, kind="swept-codes"):
     """Codes differ from exact arithmetic beyond ties, by up to `worst` steps, in so many of the turns of a sweep; a turn has
     scales and zero points of its own. `elements` are the worst ones."""
@@ -65,16 +53,16 @@ class SweptCodes(Finding, kind="swept-codes"):
     turns: int
     of_turns: int
     elements: tuple[SweptElement, ...]
+    template = (
+        "{mismatched} of {total} codes differ from exact arithmetic in {turns} of {of_turns} turns, "
+        "by up to {worst} steps: "
+    )
 
     @property
     def text(self) -> str:
-        return (
-            f"{self.mismatched} of {self.total} codes differ from exact arithmetic in {self.turns} of {self.of_turns} turns, "
-            f"by up to {self.worst} steps: {' | '.join(element.text for element in self.elements)}"
-        )
+        return super().text + " | ".join(element.text for element in self.elements)
 
 
-@dataclass(frozen=True)
 class SweptTies(SweptCodes, kind="swept-ties"):
     """All codes that differ are one step off, at most a quarter of a step beside a tie: rounding twice does no more."""
 
@@ -88,7 +76,6 @@ NEAR_TIE = 0.25
 rounds to at most half a step."""
 
 
-@dataclass(frozen=True)
 class SweptPlaces(Finding, kind="swept-places"):
     """Equal codes with equal scales and zero points give one code at one place and another code at another place."""
 
@@ -96,16 +83,12 @@ class SweptPlaces(Finding, kind="swept-places"):
     total: int
     first: SweptElement
     second: SweptElement
-
-    @property
-    def text(self) -> str:
-        return (
-            f"the result depends on the place of {self.changed} of {self.total} codes: {self.first.got.code} at "
-            f"{self.first.index}, and {self.second.text}"
-        )
+    template = (
+        "the result depends on the place of {changed} of {total} codes: {first.got.code} at {first.index}, and "
+        "{second.text}"
+    )
 
 
-@dataclass(frozen=True)
 class SweptScale(Finding, kind="swept-scale"):
     """A call with one scale of the output gives other codes after a call with another scale of it, `before`, and the same
     input, than after a call with another input. `element` is the worst one."""
@@ -114,29 +97,21 @@ class SweptScale(Finding, kind="swept-scale"):
     total: int
     before: TensorQparams
     element: SweptElement
-
-    @property
-    def text(self) -> str:
-        return (
-            f"a call with {self.before.text} before one with another scale of the output and the same input changes "
-            f"{self.changed} of {self.total} codes: {self.element.text}"
-        )
+    template = (
+        "a call with {before.text} before one with another scale of the output and the same input changes {changed} "
+        "of {total} codes: {element.text}"
+    )
 
 
-@dataclass(frozen=True)
 class SweptOrder(Finding, kind="swept-order"):
     """The result falls from one code to the next where exact arithmetic rises, or the other way round."""
 
     count: int
     first: SweptElement
     second: SweptElement
-
-    @property
-    def text(self) -> str:
-        return f"{self.count} results are in the wrong order: {self.first.text}; beside {self.second.text}"
+    template = "{count} results are in the wrong order: {first.text}; beside {second.text}"
 
 
-@dataclass(frozen=True)
 class SweptQparams(Finding, kind="swept-qparams"):
     """The output has another scale or zero point than it was given, or than it shares with its input, in so many of the turns
     of a sweep; the first of them is described."""
@@ -154,7 +129,6 @@ class SweptQparams(Finding, kind="swept-qparams"):
         return f"{self.got.text}, not {self.expected.text}, for {given} in turn {self.turn}{_of(self)}"
 
 
-@dataclass(frozen=True)
 class SweptRaises(Finding, kind="swept-raises"):
     """A call raises in so many of the turns of a sweep; the first of them is described."""
 

@@ -1,14 +1,11 @@
 """Findings about constraints: tensors and QConfigs that violate a `DTypeWithConstraints`."""
 
-from dataclasses import dataclass
-
-from .finding import Finding
+from .finding import Described, Finding
 
 Number = int | float
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(Described):
     """A field of a `DTypeWithConstraints` that a quantized tensor violates: its scale, zero point or code, and the bound."""
 
     field: str
@@ -31,8 +28,7 @@ TENSOR_SENTENCES = {
 """The sentence about a violating tensor, by field."""
 
 
-@dataclass(frozen=True)
-class ObserverViolation:
+class ObserverViolation(Described):
     """An observer violates a field: its `attribute` (quant_min, quant_max, eps, scale, zero_point) and the field's bound."""
 
     field: str
@@ -48,19 +44,14 @@ class ObserverViolation:
         return f"{attribute} {self.got!r} is {'below' if 'lower' in self.field else 'above'} {self.bound!r}"
 
 
-@dataclass(frozen=True)
-class NoFixedQparams:
+class NoFixedQparams(Described):
     """An observer, by its class name, without fixed qparams where a field wants an exact scale or zero point."""
 
     observer: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.observer} has no fixed qparams"
+    template = "{observer} has no fixed qparams"
 
 
-@dataclass(frozen=True)
-class ConvertedViolation:
+class ConvertedViolation(Described):
     """A tensor of a converted model (input, output, weight, packed weight) that violates a field.
 
     `data`, `weights` and `trained` are source text: the data that the activation observers observed, the weights in terms of
@@ -87,7 +78,6 @@ class ConvertedViolation:
         return f"{self.tensor} {self.violation.text}{conditions}"
 
 
-@dataclass(frozen=True)
 class ConstraintViolated(Finding, kind="constraint-violated"):
     """A tensor of a run violates a field of the dtype config's constraints.
 
@@ -104,19 +94,14 @@ class ConstraintViolated(Finding, kind="constraint-violated"):
         return f"{self.what} {Violation(self.field, self.got, self.bound).text}"
 
 
-@dataclass(frozen=True)
 class ConversionViolates(Finding, kind="conversion-violates"):
     """With a QConfig that satisfies every constraint, a tensor of the converted model violates one."""
 
     violation: ConvertedViolation
     qconfig: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.violation.text}: {self.qconfig}"
+    template = "{violation.text}: {qconfig}"
 
 
-@dataclass(frozen=True)
 class ViolatingQConfigUsed(Finding, kind="violating-qconfig-used"):
     """prepare uses a QConfig that violates constraints; `consequence` is a violation in the converted model, if any."""
 
@@ -131,7 +116,6 @@ class ViolatingQConfigUsed(Finding, kind="violating-qconfig-used"):
         return f"{_texts(self.broken)}, and it is used{warning}: {self.qconfig}{_consequence(self.consequence)}"
 
 
-@dataclass(frozen=True)
 class ViolatingQConfigIgnored(Finding, kind="violating-qconfig-ignored"):
     """prepare ignores a QConfig that violates constraints, without a warning."""
 
@@ -143,18 +127,13 @@ class ViolatingQConfigIgnored(Finding, kind="violating-qconfig-ignored"):
         return f"{_texts(self.broken)}, and it is ignored without a warning: {self.qconfig}"
 
 
-@dataclass(frozen=True)
 class SatisfyingQConfigIgnored(Finding, kind="satisfying-qconfig-ignored"):
     """prepare ignores a QConfig that satisfies every constraint."""
 
     qconfig: str
-
-    @property
-    def text(self) -> str:
-        return f"satisfies every constraint and is ignored: {self.qconfig}"
+    template = "satisfies every constraint and is ignored: {qconfig}"
 
 
-@dataclass(frozen=True)
 class SatisfyingQConfigWarned(Finding, kind="satisfying-qconfig-warned"):
     """prepare uses a QConfig that satisfies every constraint, and warns that it ignores it."""
 
@@ -167,16 +146,12 @@ class SatisfyingQConfigWarned(Finding, kind="satisfying-qconfig-warned"):
         return f"{said}: {self.qconfig}{_consequence(self.consequence)}"
 
 
-@dataclass(frozen=True)
 class IgnoredQConfigTrainsWeight(Finding, kind="ignored-qconfig-trains-weight"):
     """prepare_qat ignores a QConfig and still swaps in a QAT module that fake-quantizes its weight."""
 
     separator = " | "
     qconfig: str
-
-    @property
-    def text(self) -> str:
-        return f"it is ignored, and its weight is fake-quantized in training all the same: {self.qconfig}"
+    template = "it is ignored, and its weight is fake-quantized in training all the same: {qconfig}"
 
 
 def _texts(violations: tuple[ObserverViolation | NoFixedQparams, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from conformance.results.codec import decode_fields, encode
 
@@ -10,23 +10,37 @@ KINDS: dict[str, type["Finding"]] = {}
 """Kinds of findings by the name that they have in rows."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong with a run: the base of all kinds. `check` is the check that fails."""
+@dataclass_transform(frozen_default=True)
+class Described:
+    """What has a text. Subclasses are frozen dataclasses; `template` is the text with fields in braces."""
+
+    template: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+    @property
+    def text(self) -> str:
+        """The object in words."""
+        return self.template.format_map(vars(self))
+
+
+class Finding(Described):
+    """One thing that is wrong with a run: the base of all kinds. `check` is the check that fails.
+
+    The text is a sentence without the name of the check.
+    """
 
     kind: ClassVar[str]
     separator: ClassVar[str] = "; "
     """Between this finding's text and that of the one before it, of the same check."""
     check: str
 
-    def __init_subclass__(cls, kind: str) -> None:
-        cls.kind = kind
-        KINDS[kind] = cls
-
-    @property
-    def text(self) -> str:
-        """The finding as a sentence, without the name of its check."""
-        raise NotImplementedError
+    def __init_subclass__(cls, kind: str = "") -> None:
+        super().__init_subclass__()
+        if kind:
+            cls.kind = kind
+            KINDS[kind] = cls
 
     def to_json(self) -> dict[str, Any]:
         """JSON object: the kind and every field."""

@@ -1,11 +1,8 @@
 """Findings about layers of networks, held to the reference model given the same inputs."""
 
-from dataclasses import dataclass
-
 from .finding import Finding
 
 
-@dataclass(frozen=True)
 class LayerDiffers(Finding, kind="layer-differs"):
     """Elements of a layer's output differ from the reference's by more than a tie; `steps_max` is the greatest distance in
     codes, 0 for values that are not quantized."""
@@ -20,33 +17,22 @@ class LayerDiffers(Finding, kind="layer-differs"):
         return f"{self.wrong} of {self.total} elements are off by more than a tie{far}, given the same inputs"
 
 
-@dataclass(frozen=True)
 class PrepareDiffers(Finding, kind="prepare-differs"):
     """The fused layer of a prepared network computes something else than the float network: the SQNR in dB given the same
     inputs, in float."""
 
     sqnr_db: float
-
-    @property
-    def text(self) -> str:
-        return f"what prepare fuses computes something else: {self.sqnr_db:.1f} dB against the float network, in float"
+    template = "what prepare fuses computes something else: {sqnr_db:.1f} dB against the float network, in float"
 
 
-@dataclass(frozen=True)
 class ReferenceDiffers(Finding, kind="reference-differs"):
     """The reference model's layer computes something else than the float operators with the declared weights: the SQNR in dB
     given the same inputs, before anything is rounded."""
 
     sqnr_db: float
-
-    @property
-    def text(self) -> str:
-        return (
-            f"the reference model computes something else: {self.sqnr_db:.1f} dB against the float operators, in float"
-        )
+    template = "the reference model computes something else: {sqnr_db:.1f} dB against the float operators, in float"
 
 
-@dataclass(frozen=True)
 class LayerCoarser(Finding, kind="layer-coarser"):
     """A layer's output has another grid than the reference's, with less precision: the SQNR in dB of both against the float
     network given the same inputs."""
@@ -55,16 +41,12 @@ class LayerCoarser(Finding, kind="layer-coarser"):
     reference_grid: str
     sqnr_db: float
     reference_db: float
-
-    @property
-    def text(self) -> str:
-        return (
-            f"the output is on the grid {self.grid}, the reference's on {self.reference_grid}: "
-            f"{self.sqnr_db:.1f} dB against float given the same inputs, the reference has {self.reference_db:.1f} dB"
-        )
+    template = (
+        "the output is on the grid {grid}, the reference's on {reference_grid}: {sqnr_db:.1f} dB against float given "
+        "the same inputs, the reference has {reference_db:.1f} dB"
+    )
 
 
-@dataclass(frozen=True)
 class FixedRangeClips(Finding, kind="fixed-range-clips"):
     """A range that the config fixes clips a share of a layer's values and leaves this SQNR in dB."""
 
@@ -81,7 +63,6 @@ class FixedRangeClips(Finding, kind="fixed-range-clips"):
         )
 
 
-@dataclass(frozen=True)
 class SharedRange(Finding, kind="shared-range"):
     """The config gives a layer's value the observer of another value, whose range is so many times as wide: this SQNR in dB
     is left, and with a range of its own rounding would leave `own_db`."""
@@ -90,28 +71,20 @@ class SharedRange(Finding, kind="shared-range"):
     ratio: float
     sqnr_db: float
     own_db: float
-
-    @property
-    def text(self) -> str:
-        return (
-            f"it shares the observer of {self.other}, whose range is {self.ratio:.3g} times as wide: {self.sqnr_db:.1f} dB "
-            f"are left, {self.own_db:.1f} with a range of its own"
-        )
+    template = (
+        "it shares the observer of {other}, whose range is {ratio:.3g} times as wide: {sqnr_db:.1f} dB are left, "
+        "{own_db:.1f} with a range of its own"
+    )
 
 
-@dataclass(frozen=True)
 class LayerShape(Finding, kind="layer-shape"):
     """The shape of a layer's output differs from the reference's."""
 
     got: tuple[int, ...]
     expected: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        return f"shape {self.got}, reference {self.expected}"
+    template = "shape {got}, reference {expected}"
 
 
-@dataclass(frozen=True)
 class LayerKind(Finding, kind="layer-kind"):
     """A layer's output is quantized where the reference's is float, or float where the reference's is quantized."""
 
@@ -122,20 +95,15 @@ class LayerKind(Finding, kind="layer-kind"):
         return f"gives {'codes' if self.quantized else 'float values'}, the reference the other"
 
 
-@dataclass(frozen=True)
 class LayerRaises(Finding, kind="layer-raises"):
     """A stage of a layer, `prepare`, `convert` or `execute`, raises an exception of this type with this message."""
 
     stage: str
     exception: str
     message: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.stage} raises {self.exception}: {self.message}"
+    template = "{stage} raises {exception}: {message}"
 
 
-@dataclass(frozen=True)
 class OperandOverwritten(Finding, kind="operand-overwritten"):
     """A layer's kernel overwrites an operand that is used again; `left_db` is the SQNR in dB of what is left of it."""
 
@@ -148,48 +116,32 @@ class OperandOverwritten(Finding, kind="operand-overwritten"):
         return f"overwrites its operand {self.operand}, which is used again{left}"
 
 
-@dataclass(frozen=True)
 class WriteLost(Finding, kind="write-lost"):
     """A later operator of the float network writes to the value of a layer, which is used again; that of the quantized one
     does not."""
 
     writer: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.writer} writes to its value in float, and not in the quantized network, where it is used again"
+    template = "{writer} writes to its value in float, and not in the quantized network, where it is used again"
 
 
-@dataclass(frozen=True)
 class NetworkUnstable(Finding, kind="network-unstable"):
     """A repetition of the execution of a whole network changes its output."""
 
     repetition: str
     change: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.repetition}: {self.change}"
+    template = "{repetition}: {change}"
 
 
-@dataclass(frozen=True)
 class NetworkFails(Finding, kind="network-fails"):
     """A network cannot be traced, converted or executed as a whole."""
 
     reason: str
-
-    @property
-    def text(self) -> str:
-        return self.reason
+    template = "{reason}"
 
 
-@dataclass(frozen=True)
 class NetworkLoses(Finding, kind="network-loses"):
     """The output of an engine is worse than that of its reference model: SQNR in dB of both against the float model."""
 
     engine_db: float
     reference_db: float
-
-    @property
-    def text(self) -> str:
-        return f"the output has {self.engine_db:.1f} dB against the float model, the reference's {self.reference_db:.1f} dB"
+    template = "the output has {engine_db:.1f} dB against the float model, the reference's {reference_db:.1f} dB"

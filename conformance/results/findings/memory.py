@@ -1,11 +1,8 @@
 """Findings about accesses outside of the memory of tensors."""
 
-from dataclasses import dataclass
-
 from .finding import Finding
 
 
-@dataclass(frozen=True)
 class OutOfBounds(Finding, kind="out-of-bounds"):
     """A kernel `reads` or `writes` `before` or `beyond` an allocation of so many bytes, or after it is `freed`.
 

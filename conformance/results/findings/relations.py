@@ -3,25 +3,18 @@
 A relation whose evaluation raises is a `Raises` with the relation's name as its stage.
 """
 
-from dataclasses import dataclass
-
-from .finding import Finding
+from .finding import Described, Finding
 
 
-@dataclass(frozen=True)
 class RelationOutputs(Finding, kind="relation-outputs"):
     """The related execution has another number of outputs."""
 
     relation: str
     got: int
     expected: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.relation} changes the number of outputs from {self.expected} to {self.got}"
+    template = "{relation} changes the number of outputs from {expected} to {got}"
 
 
-@dataclass(frozen=True)
 class RelationShape(Finding, kind="relation-shape"):
     """An output of the related execution has another shape."""
 
@@ -35,7 +28,6 @@ class RelationShape(Finding, kind="relation-shape"):
         return f"{self.relation} changes the shape{_of(self.output)} from {self.expected} to {self.got}"
 
 
-@dataclass(frozen=True)
 class RelationValues(Finding, kind="relation-values"):
     """An output of the related execution has other values: `changed` of `total`, the first at `index`."""
 
@@ -56,30 +48,21 @@ class RelationValues(Finding, kind="relation-values"):
         )
 
 
-@dataclass(frozen=True)
 class RelationVaries(Finding, kind="relation-varies"):
     """A repeated call has other values. Which ones differs from run to run, so the finding has no figures."""
 
     relation: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.relation} changes values"
+    template = "{relation} changes values"
 
 
-@dataclass(frozen=True)
-class KernelWrite:
+class KernelWrite(Described):
     """An undeclared write of a kernel to one of its tensor arguments."""
 
     kernel: str
     argument: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.kernel} writes to its tensor {self.argument}"
+    template = "{kernel} writes to its tensor {argument}"
 
 
-@dataclass(frozen=True)
 class RelationWrites(Finding, kind="relation-writes"):
     """A call writes to inputs that the float model leaves unchanged: `inputs` of the program by number, and tensor arguments
     of kernels that do not declare the write."""

@@ -1,11 +1,8 @@
 """Findings about repetitions that change the output, and about writes to inputs."""
 
-from dataclasses import dataclass
-
 from .finding import Finding
 
 
-@dataclass(frozen=True)
 class WritesToInput(Finding, kind="writes-to-input"):
     """A kernel, or the whole program (None), writes to a tensor argument, which its schema does not declare."""
 
@@ -19,19 +16,14 @@ class WritesToInput(Finding, kind="writes-to-input"):
         return f"{self.kernel} writes to its tensor {self.argument}"
 
 
-@dataclass(frozen=True)
 class RepetitionShape(Finding, kind="repetition-shape"):
     """A repetition of the execution changes the shape of an output."""
 
     repetition: str
     shape: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{self.repetition} changes the shape to {self.shape}"
+    template = "{repetition} changes the shape to {shape}"
 
 
-@dataclass(frozen=True)
 class RepetitionValues(Finding, kind="repetition-values"):
     """A repetition of the execution changes values of an output. The counts are None where they differ from run to run."""
 

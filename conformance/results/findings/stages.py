@@ -1,8 +1,5 @@
 """Findings about stages that raise, and about processes that die."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from .finding import Finding
 
 WORDS = {
@@ -14,7 +11,6 @@ WORDS = {
 """Subjects of sentences about stages, where the subject is not the name of the stage."""
 
 
-@dataclass(frozen=True)
 class Raises(Finding, kind="raises"):
     """A stage raises an exception of this type; `message` is the first line of its message.
 
@@ -31,12 +27,11 @@ class Raises(Finding, kind="raises"):
         return f"{WORDS.get(self.stage, self.stage)} raises {self.exception}: {self.message}"
 
 
-@dataclass(frozen=True)
 class FurtherInputs(Finding, kind="further-inputs"):
     """The finding before this one, of the same check, is about inputs of other shapes than the run is calibrated with;
     `operands` are the names and shapes of all of them."""
 
-    separator: ClassVar[str] = ", "
+    separator = ", "
     operands: tuple[tuple[str, tuple[int, ...]], ...]
 
     @property
@@ -44,30 +39,22 @@ class FurtherInputs(Finding, kind="further-inputs"):
         return f"where {' and '.join(f'{name} is of shape {shape}' for name, shape in self.operands)}"
 
 
-@dataclass(frozen=True)
 class FurtherRange(Finding, kind="further-range"):
     """The inputs of the finding before this one have a range of their own, which the model is calibrated with: the number of
     codes below zero, and the binary exponent of a step."""
 
-    separator: ClassVar[str] = ", "
+    separator = ", "
     below: int
     exponent: int
-
-    @property
-    def text(self) -> str:
-        return f"in steps of 2**{self.exponent} with {self.below} codes below zero"
+    template = "in steps of 2**{exponent} with {below} codes below zero"
 
 
-@dataclass(frozen=True)
 class FurtherThreads(Finding, kind="further-threads"):
     """The finding before this one is about an execution on this number of threads."""
 
-    separator: ClassVar[str] = ", "
+    separator = ", "
     threads: int
-
-    @property
-    def text(self) -> str:
-        return f"on {self.threads} threads"
+    template = "on {threads} threads"
 
 
 INPUTS = (FurtherInputs, FurtherRange, FurtherThreads)
@@ -82,7 +69,6 @@ UNDEFINED = {
 """What makes the outcome of a run undefined, by the name that the ledger has for it."""
 
 
-@dataclass(frozen=True)
 class Undefined(Finding, kind="undefined"):
     """What the run does is undefined, for a reason that UNDEFINED names: it may crash, raise, be wrong or conform."""
 
@@ -93,12 +79,8 @@ class Undefined(Finding, kind="undefined"):
         return UNDEFINED[self.reason]
 
 
-@dataclass(frozen=True)
 class Crashes(Finding, kind="crashes"):
     """The process of the run ends by a signal, exits, or hangs."""
 
     reason: str
-
-    @property
-    def text(self) -> str:
-        return self.reason
+    template = "{reason}"

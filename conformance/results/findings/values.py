@@ -1,12 +1,9 @@
 """Findings about outputs: their number, shapes, grids, codes and values, and their accuracy."""
 
-from dataclasses import dataclass
-
-from .finding import Finding
+from .finding import Described, Finding
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(Described):
     """An element that differs: its index, what the model gave, what the golden has and, if known, the exact position on the
     grid (both codes and positions in steps)."""
 
@@ -21,7 +18,6 @@ class Element:
         return f"{self.index} " + " ".join(f"{name} {value:.9g}" for name, value in columns.items())
 
 
-@dataclass(frozen=True)
 class OutputCount(Finding, kind="output-count"):
     """The number of a model's outputs differs from the golden's."""
 
@@ -33,24 +29,27 @@ class OutputCount(Finding, kind="output-count"):
         return f"{_whose(self)}{self.got} outputs, golden {self.expected}"
 
 
-@dataclass(frozen=True)
-class OutputShape(Finding, kind="output-shape"):
-    """The shape of an output differs from the golden's."""
+class OfOutput(Finding):
+    """A finding about an output, by its number, which the text begins with."""
 
     output: int
-    got: tuple[int, ...]
-    expected: tuple[int, ...]
 
     @property
     def text(self) -> str:
-        return f"{_whose(self, self.output)}shape {self.got}, golden {self.expected}"
+        return _whose(self, self.output) + super().text
 
 
-@dataclass(frozen=True)
-class OutputKind(Finding, kind="output-kind"):
+class OutputShape(OfOutput, kind="output-shape"):
+    """The shape of an output differs from the golden's."""
+
+    got: tuple[int, ...]
+    expected: tuple[int, ...]
+    template = "shape {got}, golden {expected}"
+
+
+class OutputKind(OfOutput, kind="output-kind"):
     """An output is quantized where the golden is float, or float where the golden is quantized."""
 
-    output: int
     quantized: bool
 
     @property
@@ -58,43 +57,32 @@ class OutputKind(Finding, kind="output-kind"):
         return f"{_whose(self, self.output)}gives {'codes' if self.quantized else 'float values'}, the golden has the other"
 
 
-@dataclass(frozen=True)
-class OutputScheme(Finding, kind="output-scheme"):
+class OutputScheme(OfOutput, kind="output-scheme"):
     """An output is not quantized per tensor; `got` is its qscheme."""
 
-    output: int
     got: str
-
-    @property
-    def text(self) -> str:
-        return f"{_whose(self, self.output)}{self.got}, golden per_tensor_affine"
+    template = "{got}, golden per_tensor_affine"
 
 
-@dataclass(frozen=True)
-class OutputQparams(Finding, kind="output-qparams"):
+class OutputQparams(OfOutput, kind="output-qparams"):
     """The scale, zero point or dtype of an output differs from the golden's."""
 
-    output: int
     scale: float
     zero_point: int
     dtype: str
     expected_scale: float
     expected_zero_point: int
     expected_dtype: str
-
-    @property
-    def text(self) -> str:
-        got = f"scale {self.scale!r}, zero point {self.zero_point}, {self.dtype}"
-        expected = f"{self.expected_scale!r}, {self.expected_zero_point}, {self.expected_dtype}"
-        return f"{_whose(self, self.output)}{got}, golden {expected}"
+    template = (
+        "scale {scale!r}, zero point {zero_point}, {dtype}, "
+        "golden {expected_scale!r}, {expected_zero_point}, {expected_dtype}"
+    )
 
 
-@dataclass(frozen=True)
-class CodesDiffer(Finding, kind="codes-differ"):
+class CodesDiffer(OfOutput, kind="codes-differ"):
     """Codes of an output differ from the golden's beyond ties and tolerance, by up to `worst` steps; `elements` are the worst
     ones."""
 
-    output: int
     mismatched: int
     total: int
     worst: int
@@ -109,25 +97,20 @@ class CodesDiffer(Finding, kind="codes-differ"):
         )
 
 
-@dataclass(frozen=True)
-class ValuesDiffer(Finding, kind="values-differ"):
+class ValuesDiffer(OfOutput, kind="values-differ"):
     """Values of a float output differ from the golden's, by up to `worst`; `elements` are the worst ones."""
 
-    output: int
     mismatched: int
     total: int
     worst: float
     elements: tuple[Element, ...]
+    template = "{mismatched} of {total} values differ, by up to {worst:.6g}: "
 
     @property
     def text(self) -> str:
-        return (
-            f"{_whose(self, self.output)}{self.mismatched} of {self.total} values differ, by up to {self.worst:.6g}: "
-            f"{' | '.join(element.text for element in self.elements)}"
-        )
+        return super().text + " | ".join(element.text for element in self.elements)
 
 
-@dataclass(frozen=True)
 class InSevenBits(ValuesDiffer, kind="values-in-seven-bits"):
     """Values of a float output differ from the golden's and are those of activations that are quantized to 7 bits, as far as
     exact arithmetic is certain of those."""
@@ -137,7 +120,6 @@ class InSevenBits(ValuesDiffer, kind="values-in-seven-bits"):
         return f"{super().text}; they are those of activations of 7 bits"
 
 
-@dataclass(frozen=True)
 class QuantizedByPart(ValuesDiffer, kind="values-by-part"):
     """Values of a float output differ from the golden's and are those of an activation of which each `part`, a row, item or
     pixel, is quantized with qparams of its own, as far as exact arithmetic is certain of those."""
@@ -149,48 +131,32 @@ class QuantizedByPart(ValuesDiffer, kind="values-by-part"):
         return f"{super().text}; they are those of an activation that is quantized by {self.part}"
 
 
-@dataclass(frozen=True)
-class CodesVary(Finding, kind="codes-vary"):
+class CodesVary(OfOutput, kind="codes-vary"):
     """Codes of the engine's output differ from the golden's and from run to run; no count or element is kept."""
 
-    output: int
-
-    @property
-    def text(self) -> str:
-        return f"{_whose(self, self.output)}the codes differ from run to run"
+    template = "the codes differ from run to run"
 
 
-@dataclass(frozen=True)
 class FloatShape(Finding, kind="float-shape"):
     """The shape of an output differs from the float model's."""
 
     got: tuple[int, ...]
     expected: tuple[int, ...]
-
-    @property
-    def text(self) -> str:
-        return f"shape {self.got}, the float model gives {self.expected}"
+    template = "shape {got}, the float model gives {expected}"
 
 
-@dataclass(frozen=True)
 class NotFinite(Finding, kind="not-finite"):
     """The output holds infinities or NaN."""
 
-    @property
-    def text(self) -> str:
-        return "the output is not finite"
+    template = "the output is not finite"
 
 
-@dataclass(frozen=True)
 class NoiseWithoutSignal(Finding, kind="noise-without-signal"):
     """The output is not zero where the float model's is zero everywhere."""
 
-    @property
-    def text(self) -> str:
-        return "noise where zero is due"
+    template = "noise where zero is due"
 
 
-@dataclass(frozen=True)
 class LowSqnr(Finding, kind="low-sqnr"):
     """The SQNR against the float model is below the floor, in dB; `sqnr` is None where it differs from run to run."""
 
