@@ -114,7 +114,7 @@ def first_bad(history: str, wanted: Filter) -> list[Onset]:
 
 
 def _onsets(history: str, wanted: Filter, query: str) -> list[Onset]:
-    with loaded(history, wanted) as (database, _):
+    with loaded(history, wanted) as database:
         found = database.execute(query).fetchall()
     return [Onset(run, arch, isa, *map(_outcome, outcomes)) for run, arch, isa, *outcomes in found]
 

@@ -62,34 +62,35 @@ class Counts:
 
 QUERY = f"""
 WITH counted AS (
-    SELECT night, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts, count(*) AS runs,
+    SELECT night, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts,
         count(*) FILTER ({FAILING} AND known <> '') AS known, count(*) FILTER ({FAILING} AND known = '') AS unexplained
     FROM results GROUP BY night
-), pairs AS (
-    SELECT nights.night, now.{FAILING} AS fails, old.{FAILING} AS failed,
-        now.verdict = {CONFORMS} AS conforms, old.verdict = {CONFORMS} AS conformed
-    FROM nights JOIN results now ON now.night = nights.night JOIN results old ON old.night = nights.before AND old.id = now.id
+), judged AS (
+    SELECT night, id, {FAILING} AS fails, verdict = {CONFORMS} AS conforms FROM results
+), earlier AS (
+    SELECT nights.night, id, fails, conforms FROM nights JOIN judged ON judged.night = nights.before
 ), compared AS (
-    SELECT night, count(*) AS common, count(*) FILTER (fails AND NOT failed) AS newly_deviating,
-        count(*) FILTER (conforms AND NOT conformed) AS newly_conforming
-    FROM pairs GROUP BY night
+    SELECT night, count(*) FILTER (now.fails AND NOT old.fails) AS newly_deviating,
+        count(*) FILTER (now.conforms AND NOT old.conforms) AS newly_conforming,
+        count(*) FILTER (old.fails IS NULL) AS added, count(*) FILTER (now.fails IS NULL) AS removed
+    FROM judged now FULL JOIN earlier old USING (night, id) GROUP BY night
 )
-SELECT night, nights.before, now.revision, now.verdicts, now.known, now.unexplained, coalesce(newly_deviating, 0),
-    coalesce(newly_conforming, 0), now.runs - coalesce(common, 0), old.runs - coalesce(common, 0)
-FROM nights JOIN counted now USING (night) LEFT JOIN compared USING (night) LEFT JOIN counted old ON old.night = nights.before
-ORDER BY backend, arch, isa, date, torch
+SELECT nights.date, nights.torch, nights.arch, nights.isa, nights.backend, revision, verdicts, known, unexplained, old.date,
+    old.torch, newly_deviating, newly_conforming, added, removed
+FROM nights JOIN counted USING (night) JOIN compared USING (night) LEFT JOIN nights old ON old.night = nights.before
+ORDER BY nights.backend, nights.arch, nights.isa, nights.date, nights.torch
 """
 
 
 def trend(history: str, wanted: Filter) -> list[Counts]:
     """The nights of a history, by backend, platform and date. Raises UsageError as `nights.loaded` does."""
-    with loaded(history, wanted) as (database, nights):
+    with loaded(history, wanted) as database:
         found = database.execute(QUERY).fetchall()
     counts = []
-    for night, before, revision, by_verdict, known, unexplained, *changed in found:
+    for date, torch, arch, isa, backend, revision, by_verdict, known, unexplained, *changed in found:
         verdicts = {str(verdict): by_verdict.get(verdict, 0) for verdict in IN_ORDER}
-        changes = None if before is None else Changes(nights[before].date, nights[before].torch, *changed)
-        counts.append(Counts(nights[night], revision, verdicts, known, unexplained, changes))
+        changes = None if changed[0] is None else Changes(*changed)
+        counts.append(Counts(Night(date, torch, arch, isa, backend), revision, verdicts, known, unexplained, changes))
     return counts
 
 
