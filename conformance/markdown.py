@@ -3,7 +3,7 @@
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 ACTIVE = re.compile(
     r"[`*\[\]<>&|~$\\]"  # spans, links, tags, entities, cells, strikethrough, formulas, escapes
@@ -63,3 +63,9 @@ def fenced(text: str, language: str) -> Iterator[str]:
         # GitHub executes printed lines that begin with `::`, also after spaces, as workflow commands
         yield re.sub(r"^(\s*):(?=:)", r"\1\\u003a", plain(line))
     yield fence
+
+
+def table(titles: Sequence[str], rows: Iterable[Iterable[str]], rules: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of a table of escaped cells. `rules` align its first columns; the others are flush left."""
+    for cells in (titles, [*rules, *["---"] * (len(titles) - len(rules))], *rows):
+        yield f"| {' | '.join(cells)} |"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from conformance.markdown import escaped, plain
+from conformance.markdown import escaped, plain, table
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .columns import padded, width
@@ -127,10 +127,8 @@ def as_text(trend: Sequence[Counts]) -> Iterator[str]:
 def as_markdown(trend: Sequence[Counts]) -> Iterator[str]:
     """Yield lines of a table."""
     titles = [*_cells(trend[0])]
-    yield f"| {' | '.join(titles)} |"
-    yield f"| {' | '.join(['---'] * TEXTS + ['--:'] * (len(titles) - TEXTS))} |"
-    for counts in trend:
-        yield f"| {' | '.join(map(escaped, _cells(counts).values()))} |"
+    rows = [map(escaped, _cells(counts).values()) for counts in trend]
+    yield from table(titles, rows, ["---"] * TEXTS + ["--:"] * (len(titles) - TEXTS))
 
 
 def as_json(trend: Sequence[Counts]) -> Iterator[str]:
