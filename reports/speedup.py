@@ -57,7 +57,7 @@ def speed(case: str, passes: Sequence[Timing], machine: Machine | None = None) -
     counts, (run, _, engine) = passes[0].counts, passes[0].id.rpartition("@")
     _, pattern, dtype, _, layer, _ = run.split("/")
     seconds = case_seconds(passes)
-    least = [machine and machine.least_seconds(counts, floating=floating) for floating in (False, True)]
+    least = [machine.least_seconds(counts, floating=floating) if machine else None for floating in (False, True)]
     shares = [limit / taken if limit else None for limit, taken in zip(least, seconds, strict=True)]
     figures = statistics.median(speedups), min(speedups), max(speedups), *seconds, counts.weight_bytes, counts.kernels
     return Speed(case, pattern, family(pattern), dtype, layer, engine, passes[0].threads, *figures, *shares)
