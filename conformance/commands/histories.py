@@ -76,7 +76,7 @@ def _print_lines(lines: Iterable[str]) -> int:
 def store_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.rows_history import store
 
-    return _print_lines(one.line for one in store([*map(Path, arguments.rows)], arguments.history, arguments.date))
+    return _print_lines(store([*map(Path, arguments.rows)], arguments.history, arguments.date))
 
 
 def trend_command(arguments: argparse.Namespace) -> int:
