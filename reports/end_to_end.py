@@ -6,27 +6,21 @@ from itertools import groupby
 from operator import attrgetter
 
 from conformance.bench.results import AIM, TimingsFile
-from conformance.bench.timings import NETWORKS, LayerTime, Memory, Timing, case_seconds, is_network
+from conformance.bench.timings import EAGER, FLOAT, LayerTime, Memory, NetworkCase, Timing, case_seconds, is_network
 from conformance.markdown import code, escaped, table
 
-FLOAT = "float"
-"""What stands in place of an engine in the id of a float model."""
-EAGER = "eager"
-SETTING = attrgetter("network", "batch", "threads")
+SETTING = attrgetter("case.network", "case.items", "threads")
 MOST_LAYERS = 3
 """Layers that are named as the slowest, or as slower than in float."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A network in one form on one engine, or in float: the seconds of a batch of `batch` items beside those of the eager
-    float model, its memory, and the times of its layers."""
+    """A network in one form on one engine, or in float: the seconds of a batch beside those of the eager float model, its
+    memory, and the times of its layers."""
 
-    network: str
-    batch: int
+    case: NetworkCase
     threads: str
-    form: str
-    engine: str
     seconds: float
     float_seconds: float
     memory: Memory | None
@@ -35,7 +29,7 @@ class Timed:
     @property
     def throughput(self) -> float:
         """Items per second."""
-        return self.batch / self.seconds
+        return self.case.items / self.seconds
 
     @property
     def converting(self) -> float:
@@ -83,7 +77,7 @@ class Setting:
     def memory(self, engine: str) -> Memory | None:
         """The memory of TorchScript, or else of the eager form."""
         forms = [one for one in self.lowered.get(engine, ()) if one.memory]
-        return min(forms, key=lambda one: one.form == EAGER).memory if forms else None
+        return min(forms, key=lambda one: one.case.form == EAGER).memory if forms else None
 
     def layered(self, engine: str) -> Timed | None:
         """The form whose layers were timed, if there is one."""
@@ -96,14 +90,9 @@ class Setting:
 
 def timed(passes: Sequence[Timing]) -> Timed:
     """A network's case from its passes."""
-    first = passes[0]
-    name, batch, form = first.id.removeprefix(NETWORKS).rsplit("/", 2)
-    form, _, engine = form.partition("@")
     layers = next((timing.layers for timing in passes if timing.layers), ())
     memory = next((timing.memory for timing in passes if timing.memory), None)
-    seconds, float_seconds = case_seconds(passes)
-    items = int(batch.removeprefix("batch_"))
-    return Timed(name, items, first.threads, form, engine, seconds, float_seconds, memory, layers)
+    return Timed(NetworkCase.of(passes[0].id), passes[0].threads, *case_seconds(passes), memory, layers)
 
 
 def settings(files: Iterable[TimingsFile]) -> list[Setting]:
@@ -113,11 +102,12 @@ def settings(files: Iterable[TimingsFile]) -> list[Setting]:
     for key, group in groupby(sorted(every, key=SETTING), SETTING):
         of = [*group]
         floating = {EAGER: min(one.float_seconds for one in of)}
-        floating |= {one.form: one.seconds for one in of if one.engine == FLOAT}
         lowered: dict[str, list[Timed]] = {}
         for one in of:
-            if one.engine != FLOAT:
-                lowered.setdefault(one.engine, []).append(one)
+            if one.case.engine == FLOAT:
+                floating[one.case.form] = one.seconds
+            else:
+                lowered.setdefault(one.case.engine, []).append(one)
         found.append(Setting(*key, floating, lowered))
     return found
 
@@ -152,7 +142,7 @@ def _latencies(found: Sequence[Setting]) -> Iterator[str]:
     for setting in found:
         best = {engine: setting.best(engine) for engine in setting.lowered}
         cells = [
-            f"{1e3 * best[engine].seconds:.1f} (**{setting.speedup(engine):.2f}×**, {best[engine].form})"
+            f"{1e3 * best[engine].seconds:.1f} (**{setting.speedup(engine):.2f}×**, {best[engine].case.form})"
             if engine in best
             else "not timed"
             for engine in names

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from conformance.markdown import escaped, plain, table
 from conformance.results.verdicts import IN_ORDER, Verdict
@@ -37,32 +36,23 @@ CHANGED = tuple(field.name for field in fields(Changes))[2:]
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Night):
     """Numbers of runs of a night: by verdict, and of those that deviate or crash the `known` and the `unexplained` ones.
 
     A known one names a finding of the ledger. `changes` is None for the first night.
     """
 
-    night: Night
+    runs: int
     revision: str
     verdicts: Mapping[str, int]
     known: int
     unexplained: int
     changes: Changes | None
 
-    @property
-    def runs(self) -> int:
-        return sum(self.verdicts.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON object of the fields, with those of the night."""
-        values = asdict(self)
-        return {**values.pop("night"), "runs": self.runs, **values}
-
 
 QUERY = f"""
 WITH counted AS (
-    SELECT night, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts,
+    SELECT night, count(*) AS runs, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts,
         count(*) FILTER ({FAILING} AND known <> '') AS known, count(*) FILTER ({FAILING} AND known = '') AS unexplained
     FROM results GROUP BY night
 ), judged AS (
@@ -75,8 +65,10 @@ WITH counted AS (
         count(*) FILTER (old.fails IS NULL) AS added, count(*) FILTER (now.fails IS NULL) AS removed
     FROM judged now FULL JOIN earlier old USING (night, id) GROUP BY night
 )
-SELECT nights.date, nights.torch, nights.arch, nights.isa, nights.backend, revision, verdicts, known, unexplained, old.date,
-    old.torch, newly_deviating, newly_conforming, added, removed
+SELECT nights.* EXCLUDE (night, before), counted.* EXCLUDE night, CASE WHEN nights.before IS NOT NULL THEN {{
+    'date': old.date, 'torch': old.torch, 'newly_deviating': newly_deviating, 'newly_conforming': newly_conforming,
+    'added': added, 'removed': removed
+}} END AS changes
 FROM nights JOIN counted USING (night) JOIN compared USING (night) LEFT JOIN nights old ON old.night = nights.before
 ORDER BY nights.backend, nights.arch, nights.isa, nights.date, nights.torch
 """
@@ -85,13 +77,13 @@ ORDER BY nights.backend, nights.arch, nights.isa, nights.date, nights.torch
 def trend(history: str, wanted: Filter) -> list[Counts]:
     """The nights of a history, by backend, platform and date. Raises UsageError as `nights.loaded` does."""
     with loaded(history, wanted) as database:
-        found = database.execute(QUERY).fetchall()
-    counts = []
-    for date, torch, arch, isa, backend, revision, by_verdict, known, unexplained, *changed in found:
-        verdicts = {str(verdict): by_verdict.get(verdict, 0) for verdict in IN_ORDER}
-        changes = None if changed[0] is None else Changes(*changed)
-        counts.append(Counts(Night(date, torch, arch, isa, backend), revision, verdicts, known, unexplained, changes))
-    return counts
+        found = database.execute(QUERY)
+        names = [name for name, *_ in found.description]
+        nights = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    for night in nights:
+        night["verdicts"] = {str(verdict): night["verdicts"].get(verdict, 0) for verdict in IN_ORDER}
+        night["changes"] = night["changes"] and Changes(**night["changes"])
+    return [Counts(**night) for night in nights]
 
 
 TEXTS = 4
@@ -100,12 +92,11 @@ TEXTS = 4
 
 def _cells(counts: Counts) -> dict[str, str]:
     """The cells of a line by the titles of their columns."""
-    night = counts.night
     cells: dict[str, object] = {
-        "night": night.date,
-        "backend": night.backend,
-        "platform": night.platform,
-        "torch": night.torch,
+        "night": counts.date,
+        "backend": counts.backend,
+        "platform": counts.platform,
+        "torch": counts.torch,
         "runs": counts.runs,
         **counts.verdicts,
         "known": counts.known,
@@ -133,7 +124,7 @@ def as_markdown(trend: Sequence[Counts]) -> Iterator[str]:
 
 def as_json(trend: Sequence[Counts]) -> Iterator[str]:
     """Yield a JSON array of the nights."""
-    yield json.dumps([counts.to_json() for counts in trend], indent=1)
+    yield json.dumps([asdict(counts) for counts in trend], indent=1)
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Counts]], Iterable[str]]] = {

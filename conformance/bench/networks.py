@@ -6,7 +6,7 @@ The floating side of every case is the eager float model, so that all ratios hav
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
@@ -25,10 +25,9 @@ from conformance.networks.operators import define_torchvision_operators
 from conformance.networks.zoo import network as network_named
 
 from .layer_times import layer_times
-from .programs import CHECKED, EAGER, FLOAT, SCRIPT, NotSaved, Programs, agree, folder
+from .programs import CHECKED, SCRIPT, NotSaved, Programs, agree, folder
 from .timer import Timed
-from .timings import NETWORKS as PREFIX
-from .timings import THREADS, LayerTime, Memory
+from .timings import EAGER, FLOAT, THREADS, LayerTime, Memory, NetworkCase
 
 NETWORKS: tuple[str, ...] = (
     "mobilenet_v2",
@@ -59,27 +58,6 @@ FLOAT_FORMS = (SCRIPT, COMPILED)
 
 _WARM_UP_CALLS = 3
 """Calls after which TorchScript and torch.compile have optimized a program."""
-
-
-@dataclass(frozen=True)
-class NetworkCase:
-    """A network of the corpus with batches of `items`, in a form on an engine; `float` stands in place of an engine."""
-
-    network: str
-    items: int
-    form: str
-    engine: str
-
-    @property
-    def id(self) -> str:
-        return f"{PREFIX}{self.network}/batch_{self.items}/{self.form}@{self.engine}"
-
-    @classmethod
-    def of(cls, case_id: str) -> "NetworkCase":
-        """The case with an id. Raises ValueError for anything else than an id."""
-        name, batch, form = case_id.removeprefix(PREFIX).rsplit("/", 2)
-        form, _, engine = form.partition("@")
-        return cls(name, int(batch.removeprefix("batch_")), form, engine)
 
 
 def cases(

@@ -237,6 +237,31 @@ NETWORKS = "networks/"
 """What ids of networks begin with, such as `networks/resnet18/batch_8/eager@x86`."""
 
 
+FLOAT, EAGER = "float", "eager"
+"""What stands in place of an engine for float models, and the form of a model that was not traced."""
+
+
+@dataclass(frozen=True)
+class NetworkCase:
+    """A network of the corpus with batches of `items`, in a form on an engine; `float` stands in place of an engine."""
+
+    network: str
+    items: int
+    form: str
+    engine: str
+
+    @property
+    def id(self) -> str:
+        return f"{NETWORKS}{self.network}/batch_{self.items}/{self.form}@{self.engine}"
+
+    @classmethod
+    def of(cls, case_id: str) -> "NetworkCase":
+        """The case with an id. Raises ValueError for anything else than an id."""
+        name, batch, form = case_id.removeprefix(NETWORKS).rsplit("/", 2)
+        form, _, engine = form.partition("@")
+        return cls(name, int(batch.removeprefix("batch_")), form, engine)
+
+
 def is_network(run_id: str) -> bool:
     """Whether an id is that of a network, and not of a layer."""
     return run_id.startswith(NETWORKS)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from conformance.bench import footprint, layer_times, networks, programs
 from conformance.bench.layer_times import node_keys
 from conformance.bench.limits import fastest
-from conformance.bench.networks import BATCHES, NETWORKS, NetworkCase, cases, opened
-from conformance.bench.programs import EAGER, FLOAT, SCRIPT, Programs, folder, written
+from conformance.bench.networks import BATCHES, NETWORKS, cases, opened
+from conformance.bench.programs import SCRIPT, Programs, folder, written
 from conformance.bench.saved import loaded, save
-from conformance.bench.timings import CACHE, Counts, LayerTime, Memory
+from conformance.bench.timings import CACHE, EAGER, FLOAT, Counts, LayerTime, Memory, NetworkCase
 from conformance.bench.worker import Server
 from conformance.engines.native import NATIVE, NativeEngine
 from conformance.errors import UsageError

@@ -47,7 +47,7 @@ def test_rows_are_in_folders_by_date_torch_architecture_and_backend(tmp_path: Pa
         "date=2026-01-31/torch=2.13.0%2Bcpu/arch=x86_64/backend=fbgemm",
         "date=2026-01-31/torch=2.13.0%2Bcpu/arch=x86_64/backend=onednn",
     ]
-    assert [counts.night.torch for counts in trend(str(history), Filter())] == ["2.13.0+cpu"] * 2
+    assert [counts.torch for counts in trend(str(history), Filter())] == ["2.13.0+cpu"] * 2
 
 
 def test_every_column_is_stored(history: Path) -> None:
