@@ -129,29 +129,21 @@ class Case:
         )
 
 
-def compare(
-    before: TimingsFile,
-    after: TimingsFile | None = None,
-    *,
-    other_machines: bool = False,
-    margin: float | None = None,
-    rate: float = RATE,
-) -> Regression:
-    """Compare two files, or the two builds of one. `margin` is by default the aim with which the later file was timed.
+def compare(before: TimingsFile, after: TimingsFile | None = None, *, other_machines: bool = False) -> Regression:
+    """Compare two files, or the two builds of one, by the aim with which the later file was timed.
 
     Raises UsageError for files of different machines unless `other_machines`, for files without common cases, for a file
     without a second build, and if no case has enough passes.
     """
     later = after or before
-    margin = later.header["aim"] if margin is None else margin
-    looks = later.header["looks"]
+    margin, looks = later.header["aim"], later.header["looks"]
     if after is None:
         if before.header["against"] is None:
             raise UsageError(f"{before.path}: has one build: time it with --against, or name a second file")
         cases = [Case(case, passes, passes, paired=True) for case, passes in before.cases.items()]
-        judged, few = _judged(cases, looks, margin, rate)
+        judged, few = _judged(cases, looks, margin)
         old_torch, new_torch = (f"torch {head['torch']}" for head in (before.header["against"], before.header))
-        return Regression(old_torch, new_torch, True, margin, rate, judged, few=few)
+        return Regression(old_torch, new_torch, True, margin, RATE, judged, few=few)
     if not other_machines:
         _same_machine(before, after)
     old, new = before.cases, after.cases
@@ -162,9 +154,9 @@ def compare(
         )
     drifts = _drifts(old, new)
     cases = [Case(case, old[case], new[case], paired=False, drift=drifts.get(_kind(case))) for case in common]
-    judged, few = _judged(cases, looks, margin, rate)
+    judged, few = _judged(cases, looks, margin)
     gone, came = tuple(sorted(old.keys() - new.keys())), tuple(sorted(new.keys() - old.keys()))
-    return Regression(str(before.path), str(after.path), False, margin, rate, judged, gone, came, few)
+    return Regression(str(before.path), str(after.path), False, margin, RATE, judged, gone, came, few)
 
 
 def _same_machine(before: TimingsFile, after: TimingsFile) -> None:
@@ -197,16 +189,14 @@ def _drifts(
     return {kind: drift(of) for kind, of in changes.items() if len(of) >= FEWEST_OF_A_KIND}
 
 
-def _judged(
-    cases: Sequence[Case], looks: Sequence[int], margin: float, rate: float
-) -> tuple[tuple[Changed, ...], tuple[str, ...]]:
+def _judged(cases: Sequence[Case], looks: Sequence[int], margin: float) -> tuple[tuple[Changed, ...], tuple[str, ...]]:
     """The compared cases, the greatest slowdown first, and the names of those that have too few passes."""
     enough = [case for case in cases if case.enough]
     few = tuple(case.name for case in cases if not case.enough)
     if cases and not enough:
         passes = max(min(len(case.old), len(case.new)) for case in cases)
         raise UsageError(f"{cases[0].name}: {passes} passes: a comparison needs {FEWEST} at least (--passes, --budget)")
-    verdicts = judge([case.observed for case in enough], looks, margin, rate)
+    verdicts = judge([case.observed for case in enough], looks, margin)
     changed = [case.changed(judged) for case, judged in zip(enough, verdicts, strict=True)]
     return tuple(sorted(changed, key=lambda case: (-case.change, case.case))), few
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import torch
@@ -60,21 +61,12 @@ _WARM_UP_CALLS = 3
 """Calls after which TorchScript and torch.compile have optimized a program."""
 
 
-def cases(
-    names: Sequence[str] = NETWORKS, engines: Sequence[str] = ENGINES, threads: Sequence[str] = THREADS
-) -> list[tuple[str, str]]:
-    """Return ids of cases, each with a number of threads: of every network, on these engines and in float.
-
-    Engines that lower ahead of time have none. Raises UsageError for a network that the corpus lacks.
-    """
-    lowered = [(form, engine) for engine in engines if engine in ENGINES for form in FORMS]
-    forms = [*((form, FLOAT) for form in FLOAT_FORMS), *lowered]
+def cases() -> list[tuple[str, str]]:
+    """Return ids of cases, each with a number of threads: of every network, on torch's own engines and in float."""
+    forms = [*product(FLOAT_FORMS, [FLOAT]), *((form, engine) for engine in ENGINES for form in FORMS)]
     return [
-        (NetworkCase(network_named(name).name, items, *form).id, count)
-        for name in names
-        for items in BATCHES
-        for count in threads
-        for form in forms
+        (NetworkCase(name, items, *form).id, threads)
+        for name, items, threads, form in product(NETWORKS, BATCHES, THREADS, forms)
     ]
 
 
