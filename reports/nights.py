@@ -93,15 +93,16 @@ def loaded(history: str, wanted: Filter) -> Iterator[duckdb.DuckDBPyConnection]:
             raise UsageError(
                 f"{history}: no history of rows: `python -m conformance store ROWS… --history {history}` begins one"
             )
-        conditions, values = _conditions(database, history, wanted)
+        database.execute(f"CREATE TEMP VIEW stored AS FROM {table(history)}")
+        conditions, values = _conditions(database, wanted)
         database.execute(
             f"CREATE TEMP TABLE found AS SELECT {KEYS}, id, verdict, failed, known, cpu, revision, finished "
-            f"FROM {table(history)} WHERE {conditions} "
+            f"FROM stored WHERE {conditions} "
             f"QUALIFY row_number() OVER (PARTITION BY date, torch, arch, isa, id ORDER BY finished DESC) = 1",
             values,
         )
         if not database.execute("SELECT 1 FROM found LIMIT 1").fetchone():
-            raise _no_rows(database, history, wanted)
+            raise UsageError(f"{history}: {_why_none(database, wanted)}")
         database.execute(NIGHTS)
         database.execute(
             "CREATE TEMP TABLE results AS SELECT night, id, verdict, failed, known, cpu, revision, finished "
@@ -110,21 +111,23 @@ def loaded(history: str, wanted: Filter) -> Iterator[duckdb.DuckDBPyConnection]:
         yield database
 
 
-def _conditions(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> tuple[str, list[Any]]:
+def _conditions(database: duckdb.DuckDBPyConnection, wanted: Filter) -> tuple[str, list[Any]]:
     """The condition of SQL for the rows that are read, and its values. Raises UsageError for an unknown backend, engine or
     architecture."""
     conditions = ["TRUE"]
     values: list[Any] = []
     for column in FILTERED:
         if names := [*getattr(wanted, column)]:
-            known = [name for (name,) in database.execute(f"SELECT DISTINCT {column} FROM {table(history)}").fetchall()]
+            known = [
+                name for (name,) in database.execute(f"SELECT DISTINCT {column} FROM stored ORDER BY 1").fetchall()
+            ]
             for name in names:
                 if name not in known:
-                    raise unknown(column, name, sorted(known))
+                    raise unknown(column, name, known)
             conditions.append(f"list_contains(?, {column})")
             values.append(names)
     if wanted.globs:
-        conditions.append(f"({' OR '.join(_matching(database, history, glob) for glob in wanted.globs)})")
+        conditions.append(f"({' OR '.join(_matching(database, glob) for glob in wanted.globs)})")
         values += wanted.globs
     for relation, date in ((">=", wanted.first), ("<=", wanted.last)):
         if date:
@@ -133,25 +136,24 @@ def _conditions(database: duckdb.DuckDBPyConnection, history: str, wanted: Filte
     return " AND ".join(conditions), values
 
 
-def _matching(database: duckdb.DuckDBPyConnection, history: str, glob: str) -> str:
+def _matching(database: duckdb.DuckDBPyConnection, glob: str) -> str:
     """The condition for ids that match a glob. An id takes precedence, because patterns may contain an asterisk."""
     is_glob = any(character in glob for character in WILDCARDS)
-    if is_glob and database.execute(f"SELECT 1 FROM {table(history)} WHERE id = ? LIMIT 1", [glob]).fetchone() is None:
-        return "id GLOB ?"
-    return "id = ?"
+    return "id GLOB ?" if is_glob and not _any(database, "id = ?", glob) else "id = ?"
 
 
-def _no_rows(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> UsageError:
-    """The error for a filter that matches no row: the ids nearest to a glob without matches, or the dates that there are."""
+def _any(database: duckdb.DuckDBPyConnection, condition: str, value: str) -> bool:
+    """Whether any row of the history fulfils a condition."""
+    return database.execute(f"SELECT 1 FROM stored WHERE {condition} LIMIT 1", [value]).fetchone() is not None
+
+
+def _why_none(database: duckdb.DuckDBPyConnection, wanted: Filter) -> str:
+    """Why a filter matches no row, with the ids nearest to a glob without matches, or the dates that there are."""
     for glob in wanted.globs:
-        operator = _matching(database, history, glob)
-        if database.execute(f"SELECT 1 FROM {table(history)} WHERE {operator} LIMIT 1", [glob]).fetchone() is None:
-            similar = database.execute(
-                f"SELECT id FROM (SELECT DISTINCT id FROM {table(history)}) "
-                f"ORDER BY jaro_winkler_similarity(id, ?) DESC, id LIMIT {NEAREST}",
-                [glob],
-            ).fetchall()
+        if not _any(database, _matching(database, glob), glob):
+            nearest = f"ORDER BY jaro_winkler_similarity(id, ?) DESC, id LIMIT {NEAREST}"
+            similar = database.execute(f"SELECT id FROM (SELECT DISTINCT id FROM stored) {nearest}", [glob]).fetchall()
             suggestion = did_you_mean(glob, [name for (name,) in similar], cutoff=0.5)
-            return UsageError(f"{history}: no run matches {glob!r}" + (f": {suggestion}?" if suggestion else ""))
-    dates = database.execute(f"SELECT min(date), max(date) FROM {table(history)}").fetchone() or ()
-    return UsageError(f"{history}: no such rows in these nights: it has nights from {' to '.join(dates)}")
+            return f"no run matches {glob!r}" + (f": {suggestion}?" if suggestion else "")
+    dates = database.execute("SELECT min(date), max(date) FROM stored").fetchone() or ()
+    return f"no such rows in these nights: it has nights from {' to '.join(dates)}"
