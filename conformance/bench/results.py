@@ -1,5 +1,6 @@
 """Files of timings: a line for each pass over a case, for what is not timed, and for what the machine reached."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -139,6 +140,8 @@ class Writer(PartialFile[Line]):
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.timings: dict[tuple[str, int], Timing] = {}
+        self.passes: defaultdict[str, list[Timing]] = defaultdict(list)
+        """The passes over each case, in order."""
         self.not_timed: dict[str, NotTimed] = {}
         self.beside: dict[str, Repeat | Machine] = {}
         partial = partial_path(path)
@@ -150,6 +153,7 @@ class Writer(PartialFile[Line]):
     def add(self, line: Line) -> None:
         if isinstance(line, Timing):
             self.timings[line.case, line.number] = line
+            self.passes[line.case].append(line)
         elif isinstance(line, NotTimed):
             self.not_timed[line.case] = line
         else:

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from itertools import accumulate, chain, product
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,14 +83,7 @@ class Bench:
 
     def passes(self, case: Case) -> list[Timing]:
         """The passes over a case, in order."""
-        return list(self._by_case.get(case.name, ()))
-
-    @cached_property
-    def _by_case(self) -> dict[str, list[Timing]]:
-        by_case: dict[str, list[Timing]] = {}
-        for timing in sorted(self.writer.timings.values(), key=lambda timing: timing.number):
-            by_case.setdefault(timing.case, []).append(timing)
-        return by_case
+        return self.writer.passes[case.name]
 
     def reason(self, case: Case) -> str | None:
         """Why a case is not timed, None if it is."""
@@ -224,7 +216,6 @@ class Bench:
                 continue
             self.writer.add(line)
             if isinstance(line, Timing):
-                self._by_case.setdefault(case.name, []).append(line)
                 self._timed_passes += 1
 
     @property
