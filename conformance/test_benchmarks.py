@@ -4,7 +4,7 @@ A test is a case. Worker processes time the lowered and the float model in turns
 pytest-benchmark gets the passes over the lowered model by a clock that replays them; `extra_info` has the rounds of both.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,13 @@ if TYPE_CHECKING:  # loads scipy, which other invocations do not need
 class Replay:
     """A clock that advances by passes that were timed elsewhere."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._rounds: Iterator[float] = iter(())
-
-    def start(self, rounds: Sequence[float]) -> None:
-        self._rounds = iter(rounds)
+    now = 0.0
 
     def __call__(self) -> float:
         return self.now
 
-    def round(self) -> None:
-        self.now += next(self._rounds)
+    def advance(self, rounds: Iterator[float]) -> None:
+        self.now += next(rounds)
 
 
 REPLAY = Replay()
@@ -44,7 +39,7 @@ def test_latency(case: "Case", bench: "Bench", benchmark: Any) -> None:
     passes = bench.passes(case)
     if not passes:
         pytest.skip("the budget was spent before its first pass")
-    REPLAY.start([timing.new.quantized_seconds for timing in passes])
+    rounds = iter([timing.new.quantized_seconds for timing in passes])
     benchmark.group = case.group
     benchmark.extra_info |= {PASSES: [asdict(timing) for timing in passes]}
-    benchmark.pedantic(REPLAY.round, rounds=len(passes))
+    benchmark.pedantic(REPLAY.advance, (rounds,), rounds=len(passes))

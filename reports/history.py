@@ -7,7 +7,7 @@ considers a whole series, so that one noisy night is not a change.
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from conformance.markdown import code, plain
 from conformance.results.jsonl import replacing
 
 from .revisions import commits
+from .rows_history import quoted
 
 WINDOW = 30
 """Size of the window of nights in which a change point is tested."""
@@ -50,9 +51,22 @@ COLUMNS = {
 """Columns of the Parquet files, which have a row for each case. `ratio` is the quantized model's latency divided by the float
 model's: the median over passes, with the minimum `low` and the maximum `high`. Only networks have figures of memory, in
 bytes; files of before lack these columns."""
-SIZES = {"peak memory": "peak", "size on disk": "saved"}
-"""Figures of networks beside their latency, with the ends of the names of their columns."""
+TABLE = f"CREATE TABLE nights ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})"
 PLATFORM = ("arch", "cpu", "isa", "cores")
+SERIES = """
+WITH figures AS (
+    SELECT *, 'latency' AS figure, ratio AS value FROM stored
+    UNION ALL SELECT *, 'peak memory', quantized_peak / nullif(floating_peak, 0) FROM stored
+    UNION ALL SELECT *, 'size on disk', quantized_saved / nullif(floating_saved, 0) FROM stored
+)
+SELECT case_name, format('{} {}, {}, {} cores', arch, isa, cpu, cores), figure, list({
+        'finished': strftime(finished, '%Y-%m-%d %H:%M'), 'revision': revision, 'torch': torch, 'ratio': value,
+        'low': if(figure = 'latency', low, value), 'high': if(figure = 'latency', high, value)
+    } ORDER BY finished)
+FROM figures WHERE case_name GLOB ? AND value > 0
+GROUP BY case_name, arch, cpu, isa, cores, figure ORDER BY case_name, arch, cpu, isa, cores, figure
+"""
+"""The nights of the ratio of the quantized to the float model, and of the memory and size of networks."""
 
 
 @dataclass(frozen=True)
@@ -118,58 +132,40 @@ def store(file: TimingsFile, folder: Path) -> Path:
     if path.exists():
         raise UsageError(f"{path}: {file.path} is in this history already")
     with replacing(path, "--history") as beside, duckdb.connect() as database:
-        database.execute(f"CREATE TABLE nights ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})")
+        database.execute(TABLE)
         rows = [_values(case, passes, file) for case, passes in file.cases.items()]
         if rows:
             database.executemany(f"INSERT INTO nights VALUES ({', '.join('?' * len(COLUMNS))})", rows)
         try:
-            database.execute(f"COPY nights TO {_quoted(beside)} (FORMAT parquet)")
+            database.execute(f"COPY nights TO {quoted(beside)} (FORMAT parquet)")
         except duckdb.Error as error:
             raise UsageError(f"--history {path}: {brief(error)}: name a folder that can be written") from error
     return path
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
 def load(folder: Path, glob: str = "*") -> list[Series]:
     """The series of every case that matches a glob, by platform. Raises UsageError if there is none."""
-    if not [*folder.glob("*.parquet")]:
+    files = folder / "*.parquet"
+    if not [*folder.glob(files.name)]:
         raise UsageError(
             f"{folder}: no history: `python -m conformance bench store TIMINGS… --history {folder}` begins one"
         )
     with duckdb.connect() as database:
         try:
-            found = database.execute(
-                "SELECT *, strftime(finished, '%Y-%m-%d %H:%M') AS night "
-                f"FROM read_parquet({_quoted(folder / '*.parquet')}, union_by_name = true) WHERE case_name GLOB ? "
-                f"ORDER BY case_name, {', '.join(PLATFORM)}, finished",
-                [glob],
+            database.execute(TABLE)
+            database.execute(
+                f"CREATE VIEW stored AS FROM nights "
+                f"UNION ALL BY NAME FROM read_parquet({quoted(files)}, union_by_name = true)"
             )
-            names = [name for name, *_ in found.description or ()]
-            rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            found = database.execute(SERIES, [glob]).fetchall()
         except duckdb.Error as error:
             raise UsageError(f"{folder}: damaged, or no history: {str(error).splitlines()[0]}") from error
-    if not rows:
+    if not found:
         raise UsageError(f"{folder}: no case {glob!r}: `bench history '*'` lists all cases")
-    nights: dict[tuple[str, str, str], list[Night]] = {}
-    for row in rows:
-        platform = "{arch} {isa}, {cpu}, {cores} cores".format_map(row)
-        for figure, ratios in _figures(row).items():
-            night = Night(row["night"], row["revision"], row["torch"], *ratios)
-            nights.setdefault((row["case_name"], platform, figure), []).append(night)
-    return [Series(case, platform, tuple(of), figure) for (case, platform, figure), of in nights.items()]
-
-
-def _figures(row: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
-    """Each figure of a row: the ratio of the quantized to the float model, its minimum and its maximum."""
-    figures = {"latency": (row["ratio"], row["low"], row["high"])}
-    for figure, name in SIZES.items():
-        quantized, floating = (row.get(f"{model}_{name}") for model in ("quantized", "floating"))
-        if quantized and floating:
-            figures[figure] = (quantized / floating,) * 3
-    return figures
+    return [
+        Series(case, platform, tuple(Night(**night) for night in nights), figure)
+        for case, platform, figure, nights in found
+    ]
 
 
 def change_points(series: Series) -> list[ChangePoint]:

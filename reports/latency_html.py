@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from . import end_to_end
 from .html import page_folder, templates, visible
 from .noise import PARTS, noise
 from .regression import Regression, counted, explanation
-from .speedup import DIRECTIONS, speeds, summaries
+from .speedup import DIRECTIONS, by, speeds, summaries
 
 if TYPE_CHECKING:
     from .history import ChangePoint, Series
@@ -34,22 +34,8 @@ def write(
 
     Raises UsageError for a folder with other content.
     """
-    with page_folder(folder):
-        data = json.dumps(visible(_data(regression, history, points)), separators=(",", ":"))
-        (folder / "latency.js").write_text(f"latency.show({data});\n", encoding="ascii")
-        page = folder / "latency.html"
-        page.write_text(_page(files, regression, history, points), encoding="utf-8")
-    return page
-
-
-def _page(
-    files: Sequence[TimingsFile],
-    regression: Regression | None,
-    history: Sequence["Series"],
-    points: Sequence["ChangePoint"],
-) -> str:
     all_speeds = speeds(files)
-    return (
+    text = (
         templates()
         .get_template("latency.html.j2")
         .render(
@@ -59,10 +45,9 @@ def _page(
             regression=regression,
             counted=counted(regression) if regression else {},
             explanation=explanation(regression) if regression else "",
-            verdicts=VERDICTS,
             summaries=summaries(all_speeds),
             directions=DIRECTIONS,
-            engines=sorted({speed.engine for speed in all_speeds}),
+            engines=[*by("engine", all_speeds)],
             noises=[(file, measured) for file in files if (measured := noise(file))],
             parts=PARTS,
             networks=end_to_end.settings(files),
@@ -72,6 +57,11 @@ def _page(
             width=width,
         )
     )
+    data = json.dumps(visible(_data(regression, history, points)), separators=(",", ":"))
+    with page_folder(folder):
+        (folder / "latency.js").write_text(f"latency.show({data});\n", encoding="ascii")
+        (folder / "latency.html").write_text(text, encoding="utf-8")
+    return folder / "latency.html"
 
 
 def width(speedup: float) -> float:
@@ -84,9 +74,6 @@ def _data(
 ) -> dict[str, Any]:
     """The data of the charts."""
     changed = [] if regression is None else regression.cases
-    marks: dict[tuple[str, str], list[int]] = {}
-    for point in points:
-        marks.setdefault((point.series.title, point.series.platform), []).append(point.index)
     return {
         "changes": [[case.case, case.change, case.low, case.high, VERDICTS.index(case.verdict)] for case in changed],
         "verdicts": VERDICTS,
@@ -95,8 +82,8 @@ def _data(
             {
                 "case": series.title,
                 "platform": series.platform,
-                "nights": [list(asdict(night).values()) for night in series.nights],
-                "points": marks.get((series.title, series.platform), []),
+                "nights": [astuple(night) for night in series.nights],
+                "points": [point.index for point in points if point.series == series],
             }
             for series in history
         ],

@@ -5,8 +5,7 @@ on the same platform with the same torch; before the first night with a torch ve
 A series is a night that is before no other, with all nights before it. Its torch, processor and revision may change.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -58,107 +57,77 @@ def platform(arch: str, isa: str) -> str:
     return arch if arch == isa else f"{arch} {isa}"
 
 
-KEYS = tuple(field.name for field in fields(Night))
-
-
-def nights_before(nights: Sequence[Night]) -> list[int | None]:
-    """For each night the index of the night before it, None for the first of its platform and backend."""
-    before: list[int | None] = [None] * len(nights)
-    latest: dict[tuple[str, str, str], dict[str, int]] = {}
-    dates: dict[str, list[int]] = {}
-    for index, night in enumerate(nights):
-        dates.setdefault(night.date, []).append(index)
-    for _, indexes in sorted(dates.items()):
-        for index in indexes:
-            night = nights[index]
-            others = latest.get((night.arch, night.isa, night.backend), {})
-            if others:
-                before[index] = others.get(
-                    night.torch, max(others.values(), key=lambda other: _near(nights[other], night))
-                )
-        for index in indexes:
-            night = nights[index]
-            latest.setdefault((night.arch, night.isa, night.backend), {})[night.torch] = index
-    return before
-
-
-def _near(other: Night, night: Night) -> tuple[str, bool, list[int]]:
-    """Sort key of nights with another torch: the latest, and of these the one with the greatest version below the night's."""
-    own, version = ([int(digits) for digits in re.findall(r"\d+", one.torch)] for one in (night, other))
-    return other.date, version <= own, version
-
-
-def series_of(before: Sequence[int | None]) -> list[tuple[int, int]]:
-    """The number of a series and the index of a night, for each night of each series."""
-    members = []
-    last_nights = sorted({*range(len(before))} - {index for index in before if index is not None})
-    for number, last in enumerate(last_nights):
-        index: int | None = last
-        while index is not None:
-            members.append((number, index))
-            index = before[index]
-    return members
+KEYS = ", ".join(field.name for field in fields(Night))
+NIGHTS = f"""
+CREATE TEMP TABLE nights AS
+WITH dated AS (
+    SELECT row_number() OVER (ORDER BY {KEYS}) - 1 AS night, *, regexp_extract_all(torch, '\\d+')::DOUBLE[] AS version
+    FROM (SELECT DISTINCT {KEYS} FROM found)
+)
+SELECT own.* EXCLUDE version, first(other.night ORDER BY other.torch = own.torch DESC, other.date DESC,
+    other.version <= own.version DESC, other.version DESC, other.torch) AS before
+FROM dated own LEFT JOIN dated other
+    ON other.date < own.date AND (other.arch, other.isa, other.backend) = (own.arch, own.isa, own.backend)
+GROUP BY ALL;
+CREATE TEMP TABLE series AS
+WITH RECURSIVE members AS (
+    SELECT night AS series, night, before FROM nights ANTI JOIN nights later ON later.before = nights.night
+    UNION ALL SELECT series, nights.night, nights.before FROM members JOIN nights ON nights.night = members.before
+)
+SELECT series, night FROM members
+"""
+"""Creates the table `nights` of the nights in the table `found`, each with the number of the night `before` it, and the table
+`series` of the nights of each series, which has the number of its last night."""
 
 
 @contextmanager
-def loaded(history: str, wanted: Filter) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[Night]]]:
-    """A database with rows of a history, and the nights that have them.
+def loaded(history: str, wanted: Filter) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with rows of a history.
 
-    Its table `results` has a row for each run of each night: of several invocations the last counts. Column `night` is the
-    index of the night, `before` in the table `nights` that of the night before, and `series` lists the nights of each series.
-    Raises UsageError for a history that is missing or damaged, and for values and globs that match none of its rows.
+    Its table `results` has a row for each run of each night: of several invocations the last counts. Its column `night` is
+    that of the tables `nights` and `series`. Raises UsageError for a history that is missing or damaged, and for values and
+    globs that match none of its rows.
     """
     with connected(history) as database:
         if not has_files(database, history):
             raise UsageError(
                 f"{history}: no history of rows: `python -m conformance store ROWS… --history {history}` begins one"
             )
-        conditions, values = _conditions(database, history, wanted)
+        database.execute(f"CREATE TEMP VIEW stored AS FROM {table(history)}")
+        conditions, values = _conditions(database, wanted)
         database.execute(
-            f"CREATE TEMP TABLE found AS SELECT {', '.join(KEYS)}, id, verdict, failed, known, cpu, revision, finished "
-            f"FROM {table(history)} WHERE {conditions} "
+            f"CREATE TEMP TABLE found AS SELECT {KEYS}, id, verdict, failed, known, cpu, revision, finished "
+            f"FROM stored WHERE {conditions} "
             f"QUALIFY row_number() OVER (PARTITION BY date, torch, arch, isa, id ORDER BY finished DESC) = 1",
             values,
         )
-        found = database.execute(f"SELECT DISTINCT {', '.join(KEYS)} FROM found ORDER BY ALL").fetchall()
-        nights = [Night(*values) for values in found]
-        if not nights:
-            raise _no_rows(database, history, wanted)
-        before = nights_before(nights)
-        keys = zip(*found, strict=True)
-        _create(
-            database, "nights", {"night": range(len(nights)), "before": before, **dict(zip(KEYS, keys, strict=True))}
-        )
-        series, members = zip(*series_of(before), strict=True)
-        _create(database, "series", {"series": series, "night": members})
+        if not database.execute("SELECT 1 FROM found LIMIT 1").fetchone():
+            raise UsageError(f"{history}: {_why_none(database, wanted)}")
+        database.execute(NIGHTS)
         database.execute(
             "CREATE TEMP TABLE results AS SELECT night, id, verdict, failed, known, cpu, revision, finished "
-            f"FROM found JOIN nights USING ({', '.join(KEYS)})"
+            f"FROM found JOIN nights USING ({KEYS})"
         )
-        yield database, nights
+        yield database
 
 
-def _create(database: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Iterable[Any]]) -> None:
-    """Create a table of these columns."""
-    lists = ", ".join(f"unnest(?) AS {column}" for column in columns)
-    database.execute(f"CREATE TEMP TABLE {name} AS SELECT {lists}", [[*values] for values in columns.values()])
-
-
-def _conditions(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> tuple[str, list[Any]]:
+def _conditions(database: duckdb.DuckDBPyConnection, wanted: Filter) -> tuple[str, list[Any]]:
     """The condition of SQL for the rows that are read, and its values. Raises UsageError for an unknown backend, engine or
     architecture."""
     conditions = ["TRUE"]
     values: list[Any] = []
     for column in FILTERED:
         if names := [*getattr(wanted, column)]:
-            known = [name for (name,) in database.execute(f"SELECT DISTINCT {column} FROM {table(history)}").fetchall()]
+            known = [
+                name for (name,) in database.execute(f"SELECT DISTINCT {column} FROM stored ORDER BY 1").fetchall()
+            ]
             for name in names:
                 if name not in known:
-                    raise unknown(column, name, sorted(known))
+                    raise unknown(column, name, known)
             conditions.append(f"list_contains(?, {column})")
             values.append(names)
     if wanted.globs:
-        conditions.append(f"({' OR '.join(_matching(database, history, glob) for glob in wanted.globs)})")
+        conditions.append(f"({' OR '.join(_matching(database, glob) for glob in wanted.globs)})")
         values += wanted.globs
     for relation, date in ((">=", wanted.first), ("<=", wanted.last)):
         if date:
@@ -167,25 +136,24 @@ def _conditions(database: duckdb.DuckDBPyConnection, history: str, wanted: Filte
     return " AND ".join(conditions), values
 
 
-def _matching(database: duckdb.DuckDBPyConnection, history: str, glob: str) -> str:
+def _matching(database: duckdb.DuckDBPyConnection, glob: str) -> str:
     """The condition for ids that match a glob. An id takes precedence, because patterns may contain an asterisk."""
     is_glob = any(character in glob for character in WILDCARDS)
-    if is_glob and database.execute(f"SELECT 1 FROM {table(history)} WHERE id = ? LIMIT 1", [glob]).fetchone() is None:
-        return "id GLOB ?"
-    return "id = ?"
+    return "id GLOB ?" if is_glob and not _any(database, "id = ?", glob) else "id = ?"
 
 
-def _no_rows(database: duckdb.DuckDBPyConnection, history: str, wanted: Filter) -> UsageError:
-    """The error for a filter that matches no row: the ids nearest to a glob without matches, or the dates that there are."""
+def _any(database: duckdb.DuckDBPyConnection, condition: str, value: str) -> bool:
+    """Whether any row of the history fulfils a condition."""
+    return database.execute(f"SELECT 1 FROM stored WHERE {condition} LIMIT 1", [value]).fetchone() is not None
+
+
+def _why_none(database: duckdb.DuckDBPyConnection, wanted: Filter) -> str:
+    """Why a filter matches no row, with the ids nearest to a glob without matches, or the dates that there are."""
     for glob in wanted.globs:
-        operator = _matching(database, history, glob)
-        if database.execute(f"SELECT 1 FROM {table(history)} WHERE {operator} LIMIT 1", [glob]).fetchone() is None:
-            similar = database.execute(
-                f"SELECT id FROM (SELECT DISTINCT id FROM {table(history)}) "
-                f"ORDER BY jaro_winkler_similarity(id, ?) DESC, id LIMIT {NEAREST}",
-                [glob],
-            ).fetchall()
+        if not _any(database, _matching(database, glob), glob):
+            nearest = f"ORDER BY jaro_winkler_similarity(id, ?) DESC, id LIMIT {NEAREST}"
+            similar = database.execute(f"SELECT id FROM (SELECT DISTINCT id FROM stored) {nearest}", [glob]).fetchall()
             suggestion = did_you_mean(glob, [name for (name,) in similar], cutoff=0.5)
-            return UsageError(f"{history}: no run matches {glob!r}" + (f": {suggestion}?" if suggestion else ""))
-    dates = database.execute(f"SELECT min(date), max(date) FROM {table(history)}").fetchone() or ()
-    return UsageError(f"{history}: no such rows in these nights: it has nights from {' to '.join(dates)}")
+            return f"no run matches {glob!r}" + (f": {suggestion}?" if suggestion else "")
+    dates = database.execute("SELECT min(date), max(date) FROM stored").fetchone() or ()
+    return f"no such rows in these nights: it has nights from {' to '.join(dates)}"

@@ -4,10 +4,11 @@ A sample of cases is timed several times: twice with the same memory, and twice 
 of these timings is split as in a nested analysis of variance.
 """
 
-import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from conformance.bench.results import TimingsFile
 from conformance.bench.timings import Repeat, log_ratios
@@ -18,6 +19,8 @@ PARTS: Mapping[str, str] = {
     "process": "in another process",
 }
 """Parts of the noise, and what is done again where a part shows."""
+OPENINGS, REPETITIONS = 2, 2
+"""How often a case of the sample is opened in a pass, and timed after that."""
 
 
 @dataclass(frozen=True)
@@ -49,69 +52,52 @@ class Noise:
 def noise(file: TimingsFile) -> Noise | None:
     """The noise of a file of timings; None if no case has two passes."""
     ratios = [log_ratios(passes) for passes in file.cases.values()]
-    spreads = [statistics.stdev(values) for values in ratios if len(values) > 1]
+    spreads = [np.std(values, ddof=1) for values in ratios if len(values) > 1]
     if not spreads:
         return None
-    by_case: dict[str, list[Repeat]] = {}
+    sample: dict[str, list[Repeat]] = {}
     for repeat in file.repeats:
-        by_case.setdefault(repeat.case, []).append(repeat)
-    split = [parts for repeats in by_case.values() if (parts := _parts(repeats))]
-    return Noise(
-        _spread(spreads),
-        {name: _spread([parts[name] for parts in split]) for name in PARTS} if split else {},
-        _explained(by_case.values()),
-        _disturbed(file),
-    )
+        sample.setdefault(repeat.case, []).append(repeat)
+    split = [of_case for repeats in sample.values() if (of_case := _parts(repeats))]
+    parts = {name: _spread(of) for name, of in zip(PARTS, zip(*split, strict=True), strict=True)} if split else {}
+    return Noise(_spread(spreads), parts, _explained(sample.values()), _disturbed(file))
 
 
-def _spread(deviations: Sequence[float]) -> Spread:
-    if len(deviations) < 2:
-        return Spread(deviations[0], deviations[0])
-    return Spread(statistics.median(deviations), statistics.quantiles(deviations, n=10, method="inclusive")[-1])
+def _spread(deviations: Sequence[Any]) -> Spread:
+    return Spread(float(np.median(deviations)), float(np.quantile(deviations, 0.9)))
 
 
-def _parts(repeats: Sequence[Repeat]) -> dict[str, float] | None:
+def _parts(repeats: Sequence[Repeat]) -> tuple[float, ...] | None:
     """The standard deviation of each part for one case; None for less than two passes.
 
     The mean square between groups has the variance of the group and its share of what varies inside of it, which is
     subtracted.
     """
-    passes: dict[int, dict[int, list[float]]] = {}
-    for repeat in repeats:
-        passes.setdefault(repeat.number, {}).setdefault(repeat.opened, []).append(repeat.log_ratio)
-    whole = [[*openings.values()] for openings in passes.values() if len(openings) > 1]
-    whole = [openings for openings in whole if all(len(values) > 1 for values in openings)]
+    passes: dict[int, list[float]] = {}
+    for repeat in sorted(repeats, key=lambda repeat: (repeat.opened, repeat.repetition)):
+        passes.setdefault(repeat.number, []).append(repeat.log_ratio)
+    whole = [ratios for ratios in passes.values() if len(ratios) == OPENINGS * REPETITIONS]
     if len(whole) < 2:
         return None
-    again = statistics.mean(statistics.variance(values) for openings in whole for values in openings)
-    means = [[statistics.mean(values) for values in openings] for openings in whole]
-    times = len(whole[0][0])
-    layout = max(0.0, statistics.mean(map(statistics.variance, means)) - again / times)
-    between = statistics.variance(statistics.mean(openings) for openings in means)
-    process = max(0.0, between - (layout + again / times) / len(means[0]))
-    return {name: math.sqrt(part) for name, part in zip(PARTS, (again, layout, process), strict=True)}
+    values = np.reshape(whole, (-1, OPENINGS, REPETITIONS))
+    means = values.mean(axis=2)
+    again = values.var(axis=2, ddof=1).mean()
+    layout = max(0.0, means.var(axis=1, ddof=1).mean() - again / REPETITIONS)
+    process = max(0.0, means.mean(axis=1).var(ddof=1) - (layout + again / REPETITIONS) / OPENINGS)
+    return tuple(float(np.sqrt(part)) for part in (again, layout, process))
 
 
-def _explained(cases: Iterable[Sequence[Repeat]]) -> float | None:
+def _explained(sample: Collection[Sequence[Repeat]]) -> float | None:
     """The share of the variance of ratios in all cases that a linear function of the logarithm of the pace explains."""
-    points: list[tuple[float, float]] = []
-    for repeats in cases:
-        paces = [math.log(repeat.pace) for repeat in repeats]
-        pace, ratio = statistics.mean(paces), statistics.mean(repeat.log_ratio for repeat in repeats)
-        points += [(x - pace, repeat.log_ratio - ratio) for x, repeat in zip(paces, repeats, strict=True)]
-    squares_x, squares_y = (sum(point[axis] ** 2 for point in points) for axis in (0, 1))
-    if not squares_x or not squares_y:
+    cases = [np.array([(np.log(repeat.pace), repeat.log_ratio) for repeat in repeats]) for repeats in sample]
+    points = np.concatenate([case - case.mean(axis=0) for case in cases]) if cases else np.zeros((1, 2))
+    if points.std(axis=0).min() < 1e-12:
         return None
-    return sum(x * y for x, y in points) ** 2 / (squares_x * squares_y)
+    return float(np.corrcoef(points, rowvar=False)[0, 1] ** 2)
 
 
 def _disturbed(file: TimingsFile) -> float:
     disturbed = sum(timing.disturbed for timing in file.timings)
-    kept = sum(
-        len(rounds)
-        for timing in file.timings
-        for builds in (timing.new, timing.base)
-        if builds is not None
-        for rounds in builds.quantized
-    )
+    builds = [build for timing in file.timings for build in (timing.new, timing.base) if build]
+    kept = sum(len(rounds) for build in builds for rounds in build.quantized)
     return disturbed / (disturbed + kept)

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,12 @@ class Outcome:
     @property
     def fails(self) -> bool:
         return Verdict(self.verdict).fails
+
+    @property
+    def where(self) -> str:
+        """The date with torch and the revision."""
+        revision = f", revision {self.revision}" if self.revision else ""
+        return plain(f"{self.date} (torch {self.torch}{revision})")
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ def first_bad(history: str, wanted: Filter) -> list[Onset]:
 
 
 def _onsets(history: str, wanted: Filter, query: str) -> list[Onset]:
-    with loaded(history, wanted) as (database, _):
+    with loaded(history, wanted) as database:
         found = database.execute(query).fetchall()
     return [Onset(run, arch, isa, *map(_outcome, outcomes)) for run, arch, isa, *outcomes in found]
 
@@ -134,47 +142,43 @@ def changes(before: Outcome, after: Outcome, repository: Path) -> list[str]:
     return [*lines, *map(plain, commits(before.revision, after.revision, repository))]
 
 
-def _where(outcome: Outcome) -> str:
-    revision = f", revision {outcome.revision}" if outcome.revision else ""
-    return plain(f"{outcome.date} (torch {outcome.torch}{revision})")
-
-
 def since_text(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:
     """Yield lines for a terminal: for each run and platform both nights, and what changed between them."""
     for onset in onsets:
         yield f"{plain(onset.run)} ({plain(onset.platform)})"
-        yield f"  {plain(onset.first.state)} since {_where(onset.first)}, last on {_where(onset.last)}"
+        yield f"  {plain(onset.first.state)} since {onset.first.where}, last on {onset.last.where}"
         if onset.before is None:
             yield "  no night before it has another state"
         else:
-            yield f"  {plain(onset.before.state)} until {_where(onset.before)}"
+            yield f"  {plain(onset.before.state)} until {onset.before.where}"
             yield from (f"    {line}" for line in changes(onset.before, onset.first, repository))
 
 
 def since_markdown(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:
     """Yield lines of a list of markdown."""
     for onset in onsets:
-        until = f"; {onset.before.state} until {_where(onset.before)}" if onset.before else ""
-        text = f"{onset.first.state} since {_where(onset.first)}{until}"
+        until = f"; {onset.before.state} until {onset.before.where}" if onset.before else ""
+        text = f"{onset.first.state} since {onset.first.where}{until}"
         yield f"- {code(onset.run)} ({escaped(onset.platform)}): {escaped(text)}"
         if onset.before is not None:
             yield from (f"  - {code(line)}" for line in changes(onset.before, onset.first, repository))
 
 
-def _together(onsets: Iterable[Onset]) -> list[list[Onset]]:
-    """Onsets between the same nights, in order of date."""
-    groups: dict[tuple[Any, ...], list[Onset]] = {}
-    for onset in onsets:
-        nights = (onset.first, onset.before)
-        key = [getattr(night, name, "") for night in nights for name in ("date", "torch", "revision", "cpu")]
-        groups.setdefault((*key, onset.platform), []).append(onset)
-    return [groups[key] for key in sorted(groups)]
+def _together(onsets: Iterable[Onset], repository: Path) -> Iterator[tuple[str, list[str], list[Onset]]]:
+    """Yield, in order of date, the onsets between the same nights, with a title and what changed between these."""
+    night = attrgetter("date", "torch", "revision", "cpu")
 
+    def key(onset: Onset) -> tuple[Any, ...]:
+        return night(onset.first), night(onset.before), onset.platform
 
-def _title(group: Sequence[Onset]) -> str:
-    first, before = group[0].first, group[0].before
-    conformed = f", conformed on {_where(before)}" if before else ""
-    return f"{_where(first)} on {group[0].platform}: {count(len(group), 'run')} became bad{conformed}"
+    for _, members in groupby(sorted(onsets, key=key), key):
+        group = [*members]
+        first, before = group[0].first, group[0].before
+        assert before is not None
+        title = (
+            f"{first.where} on {group[0].platform}: {count(len(group), 'run')} became bad, conformed on {before.where}"
+        )
+        yield title, changes(before, first, repository) or [UNCHANGED], group
 
 
 def _bad(onset: Onset) -> str:
@@ -186,9 +190,9 @@ def first_bad_text(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:
     """Yield lines for a terminal: the runs that became bad between the same nights, and what changed between these."""
     if not onsets:
         yield NONE
-    for group in _together(onsets):
-        yield plain(_title(group))
-        yield from (f"    {line}" for line in _changes_of(group, repository))
+    for title, changed, group in _together(onsets, repository):
+        yield plain(title)
+        yield from (f"    {line}" for line in changed)
         yield from (f"  {plain(onset.run)}: {plain(_bad(onset))}" for onset in group[:MOST])
         if len(group) > MOST:
             yield f"  and {len(group) - MOST} more: --format json has all"
@@ -197,18 +201,12 @@ def first_bad_text(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:
 def first_bad_markdown(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:
     """Yield lines of a section of a job summary."""
     yield f"## Runs that became bad: {len(onsets)}"
-    for group in _together(onsets):
-        yield ""
-        yield f"- {escaped(_title(group))}"
-        yield from (f"  - {code(line)}" for line in _changes_of(group, repository))
+    for title, changed, group in _together(onsets, repository):
+        yield from ("", f"- {escaped(title)}")
+        yield from (f"  - {code(line)}" for line in changed)
         yield from (f"  - {code(onset.run)}: {escaped(_bad(onset))}" for onset in group[:MOST])
         if len(group) > MOST:
             yield f"  - and {len(group) - MOST} more"
-
-
-def _changes_of(group: Sequence[Onset], repository: Path) -> list[str]:
-    before = group[0].before
-    return (before and changes(before, group[0].first, repository)) or [UNCHANGED]
 
 
 def as_json(onsets: Sequence[Onset], repository: Path) -> Iterator[str]:

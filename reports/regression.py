@@ -11,22 +11,21 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from conformance.bench.results import TimingsFile
 from conformance.bench.timings import LayerTime, Timing, is_network, log_floating, log_ratios
-from conformance.bench.verdicts import CONFIDENCE, FEWEST, RATE, VERDICTS, Observed, drift, judge
+from conformance.bench.verdicts import CONFIDENCE, FEWEST, RATE, VERDICTS, Judged, Observed, drift, judge
 from conformance.errors import UsageError
-from conformance.markdown import code, plain
+from conformance.markdown import code, plain, table
 
 from .load import family
 
 MACHINE = ("cpu", "arch", "isa", "cores")
 """Fields of a header that must be equal in two files that are compared."""
-
-
+CHANGES = ("slower", "faster")
+"""Verdicts that a case has changed."""
 FEWEST_OF_A_KIND = 8
 """Cases with float models of one kind from which on their drift is estimated together."""
 MOST_LAYERS = 5
@@ -55,11 +54,11 @@ class Changed:
     @property
     def listed(self) -> bool:
         """Whether reports list the case: it is slower or faster, or its counts changed."""
-        return self.verdict in ("slower", "faster") or bool(self.counts)
+        return self.verdict in CHANGES or bool(self.counts)
 
     @property
     def interval(self) -> str:
-        return f"{_percent(self.low)} to {_percent(self.high)}"
+        return f"{self.low:+.1%} to {self.high:+.1%}"
 
 
 @dataclass(frozen=True)
@@ -107,51 +106,44 @@ class Case:
             return Observed(new, old, *self.drift)
         return Observed(log_ratios(self.new), log_ratios(self.old))
 
-    @property
-    def ratios(self) -> tuple[float, float]:
-        """The geometric means, over passes, of the ratios of the lowered to the float model: before, after."""
-        old = [timing.base if self.paired and timing.base else timing.new for timing in self.old]
-        before = statistics.mean(builds.log_ratio for builds in old if builds.floating)
-        return math.exp(before), math.exp(statistics.mean(log_ratios(self.new)))
-
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """The counts that changed. Older files lack some of them."""
-        old, new = asdict(self.old[0].counts), asdict(self.new[0].counts)
-        return tuple(
+    def changed(self, judged: Judged) -> Changed:
+        """The comparison of the case. Its ratios are geometric means over passes."""
+        builds = [timing.base if self.paired and timing.base else timing.new for timing in self.old]
+        before = statistics.mean(build.log_ratio for build in builds if build.floating)
+        after = statistics.mean(log_ratios(self.new))
+        old, new = (asdict(passes[0].counts) for passes in (self.old, self.new))
+        counts = tuple(
             f"{name}: {old[name]} → {new[name]}"
             for name in old
-            if old[name] != new[name] and None not in (old[name], new[name])
+            if old[name] != new[name] and None not in (old[name], new[name])  # older files lack some of them
+        )
+        explained = judged.verdict in CHANGES and not self.paired
+        layers = tuple(explaining(_layers(self.old), _layers(self.new))) if explained else ()
+        return Changed(
+            case=self.name,
+            before=math.exp(before),
+            after=math.exp(after),
+            **asdict(judged),
+            counts=counts,
+            layers=layers,
         )
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        return () if self.paired else tuple(explaining(_layers(self.old), _layers(self.new)))
 
-
-def compare(
-    before: TimingsFile,
-    after: TimingsFile | None = None,
-    *,
-    other_machines: bool = False,
-    margin: float | None = None,
-    rate: float = RATE,
-) -> Regression:
-    """Compare two files, or the two builds of one. `margin` is by default the aim with which the later file was timed.
+def compare(before: TimingsFile, after: TimingsFile | None = None, *, other_machines: bool = False) -> Regression:
+    """Compare two files, or the two builds of one, by the aim with which the later file was timed.
 
     Raises UsageError for files of different machines unless `other_machines`, for files without common cases, for a file
     without a second build, and if no case has enough passes.
     """
     later = after or before
-    margin = later.header["aim"] if margin is None else margin
-    looks = later.header["looks"]
+    margin, looks = later.header["aim"], later.header["looks"]
     if after is None:
         if before.header["against"] is None:
             raise UsageError(f"{before.path}: has one build: time it with --against, or name a second file")
         cases = [Case(case, passes, passes, paired=True) for case, passes in before.cases.items()]
-        judged, few = _judged(cases, looks, margin, rate)
+        judged, few = _judged(cases, looks, margin)
         old_torch, new_torch = (f"torch {head['torch']}" for head in (before.header["against"], before.header))
-        return Regression(old_torch, new_torch, True, margin, rate, judged, few=few)
+        return Regression(old_torch, new_torch, True, margin, RATE, judged, few=few)
     if not other_machines:
         _same_machine(before, after)
     old, new = before.cases, after.cases
@@ -162,9 +154,9 @@ def compare(
         )
     drifts = _drifts(old, new)
     cases = [Case(case, old[case], new[case], paired=False, drift=drifts.get(_kind(case))) for case in common]
-    judged, few = _judged(cases, looks, margin, rate)
+    judged, few = _judged(cases, looks, margin)
     gone, came = tuple(sorted(old.keys() - new.keys())), tuple(sorted(new.keys() - old.keys()))
-    return Regression(str(before.path), str(after.path), False, margin, rate, judged, gone, came, few)
+    return Regression(str(before.path), str(after.path), False, margin, RATE, judged, gone, came, few)
 
 
 def _same_machine(before: TimingsFile, after: TimingsFile) -> None:
@@ -197,29 +189,15 @@ def _drifts(
     return {kind: drift(of) for kind, of in changes.items() if len(of) >= FEWEST_OF_A_KIND}
 
 
-def _judged(
-    cases: Sequence[Case], looks: Sequence[int], margin: float, rate: float
-) -> tuple[tuple[Changed, ...], tuple[str, ...]]:
+def _judged(cases: Sequence[Case], looks: Sequence[int], margin: float) -> tuple[tuple[Changed, ...], tuple[str, ...]]:
     """The compared cases, the greatest slowdown first, and the names of those that have too few passes."""
     enough = [case for case in cases if case.enough]
     few = tuple(case.name for case in cases if not case.enough)
     if cases and not enough:
         passes = max(min(len(case.old), len(case.new)) for case in cases)
         raise UsageError(f"{cases[0].name}: {passes} passes: a comparison needs {FEWEST} at least (--passes, --budget)")
-    changed = [
-        Changed(
-            case.name,
-            *case.ratios,
-            judged.change,
-            judged.low,
-            judged.high,
-            judged.q,
-            judged.verdict,
-            case.counts,
-            case.layers if judged.verdict in ("slower", "faster") else (),
-        )
-        for case, judged in zip(enough, judge([case.observed for case in enough], looks, margin, rate), strict=True)
-    ]
+    verdicts = judge([case.observed for case in enough], looks, margin)
+    changed = [case.changed(judged) for case, judged in zip(enough, verdicts, strict=True)]
     return tuple(sorted(changed, key=lambda case: (-case.change, case.case))), few
 
 
@@ -266,56 +244,52 @@ def explanation(regression: Regression) -> str:
     )
 
 
-def _percent(share: float) -> str:
-    return f"{share:+.1%}"
-
-
 def as_text(regression: Regression) -> Iterator[str]:
     """Yield lines for a terminal: the names of both sides, the number of cases by verdict, and the listed cases."""
     yield f"{plain(regression.before)} → {plain(regression.after)}"
     yield ", ".join(f"{count} {verdict}" for verdict, count in counted(regression).items())
     yield explanation(regression)
     for case in regression.cases:
-        if case.listed:
-            yield f"{case.verdict:12} {_percent(case.change):>7} ({case.interval}) {plain(case.case)}"
-            yield from (f"{'':12} {plain(text)}" for text in (*case.counts, *case.layers))
+        if not case.listed:
+            continue
+        yield f"{case.verdict:12} {case.change:>+7.1%} ({case.interval}) {plain(case.case)}"
+        yield from (f"{'':12} {plain(text)}" for text in (*case.counts, *case.layers))
     for name, cases in (("few passes", regression.few), ("gone", regression.gone), ("came", regression.came)):
         yield from (f"{name:12} {plain(case)}" for case in cases)
 
 
 def as_markdown(regression: Regression) -> Iterator[str]:
     """Yield lines of a section of a release note or job summary."""
-    yield f"## Latency: {code(regression.before)} → {code(regression.after)}"
-    yield ""
-    yield (
-        ", ".join(f"**{count}** {verdict}" for verdict, count in counted(regression).items())
-        + ". "
-        + explanation(regression)
+    counts = ", ".join(f"**{count}** {verdict}" for verdict, count in counted(regression).items())
+    yield from (
+        f"## Latency: {code(regression.before)} → {code(regression.after)}",
+        "",
+        f"{counts}. {explanation(regression)}",
     )
-    shown = [case for case in regression.cases if case.listed]
-    if shown:
+    rows = [
+        [
+            *(case.verdict, f"{case.change:+.1%}", case.interval, code(case.case)),
+            *(f"{case.before:.3g}", f"{case.after:.3g}", "; ".join(map(code, (*case.counts, *case.layers)))),
+        ]
+        for case in regression.cases
+        if case.listed
+    ]
+    if rows:
         yield ""
-        yield "| verdict | change | interval | case | before | after | counts, layers |"
-        yield "| --- | ---: | --- | --- | ---: | ---: | --- |"
-    for case in shown:
-        counts = "; ".join(code(text) for text in (*case.counts, *case.layers))
-        yield (
-            f"| {case.verdict} | {_percent(case.change)} | {case.interval} | {code(case.case)} | "
-            f"{case.before:.3g} | {case.after:.3g} | {counts} |"
-        )
+        titles = ["verdict", "change", "interval", "case", "before", "after", "counts, layers"]
+        yield from table(titles, rows, (1, 4, 5))
     named = {"Too few passes": regression.few, "No longer timed": regression.gone, "Newly timed": regression.came}
     for name, cases in named.items():
         if cases:
-            yield ""
-            yield f"{name}: {', '.join(map(code, cases))}"
+            yield from ("", f"{name}: {', '.join(map(code, cases))}")
 
 
-def as_json(regression: Regression) -> str:
-    return json.dumps({**asdict(regression), "verdicts": counted(regression)}, indent=1)
+def as_json(regression: Regression) -> Iterator[str]:
+    yield json.dumps({**asdict(regression), "verdicts": counted(regression)}, indent=1)
 
 
-FORMATS: Mapping[str, Any] = {
-    "text": lambda regression: "\n".join(as_text(regression)),
-    "markdown": lambda regression: "\n".join(as_markdown(regression)),
+FORMATS: Mapping[str, Callable[[Regression], Iterator[str]]] = {
+    "text": as_text,
+    "markdown": as_markdown,
     "json": as_json,
 }

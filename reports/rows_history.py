@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,27 +34,9 @@ the names of the failed checks, sorted, with spaces between them, `known` the id
 FOLDERS = "/".join(f"{name}=*" for name in PARTITION)
 
 
-@dataclass(frozen=True)
-class Stored:
-    """An invocation that was added to a history: its rows file, the number of its rows, and where they are."""
-
-    path: Path
-    rows: int
-    date: str
-    torch: str
-    platform: str
-    backends: tuple[str, ...]
-
-    @property
-    def line(self) -> str:
-        if not self.rows:
-            return f"{self.path}: no rows"
-        where = f"{self.date}, torch {self.torch}, {self.platform}"
-        return f"{self.path}: {self.rows} rows of {', '.join(self.backends)}: {where}"
-
-
-def store(paths: Sequence[Path], history: str, date: str | None = None) -> list[Stored]:
-    """Add the invocations of rows files, merged or not, to a history. All of them are added, or none.
+def store(paths: Sequence[Path], history: str, date: str | None = None) -> list[str]:
+    """Add the invocations of rows files, merged or not, to a history. All of them are added, or none. Return a line about
+    each, with the number of its rows.
 
     `date` in ISO 8601 is that of invocations whose files do not state when they finished. Raises UsageError for a file that
     cannot be read, an invocation without a date, one whose rows the history has already, and a folder that is no history or
@@ -74,8 +55,9 @@ def store(paths: Sequence[Path], history: str, date: str | None = None) -> list[
 
 def _stage(
     database: duckdb.DuckDBPyConnection, history: str, staged: Path, path: Path, file: RowsFile, date: str | None
-) -> Stored:
-    """Write the Parquet files of an invocation into a folder like that of the history. Raises UsageError as `store` does."""
+) -> str:
+    """Write the Parquet files of an invocation into a folder like that of the history, and return a line about it. Raises
+    UsageError as `store` does."""
     host = environment(path, file.header)
     finished = file.finished or (f"{date}T00:00:00+00:00" if date else "")
     if not finished:
@@ -109,7 +91,10 @@ def _stage(
         f"COPY invocation TO {quoted(staged)} (FORMAT parquet, PARTITION_BY ({', '.join(PARTITION)}), "
         f"FILENAME_PATTERN '{file.digest[:16]}_{{i}}', OVERWRITE_OR_IGNORE)"
     )
-    return Stored(path, len(file.rows), finished[:10], host.torch, host.platform, backends)
+    if not backends:
+        return f"{path}: no rows"
+    where = f"{finished[:10]}, torch {host.torch}, {host.platform}"
+    return f"{path}: {len(file.rows)} rows of {', '.join(backends)}: {where}"
 
 
 def _overlaps(database: duckdb.DuckDBPyConnection, stored: str, common: dict[str, Any]) -> bool:

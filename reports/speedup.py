@@ -5,10 +5,12 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from conformance.bench.results import AIM, TimingsFile
 from conformance.bench.timings import Machine, Timing, case_seconds, is_network, log_ratios
-from conformance.markdown import code, escaped
+from conformance.markdown import code, escaped, table
 
 from . import end_to_end
 from .load import family
@@ -52,40 +54,23 @@ def speed(case: str, passes: Sequence[Timing], machine: Machine | None = None) -
     """The speed-up of a case: median, minimum and maximum over its passes. `machine` has the limits of the machine with its
     number of threads."""
     speedups = [math.exp(-logarithm) for logarithm in log_ratios(passes)]
-    first = passes[0]
-    run, _, engine = first.id.rpartition("@")
+    counts, (run, _, engine) = passes[0].counts, passes[0].id.rpartition("@")
     _, pattern, dtype, _, layer, _ = run.split("/")
-    quantized, floating = case_seconds(passes)
-    least = machine.least_seconds(first.counts) if machine else None
-    least_float = machine.least_seconds(first.counts, floating=True) if machine else None
-    return Speed(
-        case,
-        pattern,
-        family(pattern),
-        dtype,
-        layer,
-        engine,
-        first.threads,
-        statistics.median(speedups),
-        min(speedups),
-        max(speedups),
-        quantized,
-        floating,
-        first.counts.weight_bytes,
-        first.counts.kernels,
-        least / quantized if least else None,
-        least_float / floating if least_float else None,
-    )
+    seconds = case_seconds(passes)
+    least = [machine.least_seconds(counts, floating=floating) if machine else None for floating in (False, True)]
+    shares = [limit / taken if limit else None for limit, taken in zip(least, seconds, strict=True)]
+    figures = statistics.median(speedups), min(speedups), max(speedups), *seconds, counts.weight_bytes, counts.kernels
+    return Speed(case, pattern, family(pattern), dtype, layer, engine, passes[0].threads, *figures, *shares)
 
 
 def speeds(files: Iterable[TimingsFile]) -> list[Speed]:
     """The speed-up of every layer of these files, in order."""
-    found = []
-    for file in files:
-        machines = {machine.threads: machine for machine in file.machines}
-        layers = {case: passes for case, passes in file.cases.items() if not is_network(passes[0].id)}
-        found += [speed(case, passes, machines.get(passes[0].threads)) for case, passes in layers.items()]
-    return found
+    return [
+        speed(case, passes, next((machine for machine in file.machines if machine.threads == passes[0].threads), None))
+        for file in files
+        for case, passes in file.cases.items()
+        if not is_network(passes[0].id)
+    ]
 
 
 @dataclass(frozen=True)
@@ -99,79 +84,83 @@ class Summary:
     shares: Mapping[str, float]
     best: str
 
+    def cell(self, engine: str) -> str:
+        """The mean and the counts on an engine, in markdown; empty without layers."""
+        if engine not in self.means:
+            return ""
+        counts = self.counts[engine]
+        numbers = ", ".join(f"{counts[word]} {word}" for word in DIRECTIONS if counts[word])
+        return f"**{self.means[engine]:.2f}×**: {numbers}"
 
-def summaries(all_speeds: Sequence[Speed]) -> list[Summary]:
+
+def summaries(all_speeds: Iterable[Speed]) -> list[Summary]:
     """A summary of each family, by name."""
     found = []
-    for name in sorted({speed.family for speed in all_speeds}):
-        of_engine: dict[str, list[Speed]] = {}
-        for speed in all_speeds:
-            if speed.family == name:
-                of_engine.setdefault(speed.engine, []).append(speed)
-        means, shares = {}, {}
-        for engine, cases in sorted(of_engine.items()):
-            means[engine] = statistics.geometric_mean(case.speedup for case in cases)
-            if known := [case.share for case in cases if case.share is not None]:
-                shares[engine] = statistics.median(known)
+    for name, of_family in by("family", all_speeds).items():
+        of_engine = by("engine", of_family)
         counts = {engine: Counter(case.direction for case in cases) for engine, cases in of_engine.items()}
-        found.append(Summary(name, counts, means, shares, _best(of_engine)))
+        known = {engine: [case.share for case in cases if case.share] for engine, cases in of_engine.items()}
+        shares = {engine: statistics.median(of) for engine, of in known.items() if of}
+        found.append(Summary(name, counts, _means(of_engine), shares, _best(of_engine)))
     return found
+
+
+def by(field: str, all_speeds: Iterable[Speed]) -> dict[str, list[Speed]]:
+    """The cases by the value of a field, in its order."""
+    key = attrgetter(field)
+    return {value: [*of] for value, of in groupby(sorted(all_speeds, key=key), key)}
+
+
+def _means(of_engine: Mapping[str, Sequence[Speed]]) -> dict[str, float]:
+    """The geometric mean of the speed-ups on each engine."""
+    return {engine: statistics.geometric_mean(case.speedup for case in cases) for engine, cases in of_engine.items()}
 
 
 def _best(of_engine: Mapping[str, Sequence[Speed]]) -> str:
     """The engine with the least geometric mean of latencies over the layers that all engines have, or else with the greatest
     mean of speed-ups. Engines within `AIM` of the best one are named too."""
-    latencies: dict[str, dict[tuple[str, str, str], float]] = {}
-    for engine, cases in of_engine.items():
-        fastest = latencies.setdefault(engine, {})
-        for case in cases:
+    latencies: dict[str, dict[tuple[str, str, str], float]] = {engine: {} for engine in of_engine}
+    for engine, fastest in latencies.items():
+        for case in of_engine[engine]:
             key = case.pattern, case.layer, case.threads
             fastest[key] = min(case.quantized_seconds, fastest.get(key, math.inf))
-    common = set.intersection(*(set(fastest) for fastest in latencies.values()))
-    if common:
-        means = {
-            engine: statistics.geometric_mean(fastest[key] for key in common) for engine, fastest in latencies.items()
-        }
-    else:
-        means = {
-            engine: 1 / statistics.geometric_mean(case.speedup for case in cases) for engine, cases in of_engine.items()
-        }
-    least = min(means.values())
-    return ", ".join(engine for engine, mean in sorted(means.items(), key=_second) if mean <= least * (1 + AIM))
-
-
-def _second(pair: tuple[str, float]) -> float:
-    return pair[1]
+    common = set.intersection(*map(set, latencies.values()))
+    means = {
+        engine: statistics.geometric_mean(fastest[key] for key in common) if common else 1 / mean
+        for (engine, mean), fastest in zip(_means(of_engine).items(), latencies.values(), strict=True)
+    }
+    limit = min(means.values()) * (1 + AIM)
+    return ", ".join(
+        engine for mean, engine in sorted((mean, engine) for engine, mean in means.items()) if mean <= limit
+    )
 
 
 def document(files: Sequence[TimingsFile]) -> Iterator[str]:
     """Yield the lines of a document: environments, the summary by family, networks, and a table for each family with a row
     for each pattern and layer and a column for each engine, dtype and number of threads."""
-    yield "# How much faster than in float"
-    yield ""
-    yield (
+    yield from (
+        "# How much faster than in float",
+        "",
         "A figure is the latency of the float model by that of the lowered one: above 1 the lowered one is faster. It is the "
         "median of several passes, each a process of its own, of the fastest rounds of either, which are called in turn. "
-        "Quantizing the input and dequantizing the output are part of it. What does not conform is not timed."
+        "Quantizing the input and dequantizing the output are part of it. What does not conform is not timed.",
     )
     for file in files:
-        yield ""
-        yield f"- {environment(file)}"
+        yield from ("", f"- {environment(file)}")
     all_speeds = speeds(files)
     if all_speeds:
         yield from _summary(all_speeds)
     yield from end_to_end.document(files)
-    for name in sorted({speed.family for speed in all_speeds}):
-        yield from _table(name, [speed for speed in all_speeds if speed.family == name])
+    for name, of_family in by("family", all_speeds).items():
+        yield from _family(name, of_family)
 
 
 def environment(file: TimingsFile) -> str:
     """Versions, machine, passes, noise and limits of a file, as a line of markdown."""
-    head = file.header
+    head = {name: escaped(str(value)) for name, value in file.header.items()}
     passes = [len(passes) for passes in file.cases.values()]
     parts = [
-        f"{escaped(file.finished)}: torch {escaped(head['torch'])}, {escaped(head['cpu'])} ({escaped(head['isa'])}, "
-        f"{head['cores']} cores), {escaped(head['os'])}"
+        "{finished}: torch {torch}, {cpu} ({isa}, {cores} cores), {os}".format(finished=escaped(file.finished), **head)
     ]
     if passes:
         parts.append(f"{len(passes)} cases, {min(passes)} to {max(passes)} passes over each")
@@ -186,42 +175,35 @@ def environment(file: TimingsFile) -> str:
 
 
 def _summary(all_speeds: Sequence[Speed]) -> Iterator[str]:
-    engines = sorted({speed.engine for speed in all_speeds})
-    yield ""
-    yield "## Summary"
-    yield ""
-    yield (
+    engines = [*by("engine", all_speeds)]
+    yield from (
+        "",
+        "## Summary",
+        "",
         f"Layers that are faster, even (within {AIM:.0%}) and slower than in float, and the geometric mean of their "
         "speed-ups. The fastest engine is that of the least latency over the layers that all engines have; others within "
         f"{AIM:.0%} of it are named too. The limit is what the machine can do: the products of a layer at the measured rate "
-        "of large products of int8, or its bytes at the measured bandwidth, whichever takes longer; the share is a median."
+        "of large products of int8, or its bytes at the measured bandwidth, whichever takes longer; the share is a median.",
+        "",
     )
-    yield ""
-    yield f"| operators | {' | '.join(map(escaped, engines))} | fastest | share of the limit |"
-    yield f"| --- | {' | '.join('---' for _ in engines)} | --- | --- |"
+    rows = []
     for summary in summaries(all_speeds):
-        cells = []
-        for engine in engines:
-            counts = summary.counts.get(engine)
-            numbers = ", ".join(f"{counts[word]} {word}" for word in DIRECTIONS if counts.get(word)) if counts else ""
-            cells.append(f"**{summary.means[engine]:.2f}×**: {numbers}" if counts else "")
         shares = ", ".join(f"{engine} {share:.0%}" for engine, share in summary.shares.items())
-        yield f"| {escaped(summary.family)} | {' | '.join(cells)} | {escaped(summary.best)} | {shares} |"
+        cells = [summary.cell(engine) for engine in engines]
+        rows.append([escaped(summary.family), *cells, escaped(summary.best), shares])
+    yield from table(["operators", *map(escaped, engines), "fastest", "share of the limit"], rows)
 
 
-def _table(name: str, of_family: Sequence[Speed]) -> Iterator[str]:
+def _family(name: str, of_family: Sequence[Speed]) -> Iterator[str]:
     across = sorted({(speed.engine, speed.dtype, speed.threads) for speed in of_family})
-    yield ""
-    yield f"## {escaped(name)}"
-    yield ""
-    heads = (f"{engine}, {dtype}, {threads}" for engine, dtype, threads in across)
-    yield f"| pattern | layer | {' | '.join(map(escaped, heads))} |"
-    yield f"| --- | --- | {' | '.join('---:' for _ in across)} |"
-    for pattern, layer in sorted({(speed.pattern, speed.layer) for speed in of_family}):
-        by_column = {
-            (speed.engine, speed.dtype, speed.threads): speed.speedup
-            for speed in of_family
-            if (speed.pattern, speed.layer) == (pattern, layer)
-        }
-        cells = (f"{by_column[key]:.2f}" if key in by_column else "" for key in across)
-        yield f"| {code(pattern)} | {code(layer)} | {' | '.join(cells)} |"
+    figures = {
+        (speed.pattern, speed.layer, speed.engine, speed.dtype, speed.threads): f"{speed.speedup:.2f}"
+        for speed in of_family
+    }
+    rows = [
+        [code(pattern), code(layer), *(figures.get((pattern, layer, *column), "") for column in across)]
+        for pattern, layer in sorted({(speed.pattern, speed.layer) for speed in of_family})
+    ]
+    yield from ("", f"## {escaped(name)}", "")
+    titles = ["pattern", "layer", *(escaped(", ".join(column)) for column in across)]
+    yield from table(titles, rows, range(2, len(titles)))

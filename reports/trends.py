@@ -3,9 +3,8 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
-from conformance.markdown import escaped, plain
+from conformance.markdown import escaped, plain, table
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 from .columns import padded, width
@@ -37,60 +36,54 @@ CHANGED = tuple(field.name for field in fields(Changes))[2:]
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Night):
     """Numbers of runs of a night: by verdict, and of those that deviate or crash the `known` and the `unexplained` ones.
 
     A known one names a finding of the ledger. `changes` is None for the first night.
     """
 
-    night: Night
+    runs: int
     revision: str
     verdicts: Mapping[str, int]
     known: int
     unexplained: int
     changes: Changes | None
 
-    @property
-    def runs(self) -> int:
-        return sum(self.verdicts.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON object of the fields, with those of the night."""
-        values = asdict(self)
-        return {**values.pop("night"), "runs": self.runs, **values}
-
 
 QUERY = f"""
 WITH counted AS (
-    SELECT night, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts, count(*) AS runs,
+    SELECT night, count(*) AS runs, arg_max(revision, finished) AS revision, histogram(verdict) AS verdicts,
         count(*) FILTER ({FAILING} AND known <> '') AS known, count(*) FILTER ({FAILING} AND known = '') AS unexplained
     FROM results GROUP BY night
-), pairs AS (
-    SELECT nights.night, now.{FAILING} AS fails, old.{FAILING} AS failed,
-        now.verdict = {CONFORMS} AS conforms, old.verdict = {CONFORMS} AS conformed
-    FROM nights JOIN results now ON now.night = nights.night JOIN results old ON old.night = nights.before AND old.id = now.id
+), judged AS (
+    SELECT night, id, {FAILING} AS fails, verdict = {CONFORMS} AS conforms FROM results
+), earlier AS (
+    SELECT nights.night, id, fails, conforms FROM nights JOIN judged ON judged.night = nights.before
 ), compared AS (
-    SELECT night, count(*) AS common, count(*) FILTER (fails AND NOT failed) AS newly_deviating,
-        count(*) FILTER (conforms AND NOT conformed) AS newly_conforming
-    FROM pairs GROUP BY night
+    SELECT night, count(*) FILTER (now.fails AND NOT old.fails) AS newly_deviating,
+        count(*) FILTER (now.conforms AND NOT old.conforms) AS newly_conforming,
+        count(*) FILTER (old.fails IS NULL) AS added, count(*) FILTER (now.fails IS NULL) AS removed
+    FROM judged now FULL JOIN earlier old USING (night, id) GROUP BY night
 )
-SELECT night, nights.before, now.revision, now.verdicts, now.known, now.unexplained, coalesce(newly_deviating, 0),
-    coalesce(newly_conforming, 0), now.runs - coalesce(common, 0), old.runs - coalesce(common, 0)
-FROM nights JOIN counted now USING (night) LEFT JOIN compared USING (night) LEFT JOIN counted old ON old.night = nights.before
-ORDER BY backend, arch, isa, date, torch
+SELECT nights.* EXCLUDE (night, before), counted.* EXCLUDE night, CASE WHEN nights.before IS NOT NULL THEN {{
+    'date': old.date, 'torch': old.torch, 'newly_deviating': newly_deviating, 'newly_conforming': newly_conforming,
+    'added': added, 'removed': removed
+}} END AS changes
+FROM nights JOIN counted USING (night) JOIN compared USING (night) LEFT JOIN nights old ON old.night = nights.before
+ORDER BY nights.backend, nights.arch, nights.isa, nights.date, nights.torch
 """
 
 
 def trend(history: str, wanted: Filter) -> list[Counts]:
     """The nights of a history, by backend, platform and date. Raises UsageError as `nights.loaded` does."""
-    with loaded(history, wanted) as (database, nights):
-        found = database.execute(QUERY).fetchall()
-    counts = []
-    for night, before, revision, by_verdict, known, unexplained, *changed in found:
-        verdicts = {str(verdict): by_verdict.get(verdict, 0) for verdict in IN_ORDER}
-        changes = None if before is None else Changes(nights[before].date, nights[before].torch, *changed)
-        counts.append(Counts(nights[night], revision, verdicts, known, unexplained, changes))
-    return counts
+    with loaded(history, wanted) as database:
+        found = database.execute(QUERY)
+        names = [name for name, *_ in found.description]
+        nights = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    for night in nights:
+        night["verdicts"] = {str(verdict): night["verdicts"].get(verdict, 0) for verdict in IN_ORDER}
+        night["changes"] = night["changes"] and Changes(**night["changes"])
+    return [Counts(**night) for night in nights]
 
 
 TEXTS = 4
@@ -99,12 +92,11 @@ TEXTS = 4
 
 def _cells(counts: Counts) -> dict[str, str]:
     """The cells of a line by the titles of their columns."""
-    night = counts.night
     cells: dict[str, object] = {
-        "night": night.date,
-        "backend": night.backend,
-        "platform": night.platform,
-        "torch": night.torch,
+        "night": counts.date,
+        "backend": counts.backend,
+        "platform": counts.platform,
+        "torch": counts.torch,
         "runs": counts.runs,
         **counts.verdicts,
         "known": counts.known,
@@ -126,15 +118,13 @@ def as_text(trend: Sequence[Counts]) -> Iterator[str]:
 def as_markdown(trend: Sequence[Counts]) -> Iterator[str]:
     """Yield lines of a table."""
     titles = [*_cells(trend[0])]
-    yield f"| {' | '.join(titles)} |"
-    yield f"| {' | '.join(['---'] * TEXTS + ['--:'] * (len(titles) - TEXTS))} |"
-    for counts in trend:
-        yield f"| {' | '.join(map(escaped, _cells(counts).values()))} |"
+    rows = [map(escaped, _cells(counts).values()) for counts in trend]
+    yield from table(titles, rows, range(TEXTS, len(titles)))
 
 
 def as_json(trend: Sequence[Counts]) -> Iterator[str]:
     """Yield a JSON array of the nights."""
-    yield json.dumps([counts.to_json() for counts in trend], indent=1)
+    yield json.dumps([asdict(counts) for counts in trend], indent=1)
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Counts]], Iterable[str]]] = {

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,25 +43,14 @@ def peak(program: Path, inputs: Path, engine: str | None, modules: Iterable[str]
     """
     if not _RESET.exists():
         return None
-    options = [
-        f"--inputs={inputs}",
-        *([f"--engine={engine}"] if engine else []),
-        *(f"--module={module}" for module in modules),
-    ]
-    command = [sys.executable, "-W", "ignore", "-m", "conformance.bench.footprint", str(program), *options]
+    command = [sys.executable, "-W", "ignore", "-m", "conformance.bench.footprint", str(program), f"--inputs={inputs}"]
+    command += [f"--engine={engine}"] if engine else []
+    command += [f"--module={module}" for module in modules]
     # the allocator as in a deployment, not as in the processes that time
-    names = [name for name in os.environ if not name.startswith(("MALLOC_", "GLIBC_"))]
-    environment = {name: os.environ[name] for name in names}
+    environment = {name: of for name, of in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    how: dict[str, Any] = {"cwd": _ROOT, "env": environment, "stdin": subprocess.DEVNULL, "timeout": SECONDS}
     try:
-        done = subprocess.run(
-            command,
-            cwd=_ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, **how)
     except subprocess.TimeoutExpired:
         return None
     return int(json.loads(done.stdout)["peak"]) if done.returncode == 0 else None
@@ -85,9 +75,8 @@ def _measured(program: Path, inputs: tuple[torch.Tensor, ...]) -> int:
 def main() -> None:
     """Measure the program that the command line names, and print a line of JSON with its peak memory and size in bytes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "program", type=Path, metavar="PATH", help="TorchScript archive, or module saved by this invocation"
-    )
+    text = "TorchScript archive, or module saved by this invocation"
+    parser.add_argument("program", type=Path, metavar="PATH", help=text)
     parser.add_argument("--inputs", type=Path, required=True, help="file with a tuple of tensors")
     parser.add_argument("--engine", help="torch.backends.quantized.engine")
     parser.add_argument("--module", action="append", default=[], help="module that is imported before")

@@ -43,50 +43,44 @@ def node_keys(graph: Graph) -> dict[str, str]:
     keys, counts = {}, Counter[str]()
     for node in graph.nodes:
         if node.op.startswith("call"):
-            called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-            kind = f"{node.op} {called}"
+            kind = f"{node.op} {_called(node, str(node.target))}"
             counts[kind] += 1
             keys[node.name] = f"{kind} {counts[kind]}"
     return keys
+
+
+def _called(node: Node, unnamed: str) -> str:
+    """The name of what a node calls."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", unnamed)
 
 
 def described(converted: Converted) -> list[DescribedLayer]:
     """Describe the layers of a converted network in order of execution. Raises NodeRaises if one cannot be executed."""
     execution = Execution(converted, {}, lambda node: None)
     execution.audit(converted.network.held_out)
-    layers, floating = Layers(converted, execution.steps), _FloatNodes(converted)
+    layers, members = Layers(converted, execution.steps), converted.matches.members
     keys, names = node_keys(converted.lowered.graph), dict[Node, str]()
+    # nodes of the float network; each counts for the first layer that replaces it
+    left = node_keys(converted.matches.traced[-1].graph)
     found = []
     for step in execution.steps:
         layer = layers.layer(step)
         conversion = layer.arithmetic is Arithmetic.CONVERSION
         name = _conversion_name(step, names) if conversion else layer.name
         names[step.node] = name if name not in names.values() else f"{name} ({step.node.name})"
-        pattern, replaced = ("", ()) if conversion else (layer.pattern, floating.taken(step))
+        own = [] if conversion else [node.name for node in step.body] or [step.node.name]
+        fused = dict.fromkeys(member for name in own for member in sorted(members.get(name, (name,))))
+        replaced = tuple(left.pop(name) for name in fused if name in left)
+        pattern = "" if conversion else layer.pattern
         found.append(DescribedLayer(names[step.node], pattern, layer.kernels, keys[step.node.name], replaced))
     return found
 
 
 def _conversion_name(step: Step, names: Mapping[Node, str]) -> str:
     """The name of a conversion: that of the layer or input whose output it converts, and what it calls."""
-    called = (
-        step.node.target if isinstance(step.node.target, str) else getattr(step.node.target, "__name__", step.node.name)
-    )
+    called = _called(step.node, step.node.name)
     source = next(iter(step.node.all_input_nodes), None)
     return called if source is None else f"{names.get(source, source.name)}.{called}"
-
-
-class _FloatNodes:
-    """The nodes of the float network that layers replace, each counted for the first layer that has it."""
-
-    def __init__(self, converted: Converted) -> None:
-        self.members = converted.matches.members
-        self.left = node_keys(converted.matches.traced[-1].graph)
-
-    def taken(self, step: Step) -> tuple[str, ...]:
-        own = [node.name for node in step.body] or [step.node.name]
-        fused = [member for name in own for member in sorted(self.members.get(name, (name,)))]
-        return tuple(self.left.pop(name) for name in dict.fromkeys(fused) if name in self.left)
 
 
 def layer_times(
@@ -101,7 +95,10 @@ def layer_times(
             for timer in timers:
                 timer.run(*copied(inputs))
             passes += 1
-    seconds, float_seconds = (_by_key(timer) for timer in timers)
+    # by what the nodes are known by, which is the same in the graph that was described
+    seconds, float_seconds = (
+        {key: timer.seconds[name] for name, key in node_keys(timer.graph).items()} for timer in timers
+    )
     return tuple(
         LayerTime(
             layer.name,
@@ -112,9 +109,3 @@ def layer_times(
         )
         for layer in layers
     )
-
-
-def _by_key(timer: NodeTimer) -> dict[str, float]:
-    """The seconds of the nodes of a graph, by what they are known by."""
-    keys = node_keys(timer.graph)
-    return {key: timer.seconds[name] for name, key in keys.items()}

@@ -1,6 +1,7 @@
 """What this machine can do at most: products of float and of 8-bit matrices, and copies of memory."""
 
 import time
+import timeit
 from collections.abc import Callable
 
 import torch
@@ -19,19 +20,11 @@ COPY_SECONDS = 0.3e-3
 ENGINES = ("fbgemm", "x86", "onednn", "qnnpack")
 """Engines whose products of integers are tried; the fastest counts."""
 
-Clock = Callable[[], float]
 
-
-def fastest(call: Callable[[], object], times: int, clock: Clock = time.perf_counter) -> float:
+def fastest(call: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the seconds of a call: the least mean of several series of `times` calls."""
     call()
-    series = []
-    for _ in range(REPETITIONS):
-        start = clock()
-        for _ in range(times):
-            call()
-        series.append((clock() - start) / times)
-    return min(series)
+    return min(timeit.repeat(call, timer=clock, repeat=REPETITIONS, number=times)) / times
 
 
 def measured(threads: str) -> Machine:

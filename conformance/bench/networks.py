@@ -6,8 +6,9 @@ The floating side of every case is the eager float model, so that all ratios hav
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import torch
@@ -25,10 +26,9 @@ from conformance.networks.operators import define_torchvision_operators
 from conformance.networks.zoo import network as network_named
 
 from .layer_times import layer_times
-from .programs import CHECKED, EAGER, FLOAT, SCRIPT, NotSaved, Programs, agree, folder
+from .programs import CHECKED, SCRIPT, NotSaved, Programs, agree, folder
 from .timer import Timed
-from .timings import NETWORKS as PREFIX
-from .timings import THREADS, LayerTime, Memory
+from .timings import EAGER, FLOAT, THREADS, LayerTime, Memory, NetworkCase
 
 NETWORKS: tuple[str, ...] = (
     "mobilenet_v2",
@@ -61,42 +61,12 @@ _WARM_UP_CALLS = 3
 """Calls after which TorchScript and torch.compile have optimized a program."""
 
 
-@dataclass(frozen=True)
-class NetworkCase:
-    """A network of the corpus with batches of `items`, in a form on an engine; `float` stands in place of an engine."""
-
-    network: str
-    items: int
-    form: str
-    engine: str
-
-    @property
-    def id(self) -> str:
-        return f"{PREFIX}{self.network}/batch_{self.items}/{self.form}@{self.engine}"
-
-    @classmethod
-    def of(cls, case_id: str) -> "NetworkCase":
-        """The case with an id. Raises ValueError for anything else than an id."""
-        name, batch, form = case_id.removeprefix(PREFIX).rsplit("/", 2)
-        form, _, engine = form.partition("@")
-        return cls(name, int(batch.removeprefix("batch_")), form, engine)
-
-
-def cases(
-    names: Sequence[str] = NETWORKS, engines: Sequence[str] = ENGINES, threads: Sequence[str] = THREADS
-) -> list[tuple[str, str]]:
-    """Return ids of cases, each with a number of threads: of every network, on these engines and in float.
-
-    Engines that lower ahead of time have none. Raises UsageError for a network that the corpus lacks.
-    """
-    lowered = [(form, engine) for engine in engines if engine in ENGINES for form in FORMS]
-    forms = [*((form, FLOAT) for form in FLOAT_FORMS), *lowered]
+def cases() -> list[tuple[str, str]]:
+    """Return ids of cases, each with a number of threads: of every network, on torch's own engines and in float."""
+    forms = [*product(FLOAT_FORMS, [FLOAT]), *((form, engine) for engine in ENGINES for form in FORMS)]
     return [
-        (NetworkCase(network_named(name).name, items, *form).id, count)
-        for name in names
-        for items in BATCHES
-        for count in threads
-        for form in forms
+        (NetworkCase(name, items, *form).id, threads)
+        for name, items, threads, form in product(NETWORKS, BATCHES, THREADS, forms)
     ]
 
 

@@ -28,10 +28,10 @@ from conformance.results.codec import decode_fields
 from . import footprint
 from .layer_times import DescribedLayer, described
 from .saved import TORCHSCRIPT, loaded, save
-from .timings import CACHE
+from .timings import CACHE, EAGER, FLOAT
 
-FLOAT, EAGER, SCRIPT = "float", "eager", "torchscript"
-"""What stands in place of an engine for float models, and the forms that are saved."""
+SCRIPT = "torchscript"
+"""The form of a model that was traced."""
 
 TIMED, CHECKED = "timed", "checked"
 """Labels of the inputs that programs are timed and traced with, and of those by which they are checked."""

@@ -1,5 +1,6 @@
 """Files of timings: a line for each pass over a case, for what is not timed, and for what the machine reached."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,11 +40,11 @@ class TimingsFile:
 
     path: Path
     header: Mapping[str, Any]
+    finished: str
     timings: tuple[Timing, ...]
     not_timed: tuple[NotTimed, ...]
-    finished: str
-    repeats: tuple[Repeat, ...] = ()
-    machines: tuple[Machine, ...] = ()
+    repeats: tuple[Repeat, ...]
+    machines: tuple[Machine, ...]
 
     @property
     def cases(self) -> dict[str, list[Timing]]:
@@ -97,10 +98,12 @@ def timing_of(values: Mapping[str, Any], schema: int = SCHEMAS[-1]) -> Timing:
     return timing
 
 
+COUNTED: Mapping[str, Any] = {"timings": Timing, "not_timed": NotTimed, "repeats": Repeat, "machines": Machine}
+"""Names of the counts in a footer, and of the fields of `TimingsFile`. A footer of schema 1 has the first two."""
+
+
 def _counts(lines: Sequence[Line]) -> dict[str, int]:
-    counts = {"timings": Timing, "not_timed": NotTimed, "repeats": Repeat, "machines": Machine}
-    found = {name: sum(isinstance(line, kind) for line in lines) for name, kind in counts.items()}
-    # a footer of schema 1 has the first two
+    found = {name: sum(isinstance(line, kind) for line in lines) for name, kind in COUNTED.items()}
     return {name: count for name, count in found.items() if count or name in ("timings", "not_timed")}
 
 
@@ -137,6 +140,8 @@ class Writer(PartialFile[Line]):
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.timings: dict[tuple[str, int], Timing] = {}
+        self.passes: defaultdict[str, list[Timing]] = defaultdict(list)
+        """The passes over each case, in order."""
         self.not_timed: dict[str, NotTimed] = {}
         self.beside: dict[str, Repeat | Machine] = {}
         partial = partial_path(path)
@@ -148,6 +153,7 @@ class Writer(PartialFile[Line]):
     def add(self, line: Line) -> None:
         if isinstance(line, Timing):
             self.timings[line.case, line.number] = line
+            self.passes[line.case].append(line)
         elif isinstance(line, NotTimed):
             self.not_timed[line.case] = line
         else:
@@ -189,11 +195,8 @@ def read(path: Path) -> TimingsFile:
     for name, annotation in HEADER_FIELDS.items():
         _checked(path, "header", annotation, name, header)
     _checked(path, "footer", str, "finished", part.footer)
-    by_kind: dict[type, list[Any]] = {kind: [] for kind in KINDS.values()}
-    for line in part.items:
-        by_kind[type(line)].append(line)
-    timings, not_timed, repeats, machines = (tuple(by_kind[kind]) for kind in (Timing, NotTimed, Repeat, Machine))
-    return TimingsFile(path, header, timings, not_timed, part.footer["finished"], repeats, machines)
+    lines = {name: tuple(line for line in part.items if isinstance(line, kind)) for name, kind in COUNTED.items()}
+    return TimingsFile(path, header, part.footer["finished"], **lines)
 
 
 def with_defaults(header: Mapping[str, Any]) -> Mapping[str, Any]:

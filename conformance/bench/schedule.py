@@ -8,8 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from itertools import accumulate, chain, product, takewhile
+from itertools import accumulate, chain, product
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -84,14 +83,7 @@ class Bench:
 
     def passes(self, case: Case) -> list[Timing]:
         """The passes over a case, in order."""
-        return list(self._by_case.get(case.name, ()))
-
-    @cached_property
-    def _by_case(self) -> dict[str, list[Timing]]:
-        by_case: dict[str, list[Timing]] = {}
-        for timing in sorted(self.writer.timings.values(), key=lambda timing: timing.number):
-            by_case.setdefault(timing.case, []).append(timing)
-        return by_case
+        return self.writer.passes[case.name]
 
     def reason(self, case: Case) -> str | None:
         """Why a case is not timed, None if it is."""
@@ -169,13 +161,15 @@ class Bench:
         waiting = [case for case in self.unsettled(cases) if len(self.passes(case)) < self.plan.looks[-1]]
         if few := [case for case in waiting if len(self.passes(case)) < self.plan.looks[0]]:
             return few
-        affordable = (
-            left * self._timed_passes / max(self.clock() - self._timing, 1e-9) if self._timed_passes else math.inf
-        )
-        needed = {case: max(1.0, self._needed(case) - len(self.passes(case))) for case in waiting}
-        waiting.sort(key=lambda case: needed[case])
-        sums = accumulate(needed[case] for case in waiting)
-        settling = sum(1 for _ in takewhile(lambda passes: passes <= affordable, sums))
+        rate = self._timed_passes / max(self.clock() - self._timing, 1e-9)
+        affordable = left * rate if self._timed_passes else math.inf
+        paired = self.against is not None
+        further = {
+            case: max(1.0, needed(self._observed(case).new, self.plan.aim, paired=paired) - len(self.passes(case)))
+            for case in waiting
+        }
+        waiting.sort(key=further.__getitem__)
+        settling = sum(passes <= affordable for passes in accumulate(further[case] for case in waiting))
         return waiting[: settling or LEAST_SWEEP]
 
     def _tell(self, cases: Sequence[Case], chosen: Sequence[Case]) -> None:
@@ -188,11 +182,8 @@ class Bench:
         settled = len(timed) - len(self.unsettled(timed))
         self.report(f"{settled} of {len(timed)} cases are settled; {len(chosen)} get a pass")
 
-    def _needed(self, case: Case) -> float:
-        return needed(self._observed(self.passes(case)).new, self.plan.aim, paired=self.against is not None)
-
-    def _observed(self, passes: Sequence[Timing]) -> Observed:
-        return Observed([timing.log_builds if self.against else timing.log_paced for timing in passes])
+    def _observed(self, case: Case) -> Observed:
+        return Observed([timing.log_builds if self.against else timing.log_paced for timing in self.passes(case)])
 
     def unsettled(self, cases: Sequence[Case]) -> list[Case]:
         """The timed cases whose passes, up to the last look, are not yet enough."""
@@ -201,7 +192,7 @@ class Bench:
         if len(self.plan.looks) == 1:
             return few
         enough = [case for case in timed if len(self.passes(case)) >= self.plan.looks[0]]
-        observed = [self._observed(self.passes(case)) for case in enough]
+        observed = [self._observed(case) for case in enough]
         if self.against is None:
             settled = [precise(each.new, self.plan.aim) for each in observed]
         else:
@@ -210,27 +201,22 @@ class Bench:
         return few + [case for case, done in zip(enough, settled, strict=True) if not done]
 
     def _sweep(self, cases: Sequence[Case]) -> None:
-        """One pass over each case, in random order and in new processes."""
+        """One pass over each case, in random order and in new processes. What a disturbed machine drops gets another try."""
         self.end()
         self._sweeps += 1
         for case in random.Random(self._sweeps).sample(cases, len(cases)):
             if self._left() <= 0:
                 return
-            line = self.measured(case, len(self.passes(case)))
+            try:
+                line = self._timed(case, len(self.passes(case)))
+            except Died as death:
+                line = self._not_timed(case, death)
             if line is None:
                 self.dropped_of[case.name] += 1
                 continue
             self.writer.add(line)
             if isinstance(line, Timing):
-                self._by_case.setdefault(case.name, []).append(line)
                 self._timed_passes += 1
-
-    def measured(self, case: Case, number: int) -> Timing | NotTimed | None:
-        """Time a pass over a case that was judged. None if the machine was disturbed all the time, for another try."""
-        try:
-            return self._timed(case, number)
-        except Died as death:
-            return self._not_timed(case, death)
 
     @property
     def dropped(self) -> int:
@@ -242,48 +228,33 @@ class Bench:
         return bool(self.passes(case) or not enough) and self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
 
     def _timed(self, case: Case, number: int) -> Timing | NotTimed | None:
+        """A pass over a case that was judged. None if the machine was disturbed all the time and the pass is dropped."""
         workers = self._workers_for(case)
-        floating, repeatable = len(workers) == 1 or number < WITH_FLOAT, self._may_drop(case)
         for worker in workers:
             probe = {"probe": self._probes[worker.python]} if worker.python in self._probes else {}
-            answer = worker.ask(do="open", id=case.id, **probe)
-            if "reason" in answer:
-                return NotTimed(case.id, case.threads, case.extent, answer["reason"])
-        judged = self._judged[case.name] if number == 0 else {"counts": asdict(self.passes(case)[0].counts)}
+            if reason := worker.ask(do="open", id=case.id, **probe).get("reason"):
+                return NotTimed(case.id, case.threads, case.extent, reason)
+        repeatable = self._may_drop(case)
+        how = {"floating": len(workers) == 1 or number < WITH_FLOAT, "repeatable": repeatable}
         disturbed, pace = 0, math.inf
-        placements: list[dict[str, list[list[float]]]] = [{"quantized": [], "floating": []} for _ in workers]
+        builds: list[dict[str, list[list[float]]]] = [{"quantized": [], "floating": []} for _ in workers]
         for placement in range(PLACEMENTS):
-            for index in sorted(range(len(workers)), reverse=placement % 2 == 1):
-                how = {"floating": floating, "repeatable": repeatable}
-                answer = workers[index].ask(do="time", rounds=ROUNDS, **how)
+            for worker, build in [*zip(workers, builds, strict=True)][:: -1 if placement % 2 else 1]:
+                answer = worker.ask(do="time", rounds=ROUNDS, **how)
                 if "reason" in answer:
                     return NotTimed(case.id, case.threads, case.extent, answer["reason"])
-                self._probes[workers[index].python] = answer["probe"]
+                self._probes[worker.python] = answer["probe"]
                 if repeatable and not answer["quiet"]:
                     return None
                 disturbed += answer["disturbed"]
                 pace = min(pace, answer["pace"])
-                for model in answer.keys() & placements[index].keys():
-                    placements[index][model].append(answer[model])
+                for model in answer.keys() & build.keys():
+                    build[model].append(answer[model])
         self._measure_beside(case, number, workers[0])
-        new, *base = (
-            {model: tuple(map(tuple, placed)) for model, placed in by_model.items()} for by_model in placements
-        )
-        return timing_of(
-            {
-                "id": case.id,
-                "threads": case.threads,
-                "number": number,
-                "extent": case.extent,
-                "new": new,
-                "base": base[0] if base else None,
-                "disturbed": disturbed,
-                "pace": pace,
-                "counts": judged["counts"],
-                "memory": judged.get("memory"),
-                "layers": judged.get("layers", []),
-            }
-        )
+        judged = self._judged[case.name] if number == 0 else {"counts": asdict(self.passes(case)[0].counts)}
+        of_case = {"id": case.id, "threads": case.threads, "number": number, "extent": case.extent}
+        timed = {"new": builds[0], "base": builds[1] if len(builds) > 1 else None, "disturbed": disturbed, "pace": pace}
+        return timing_of({"memory": None, "layers": [], **of_case, **timed, **judged})
 
     def _workers_for(self, case: Case) -> list[Worker]:
         """Return the workers for the threads of a case, this interpreter's first. Each sweep starts new ones."""

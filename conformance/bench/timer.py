@@ -16,6 +16,8 @@ from itertools import cycle
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Engine, Program
@@ -23,7 +25,7 @@ from conformance.engines.registry import engine
 from conformance.engines.trace import CONVERSIONS
 from conformance.models import build, fx
 
-from . import counters, work
+from . import counters
 from .timings import Counts
 
 Call = Callable[[], object]
@@ -32,56 +34,32 @@ Clock = Callable[[], float]
 
 ROUND_SECONDS = 0.2e-3
 """Least seconds of a round of one model: some thousand times as long as reading the clock takes."""
-
-
 WARM_UP_SECONDS = 3e-3
 """Seconds for which a model is called before it is timed."""
-
-
 PLACEMENTS = 4
 """Places in memory at which the inputs of a case lie in turn in a pass. Addresses decide how caches are used, and a case is
 up to a quarter slower at one than at another; so more of them say more than more rounds at one."""
-
-
 ROUNDS = 6
 """Undisturbed rounds at one placement."""
-
-
 FEWEST_ROUNDS = 2
 """Least number of rounds at one placement, however long they take."""
-
-
 MOST_SECONDS = 0.0125
 """Seconds after which FEWEST_ROUNDS undisturbed rounds are enough."""
-
-
 PATIENCE_SECONDS, IMPATIENCE_SECONDS = 0.25, 0.05
 """Seconds after which disturbed rounds are used: another process slows the machine all the time. The second number is that of
 passes that can be repeated later."""
-
-
 LEAST_TRIES = 6
 """Rounds that are tried at least, however long they take: of long calls, one disturbed round would else end the pass."""
-
-
 MOST_PADDING, CACHE_LINE = 1 << 18, 64
 """The greatest size of the memory that is taken between two placements, and the unit of its size, in bytes."""
-
-
 DISTURBED = 1.08
 """Factor over its fastest time from which on the reference computation counts as disturbed. A process on the other
 hardware thread of a core slows it by 1.2 to 1.7, and a quantized model by another factor than a float model."""
-
-
 SETTLING, ELSEWHERE = 20, 1.05
 """Calls of the reference computation in a new process, and the greatest factor by which it is slower elsewhere in memory."""
-
-
 REFILLS = 2
 """Calls of the reference and of the probe after which they find their data and code in the caches. After a large layer, the
 first call of the probe takes 1.4 times as long on a quiet machine."""
-
-
 PROBE_VARIES = 1.1
 """Factor by which the probe varies on a quiet machine."""
 
@@ -236,10 +214,7 @@ class Timed:
         """Return calls of the lowered and of the float model with their inputs."""
         program, floating, inputs = self.program, self.floating, self.inputs
         if self.reshapes:  # each call needs a view of its own, or the next one would get another shape
-            return (
-                lambda: program(*[x.detach() for x in inputs]),
-                lambda: floating(*[x.detach() for x in inputs]),
-            )
+            return (lambda: program(*[x.detach() for x in inputs])), (lambda: floating(*[x.detach() for x in inputs]))
         return (lambda: program(*inputs)), (lambda: floating(*inputs))
 
     def rounds(
@@ -265,8 +240,21 @@ class Timed:
             sum(name.startswith("dequantize") for name in operators),
             weight_bytes,
             counters.of(self.calls()[0]),
-            *work.of(self.calls()[1], self.inputs, read),
+            *work(self.calls()[1], self.inputs, read),
         )
+
+
+def work(call: Call, inputs: Sequence[Tensor], weight_bytes: int) -> tuple[int, int]:
+    """Return the operations and the traffic of a call of a float model: what it has to compute and to move at least.
+
+    Operations are the multiplications and additions of matrix products and convolutions, as torch counts them; other
+    operators have none. Traffic is the bytes of the inputs, of the outputs, and of the weights that are read, as saved.
+    """
+    # oneDNN's recurrent layers are one operator, whose products torch does not count
+    with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+        outputs = call()
+    tensors = [leaf for leaf in (*inputs, *tree_leaves(outputs)) if isinstance(leaf, Tensor)]
+    return counter.get_total_flops(), weight_bytes + sum(x.numel() * x.element_size() for x in tensors)
 
 
 def lowered(run: Run) -> tuple[build.Subject, Engine, Program]:

@@ -57,20 +57,16 @@ class Builds:
 
     @property
     def quantized_seconds(self) -> float:
-        return _representative(self.quantized)
+        return min(map(min, self.quantized))
 
     @property
     def floating_seconds(self) -> float:
-        return _representative(self.floating)
+        return min(map(min, self.floating))
 
     @property
     def log_ratio(self) -> float:
-        """Logarithm of the ratio of the lowered to the float model. Raises StatisticsError without rounds of the latter."""
+        """Logarithm of the ratio of the lowered to the float model. Raises ValueError without rounds of the latter."""
         return math.log(self.quantized_seconds / self.floating_seconds)
-
-
-def _representative(placements: Sequence[Rounds]) -> float:
-    return min(min(rounds) for rounds in placements)
 
 
 @dataclass(frozen=True)
@@ -101,14 +97,25 @@ class LayerTime:
 
 
 @dataclass(frozen=True)
-class Timing:
+class OfCase:
+    """A line of a file of timings about a case: a run, or a network in one form, with a number of threads."""
+
+    id: str
+    threads: str
+
+    @property
+    def case(self) -> str:
+        """The name of the case, the key of its history."""
+        return case_name(self.id, self.threads)
+
+
+@dataclass(frozen=True)
+class Timing(OfCase):
     """One pass over a case. `base` has the rounds of the other interpreter, if there is one; `disturbed` counts rounds that
     were discarded because another process slowed the machine. `pace` is the fastest time of the reference computation in
     this pass, in seconds, which follows the frequency of the processor; None in files of schema 1. Only networks have
     `memory` and `layers`."""
 
-    id: str
-    threads: str
     number: int
     extent: str
     new: Builds
@@ -118,10 +125,6 @@ class Timing:
     pace: Positive | None = None
     memory: Memory | None = None
     layers: tuple[LayerTime, ...] = ()
-
-    @property
-    def case(self) -> str:
-        return case_name(self.id, self.threads)
 
     @property
     def beside_float(self) -> bool:
@@ -144,35 +147,23 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class NotTimed:
+class NotTimed(OfCase):
     """A case that is not timed, with the reason: it does not conform, its engine is missing, or it crashes."""
 
-    id: str
-    threads: str
     extent: str
     reason: str
 
-    @property
-    def case(self) -> str:
-        return case_name(self.id, self.threads)
-
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(OfCase):
     """One of several timings of a case in the same process, from which the noise is split: in pass `number`, after the case
     was opened for the `opened`-th time, the `repetition`-th one. `log_ratio` and `pace` are as in a timing."""
 
-    id: str
-    threads: str
     number: int
     opened: int
     repetition: int
     log_ratio: Finite
     pace: Positive
-
-    @property
-    def case(self) -> str:
-        return case_name(self.id, self.threads)
 
 
 @dataclass(frozen=True)
@@ -244,6 +235,31 @@ FORKS = ("open", "limits")
 
 NETWORKS = "networks/"
 """What ids of networks begin with, such as `networks/resnet18/batch_8/eager@x86`."""
+
+
+FLOAT, EAGER = "float", "eager"
+"""What stands in place of an engine for float models, and the form of a model that was not traced."""
+
+
+@dataclass(frozen=True)
+class NetworkCase:
+    """A network of the corpus with batches of `items`, in a form on an engine; `float` stands in place of an engine."""
+
+    network: str
+    items: int
+    form: str
+    engine: str
+
+    @property
+    def id(self) -> str:
+        return f"{NETWORKS}{self.network}/batch_{self.items}/{self.form}@{self.engine}"
+
+    @classmethod
+    def of(cls, case_id: str) -> "NetworkCase":
+        """The case with an id. Raises ValueError for anything else than an id."""
+        name, batch, form = case_id.removeprefix(NETWORKS).rsplit("/", 2)
+        form, _, engine = form.partition("@")
+        return cls(name, int(batch.removeprefix("batch_")), form, engine)
 
 
 def is_network(run_id: str) -> bool:

@@ -103,7 +103,7 @@ def _apart(cases: Sequence[Observed]) -> _Means:
     return _Means(new.mean - old.mean - drift, errors, np.where(squares > 0, freedom, 1))
 
 
-def judge(cases: Sequence[Observed], looks: Sequence[int], margin: float, rate: float = RATE) -> list[Judged]:
+def judge(cases: Sequence[Observed], looks: Sequence[int], margin: float) -> list[Judged]:
     """Judge all cases together. `looks` are the planned numbers of passes of builds that were timed in turns."""
     if not cases:
         return []
@@ -123,12 +123,9 @@ def judge(cases: Sequence[Observed], looks: Sequence[int], margin: float, rate: 
     means = _paired([case.new for case in cases]) if paired else _apart(cases)
     half = means.half_width(1 - (1 - CONFIDENCE) / factor)
     q_changed, q_same = (stats.false_discovery_control(values) for values in (p_changed, p_same))
-    return [
-        Judged(
-            math.expm1(mean), math.expm1(mean - width), math.expm1(mean + width), float(q), _verdict(q, r, mean, rate)
-        )
-        for mean, width, q, r in zip(map(float, means.mean), map(float, half), q_changed, q_same, strict=True)
-    ]
+    change, low, high = ([*map(math.expm1, x)] for x in (means.mean, means.mean - half, means.mean + half))
+    verdicts = map(_verdict, q_changed, q_same, change)
+    return [*map(Judged, change, low, high, q_changed.tolist(), verdicts)]
 
 
 def drift(changes: Sequence[float]) -> tuple[float, float]:
@@ -138,10 +135,10 @@ def drift(changes: Sequence[float]) -> tuple[float, float]:
     return float(np.median(changes)), error
 
 
-def _verdict(q_changed: float, q_same: float, change: float, rate: float) -> str:
-    if q_changed <= rate:
+def _verdict(q_changed: float, q_same: float, change: float) -> str:
+    if q_changed <= RATE:
         return "slower" if change > 0 else "faster"
-    return "same" if q_same <= rate else "inconclusive"
+    return "same" if q_same <= RATE else "inconclusive"
 
 
 def needed(values: Sequence[float], margin: float, *, paired: bool) -> float:

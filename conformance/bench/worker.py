@@ -69,20 +69,18 @@ class Server:
                 self.pace.now()
         if request["do"] != "open":
             return
-        network = is_network(request["id"])
-        run = None if network else self.find(request["id"])
-        what = (run.engine, run.flow) if run else request["id"].partition("/batch_")[0]
-        if what in self._prepared:
+        run = None if is_network(request["id"]) else self.find(request["id"])
+        kind = (run.engine, run.flow) if run else request["id"].partition("/batch_")[0]
+        if kind in self._prepared:
             return
-        self._prepared.add(what)
+        self._prepared.add(kind)
         if run is None:
             from . import networks
 
             networks.imported(request["id"])
         else:
-            run_engine = engine(run.engine)
-            run_engine.warm_up()
-            with torch.no_grad(), run_engine.scope(), fx.quiet():
+            engine(run.engine).warm_up()
+            with torch.no_grad(), engine(run.engine).scope(), fx.quiet():
                 lowered(run)
         gc.collect()
         gc.freeze()  # a collection in a child would write to all pages
@@ -105,35 +103,34 @@ class Server:
         """
         if request["do"] == "hello":
             return {"torch": torch.__version__, "python": sys.version.split()[0]}
-        if request["do"] in ("judge", "open"):
-            self.timed, judged = None, request["do"] == "judge"
-            self.begin()
-            if self.pace is not None:
-                self.pace.fastest_probe = min(self.pace.fastest_probe, request.get("probe", math.inf))
-            if is_network(request["id"]):
-                return self._open_network(request["id"], judged=judged)
-            return self._open(self.find(request["id"]), judged=judged)
+        if request["do"] == "time":
+            return self._time(request)
+        self.begin()
+        assert self.pace is not None
         if request["do"] == "limits":
-            self.begin()
             return {name: value for name, value in asdict(limits.measured("")).items() if name != "threads"}
+        self.timed, judged = None, request["do"] == "judge"
+        self.pace.fastest_probe = min(self.pace.fastest_probe, request.get("probe", math.inf))
+        if not is_network(request["id"]):
+            return self._open(self.find(request["id"]), judged=judged)
+        from . import networks  # loads the audit, which takes longer than a pass over a layer
+
+        config = next(iter(self.backend_configs), None)
+        self.timed, answer = networks.opened(request["id"], self.threads, judged=judged, backend_config=config)
+        return answer
+
+    def _time(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Rounds of the open run, and what the pace was meanwhile."""
         assert self.timed is not None
         assert self.pace is not None
-        floating = request["floating"]
         patience = IMPATIENCE_SECONDS if request.get("repeatable") else PATIENCE_SECONDS
+        how = {"floating": request["floating"], "patience": patience}
         with torch.no_grad(), self.timed.engine.scope(), fx.quiet():
-            rounds, disturbed = self.timed.rounds(self.pace, request["rounds"], floating=floating, patience=patience)
+            rounds, disturbed = self.timed.rounds(self.pace, request["rounds"], **how)
         # the float model has no rounds if it was not asked for
         models = dict(zip(("quantized", "floating"), rounds, strict=False))
         pace = {"pace": self.pace.latest, "quiet": self.pace.quiet, "probe": self.pace.fastest_probe}
         return {**models, "disturbed": disturbed, **pace}
-
-    def _open_network(self, case_id: str, *, judged: bool) -> dict[str, Any]:
-        """Open a network. With `judged` the answer also has its memory and the times of its layers."""
-        from . import networks  # loads the audit, which takes longer than a pass over a layer
-
-        config = next(iter(self.backend_configs), None)
-        self.timed, answer = networks.opened(case_id, self.threads, judged=judged, backend_config=config)
-        return answer
 
     def _open(self, run: Run, *, judged: bool) -> dict[str, Any]:
         """Build a run. With `judged` it must conform, and the answer has its counts. If it is not timed, the answer has

@@ -67,7 +67,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
 
     files = [_read(path) for path in (arguments.base, arguments.new) if path]
     regression = compare(*files, other_machines=arguments.other_machines)
-    print(FORMATS[arguments.format](regression))
+    print(*FORMATS[arguments.format](regression), sep="\n")
     if arguments.out:
         write(files[-1:], Path(arguments.out), regression)
     return int(regression.worse)

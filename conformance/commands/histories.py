@@ -66,7 +66,7 @@ def _filter(arguments: argparse.Namespace, globs: Iterable[str]) -> "Filter":
 def store_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.rows_history import store
 
-    return print_lines(one.line for one in store([*map(Path, arguments.rows)], arguments.history, arguments.date))
+    return print_lines(store([*map(Path, arguments.rows)], arguments.history, arguments.date))
 
 
 def trend_command(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from conformance.bench import limits, work
+from conformance.bench import limits
+from conformance.bench.timer import work
 from conformance.bench.timings import Counts, Machine
 
 MACHINE = Machine("1", 1e9, 4e9, {"1000": 1e9, "4000": 5e8})
@@ -17,14 +18,14 @@ def counts(operations: int | None, traffic: int | None) -> Counts:
 def test_products_and_convolutions_are_counted() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(8 * 16, 10, bias=False))
     x = torch.ones(1, 3, 4, 4)
-    operations, traffic = work.of(lambda: model(x), [x], weight_bytes=100)
+    operations, traffic = work(lambda: model(x), [x], weight_bytes=100)
     assert operations == 2 * (16 * 8 * 3 * 9 + 128 * 10)
     assert traffic == 100 + 4 * (48 + 10)
 
 
 def test_a_recurrent_layer_is_counted_by_its_products() -> None:
     layer, x = nn.LSTM(8, 16), torch.ones(5, 1, 8)
-    operations, _ = work.of(lambda: layer(x), [x], 0)
+    operations, _ = work(lambda: layer(x), [x], 0)
     assert operations == 5 * 2 * (8 * 64 + 16 * 64)
 
 

@@ -1,6 +1,7 @@
 """Nights of a history: the night before each, series of nights, and filters that match nothing."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from invocation import CONFORMS, DIES, WRONG, row, store_night
 
 pytest.importorskip("duckdb", reason="`tox -e history` has it")
 
+import duckdb
+
 from conformance.__main__ import main
-from conformance.reports.nights import Filter, Night, loaded, nights_before, series_of
+from conformance.reports.nights import KEYS, NIGHTS, Filter, Night, loaded
 
 Capture = pytest.CaptureFixture[str]
 NIGHT = Night("", "2.13.0", "x86_64", "avx2", "fbgemm")
@@ -18,6 +21,25 @@ NIGHT = Night("", "2.13.0", "x86_64", "avx2", "fbgemm")
 def nights(*names: str) -> list[Night]:
     """Nights on one platform, each from a day and a version of torch."""
     return [replace(NIGHT, date=name.split()[0], torch=name.split()[1]) for name in names]
+
+
+def linked(nights: Sequence[Night]) -> tuple[list[int | None], list[list[int]]]:
+    """For each night the index of the night before it, and the indexes of the nights of each series, the last one first."""
+    with duckdb.connect() as database:
+        database.execute(f"CREATE TABLE found ({KEYS.replace(',', ' VARCHAR,')} VARCHAR)")
+        database.executemany("INSERT INTO found VALUES (?, ?, ?, ?, ?)", [astuple(night) for night in nights])
+        database.execute(NIGHTS)
+        found = database.execute(f"SELECT night, before, {KEYS} FROM nights").fetchall()
+        series = database.execute("SELECT list(night ORDER BY night DESC) FROM series GROUP BY series ORDER BY series")
+        index = {number: nights.index(Night(*key)) for number, _, *key in found}
+        before = {index[number]: None if earlier is None else index[earlier] for number, earlier, *_ in found}
+        return [before[number] for number in range(len(nights))], [
+            [index[n] for n in of] for (of,) in series.fetchall()
+        ]
+
+
+def nights_before(nights: Sequence[Night]) -> list[int | None]:
+    return linked(nights)[0]
 
 
 @pytest.fixture
@@ -51,9 +73,9 @@ def test_platforms_and_backends_have_nights_of_their_own() -> None:
 
 
 def test_a_series_has_a_night_that_is_before_no_other_and_all_before_it() -> None:
-    assert series_of([None, 0, 1]) == [(0, 2), (0, 1), (0, 0)]
+    assert linked(nights("1 2.13.0", "2 2.13.0", "3 2.13.0"))[1] == [[2, 1, 0]]
     # two versions of torch, from a night with one
-    assert series_of([None, 0, 0]) == [(0, 1), (0, 0), (1, 2), (1, 0)]
+    assert linked(nights("1 2.13.0", "2 2.13.0", "2 2.14.0"))[1] == [[1, 0], [2, 0]]
 
 
 def test_of_several_invocations_of_a_night_the_last_counts(tmp_path: Path) -> None:
@@ -61,8 +83,9 @@ def test_of_several_invocations_of_a_night_the_last_counts(tmp_path: Path) -> No
     again = replace(WRONG, verdict=row("nn.Linear").verdict, checks=row().checks, findings=(), detail="")
     store_night(history, 2, [again], hour=4)
     store_night(history, 2, [WRONG, CONFORMS], hour=3)
-    with loaded(str(history), Filter()) as (database, found):
-        assert found == [replace(NIGHT, date="2026-01-02")]
+    with loaded(str(history), Filter()) as database:
+        found = database.execute(f"SELECT {KEYS} FROM nights").fetchall()
+        assert found == [astuple(replace(NIGHT, date="2026-01-02"))]
         assert database.execute("SELECT id, verdict FROM results ORDER BY ALL").fetchall() == [
             (WRONG.id, "conforms"),
             (CONFORMS.id, "conforms"),
@@ -84,17 +107,18 @@ def test_of_several_invocations_of_a_night_the_last_counts(tmp_path: Path) -> No
     ],
 )
 def test_a_filter_selects_nights(wanted: Filter, found: list[str], history: Path) -> None:
-    with loaded(str(history), wanted) as (_, selected):
-        assert [f"{night.date[-1]} {night.backend}" for night in selected] == found
+    with loaded(str(history), wanted) as database:
+        selected = database.execute("SELECT date[-1:] || ' ' || backend FROM nights ORDER BY night").fetchall()
+        assert [night for (night,) in selected] == found
 
 
 def test_an_id_with_an_asterisk_is_an_id_before_it_is_a_glob(tmp_path: Path) -> None:
     history = tmp_path / "history"
     wildcard, other = row("torch.add(*,nn.Conv2d)"), row("torch.add(nn.ReLU,nn.Conv2d)")
     store_night(history, 1, [wildcard, other])
-    with loaded(str(history), Filter(globs=[wildcard.id])) as (database, _):
+    with loaded(str(history), Filter(globs=[wildcard.id])) as database:
         assert database.execute("SELECT id FROM results").fetchall() == [(wildcard.id,)]
-    with loaded(str(history), Filter(globs=["*/torch.add(*,nn.Conv2d)/*"])) as (database, _):
+    with loaded(str(history), Filter(globs=["*/torch.add(*,nn.Conv2d)/*"])) as database:
         assert database.execute("SELECT count(*) FROM results").fetchone() == (2,)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("scipy", reason="`tox -e bench` has it")
 from conformance.bench.results import AIM, TimingsFile, read
 from conformance.bench.timings import Builds, LayerTime, Timing
 from conformance.errors import UsageError
-from conformance.reports.regression import FORMATS, Changed, compare, counted, explaining
+from conformance.reports.regression import FORMATS, Changed, Regression, compare, counted, explaining
 
 STEADY = [0.499, 0.5, 0.501, 0.5, 0.5]
 
@@ -25,6 +25,10 @@ def file(tmp_path: Path) -> Any:
         return read(write(tmp_path / name, timings, header={**HEADER, **header}))
 
     return make
+
+
+def written(form: str, regression: Regression) -> str:
+    return "\n".join(FORMATS[form](regression))
 
 
 def scaled(factor: float) -> list[float]:
@@ -150,7 +154,7 @@ def test_changed_counts_are_reported_for_a_case_of_equal_latency(file: Any) -> N
     counts = dataclasses.replace(COUNTS, quantize=2)
     regression = compare(file("old", passes("one", STEADY)), file("new", passes("one", STEADY, counts=counts)))
     assert regression.cases[0].counts == ("quantize: 1 → 2",)
-    assert "quantize: 1 → 2" in FORMATS["text"](regression)
+    assert "quantize: 1 → 2" in written("text", regression)
 
 
 def test_cases_that_came_or_went_are_named(file: Any) -> None:
@@ -186,14 +190,14 @@ def test_a_case_with_too_few_passes_is_inconclusive_and_named(file: Any) -> None
     assert [case.case.split("/")[1] for case in regression.cases] == ["one"]
     assert [case.split("/")[1] for case in regression.few] == ["two"]
     assert counted(regression) == {"slower": 0, "faster": 0, "inconclusive": 1, "same": 1}
-    assert "few passes" in FORMATS["text"](regression)
-    assert "Too few passes: `fbgemm/two/" in FORMATS["markdown"](regression)
+    assert "few passes" in written("text", regression)
+    assert "Too few passes: `fbgemm/two/" in written("markdown", regression)
 
 
 def test_the_margin_is_the_aim_of_the_later_file(file: Any) -> None:
     old, new = file("old", passes("one", STEADY)), file("new", passes("one", scaled(1.05)), aim=0.1)
     assert [case.verdict for case in compare(old, new).cases] == ["same"]
-    assert "changes of more than 10.0%" in FORMATS["text"](compare(old, new))
+    assert "changes of more than 10.0%" in written("text", compare(old, new))
     assert [case.verdict for case in compare(new, old).cases] == ["faster"]
 
 
@@ -221,8 +225,8 @@ def test_a_slower_network_names_the_layers_and_kernels_that_explain_it(file: Any
     (case,) = regression.cases
     text = "layer1.conv1: +200 µs, 100% of the change (quantized.conv2d)"
     assert (case.verdict, case.layers) == ("slower", (text,))
-    assert text in FORMATS["text"](regression)
-    assert f"`{text}`" in FORMATS["markdown"](regression)
+    assert text in written("text", regression)
+    assert f"`{text}`" in written("markdown", regression)
     assert compare(old, file("same", passes_with(1.0, *layers(3e-4)))).cases[0].layers == ()
 
 
@@ -247,9 +251,9 @@ def test_formats_agree_and_hostile_names_are_inert(file: Any) -> None:
     regression = compare(file("old", old), file("new", new))
     assert [case.verdict for case in regression.cases] == ["slower", "slower"]
     text, markdown, values = (
-        FORMATS["text"](regression),
-        FORMATS["markdown"](regression),
-        json.loads(FORMATS["json"](regression)),
+        written("text", regression),
+        written("markdown", regression),
+        json.loads(written("json", regression)),
     )
     assert "2 slower, 0 faster" in text
     assert "**2** slower" in markdown

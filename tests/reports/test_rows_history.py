@@ -41,13 +41,13 @@ def runs(history: Path) -> list[int]:
 def test_rows_are_in_folders_by_date_torch_architecture_and_backend(tmp_path: Path, history: Path) -> None:
     rows = [CONFORMS, WRONG, row("nn.ELU", backend="onednn", engine="onednn")]
     path = write(tmp_path / "rows.jsonl", rows, {"torch": "2.13.0+cpu"}, finished="2026-01-31T23:59:59+00:00")
-    (stored,) = store([path], str(history))
-    assert stored.line == f"{path}: 3 rows of fbgemm, onednn: 2026-01-31, torch 2.13.0+cpu, x86_64 avx2"
+    (line,) = store([path], str(history))
+    assert line == f"{path}: 3 rows of fbgemm, onednn: 2026-01-31, torch 2.13.0+cpu, x86_64 avx2"
     assert folders(history) == [
         "date=2026-01-31/torch=2.13.0%2Bcpu/arch=x86_64/backend=fbgemm",
         "date=2026-01-31/torch=2.13.0%2Bcpu/arch=x86_64/backend=onednn",
     ]
-    assert [counts.night.torch for counts in trend(str(history), Filter())] == ["2.13.0+cpu"] * 2
+    assert [counts.torch for counts in trend(str(history), Filter())] == ["2.13.0+cpu"] * 2
 
 
 def test_every_column_is_stored(history: Path) -> None:

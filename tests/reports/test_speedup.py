@@ -95,7 +95,7 @@ def networks() -> list[Timing]:
 def test_a_network_is_compared_in_its_fastest_forms(file: Any) -> None:
     (setting,) = settings([file(networks())])
     assert setting.best_float == "torchscript"
-    assert setting.best("x86").form == "torchscript"
+    assert setting.best("x86").case.form == "torchscript"
     assert setting.speedup("x86") == pytest.approx(2.0)
     assert setting.best("x86").throughput == pytest.approx(1 / (0.4 * 0.002), rel=0.02)
 

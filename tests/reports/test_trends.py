@@ -27,7 +27,7 @@ def history(tmp_path: Path) -> Path:
 
 def test_runs_are_counted_by_verdict_and_by_what_the_ledger_knows(history: Path) -> None:
     first, second = trend(str(history), Filter())
-    assert (first.night.date, first.revision, first.runs) == ("2026-01-01", "a", 4)
+    assert (first.date, first.revision, first.runs) == ("2026-01-01", "a", 4)
     assert first.verdicts == {
         "conforms": 2,
         "deviates": 1,
@@ -65,7 +65,7 @@ def test_another_torch_of_the_same_night_is_a_night_of_its_own(history: Path) ->
     store_night(history, 2, [WRONG], torch="2.14.0")
     store_night(history, 3, [row("nn.Linear")], torch="2.14.0")
     found = trend(str(history), Filter())
-    assert [(counts.night.date[-1], counts.night.torch) for counts in found] == [
+    assert [(counts.date[-1], counts.torch) for counts in found] == [
         ("1", "2.13.0"), ("2", "2.13.0"), ("2", "2.14.0"), ("3", "2.14.0"),
     ]  # fmt: skip
     assert found[2].changes == Changes("2026-01-01", "2.13.0", 0, 0, added=0, removed=3)
@@ -75,7 +75,7 @@ def test_another_torch_of_the_same_night_is_a_night_of_its_own(history: Path) ->
 def test_nights_are_by_backend_platform_and_date(history: Path) -> None:
     store_night(history, 1, [row("nn.ELU", backend="onednn", engine="onednn")], isa="avx512")
     store_night(history, 1, [CONFORMS], arch="aarch64", isa="aarch64")
-    assert [(c.night.backend, c.night.platform, c.night.date) for c in trend(str(history), Filter())] == [
+    assert [(c.backend, c.platform, c.date) for c in trend(str(history), Filter())] == [
         ("fbgemm", "aarch64", "2026-01-01"),
         ("fbgemm", "x86_64 avx2", "2026-01-01"),
         ("fbgemm", "x86_64 avx2", "2026-01-02"),
