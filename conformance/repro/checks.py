@@ -7,7 +7,7 @@ NothingToCheck otherwise. The blocks run after those of `stages.blocks`, in the 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from jinja2 import Template
 
@@ -40,7 +40,7 @@ from conformance.results.findings.structure import (
 from conformance.results.findings.values import CodesDiffer, ValuesDiffer
 
 from . import codes, stages, templates
-from .case import Case, guarded, has_state, violates
+from .case import Case, NothingToCheck, guarded, has_state, violates
 from .configs import frozen, pattern_source, prepare_call, qconfig_lines
 from .programs import calls_lines
 
@@ -108,11 +108,16 @@ def _template() -> Template:
     jinja.filters["repr"] = repr
     functions: tuple[Callable[..., Any], ...] = (
         *(codes.swept, codes.turn, frozen, guarded, has_state, pattern_source, prepare_call, qconfig_lines),
-        *(stages.filled, stages.stage_block, tolerance, violates, without_relu, _exact_codes, _exact_values),
+        *(stages.filled, stages.stage_block, tolerance, unknown, violates, without_relu, _exact_codes, _exact_values),
     )
     jinja.globals |= {function.__name__: function for function in functions}
     jinja.globals |= {"CONVERSIONS": CONVERSIONS, "VIEWS": VIEWS, "relations": relations, "stages": stages.CALLS}
     return jinja.get_template("findings.j2")
+
+
+def unknown(repetition: str) -> NoReturn:
+    """Raise NothingToCheck for a repetition or relation that the template does not know."""
+    raise NothingToCheck(f"no script repeats an execution by {repetition!r}")
 
 
 def _exact_codes(finding: CodesDiffer) -> Iterator[str]:

@@ -1,6 +1,9 @@
-"""Definitions that scripts alone have. This file is read, and never imported: a script imports the names, or binds them."""
+"""Definitions that scripts alone have. Nothing calls them here: a script imports or binds the names that they refer to."""
 # mypy: ignore-errors
 # ruff: noqa: B905, F821
+
+from torch.fx import Interpreter
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Program:

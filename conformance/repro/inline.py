@@ -107,7 +107,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 DEFINITIONS = "conformance.repro.definitions"
-"""The module whose definitions come last in scripts, and have no imports of their own."""
+"""The module whose definitions come last in scripts, and refer to names that it does not import."""
 MODULES = tuple(
     module.__name__
     for module in (
@@ -188,7 +188,7 @@ def needs(body: str, first: Sequence[str], others: Mapping[str, str]) -> tuple[l
             used |= new
             inner = {name for definition in new for name in free(definitions[definition])}
             inlined = {name for name in inner if imports.get(name, "").startswith("from conformance.")}
-            wanted |= inlined if imports else inner
+            wanted |= inlined | (inner - imports.keys())
             statements |= {imports[name] for name in inner - inlined if name in imports}
             new = (inner & set(definitions)) - used - everything
         everything |= used

@@ -25,11 +25,7 @@ F = TypeVar("F", bound=Finding)
 
 @dataclass(frozen=True)
 class Symptom(ABC, Generic[F]):
-    """One finding of a run.
-
-    `title` is what deviates, `expectation` a sentence about what
-    is expected instead.
-    """
+    """One finding of a run. `title` is what deviates, `expectation` a sentence about what is expected instead."""
 
     run: Run
     finding: F
