@@ -111,18 +111,8 @@ DEFINITIONS = "conformance.repro.definitions"
 MODULES = tuple(
     module.__name__
     for module in (
-        recipes,
-        data,
-        poison,
-        guard,
-        scripting,
-        transforms,
-        settings,
-        qparams,
-        observers,
-        mutation,
-        bridge,
-        cortex_m,
+        *(recipes, data, poison, guard, scripting, transforms),
+        *(settings, qparams, observers, mutation, bridge, cortex_m),
     )
 )
 """The modules whose definitions scripts inline, one after those that import from it."""
