@@ -17,7 +17,7 @@ from .converted import LoweringEngine
 from .executorch.shortcuts import shortcuts
 
 
-def lowered(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
+def lower_to_cortex_m(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     """Lower a converted model to the operators for CMSIS-NN. `model` is not changed. Raises the exceptions of ExecuTorch."""
     from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
     from executorch.exir import EdgeCompileConfig, to_edge
@@ -45,6 +45,6 @@ class CortexMEngine(LoweringEngine):
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         with shortcuts():
-            program = lowered(model, inputs)
+            program = lower_to_cortex_m(model, inputs)
         program.recompile()  # the shortcuts put off writing its code
         return program

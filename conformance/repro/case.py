@@ -1,40 +1,26 @@
-"""The case that a script reproduces, the interface of renderers, and source fragments that several of them use.
+"""The case that a script reproduces, and the source of its data."""
 
-A renderer is a function `(case, finding)` that yields blocks of source text. At least one of them has to call
-`deviates(check, text)` under the condition that the finding states; `script.script` raises NothingToCheck otherwise. Every
-module with renderers lists them in a dict `RENDERERS: dict[type[Finding], Renderer]`. The blocks run after those of
-`setup.blocks`, in the order of the row's findings. A block that several renderers need and that must run once is a `Once`.
-"""
-
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from textwrap import indent
 
 import torch
 
 from conformance.cases.apis import api
 from conformance.cases.operators import Operand
 from conformance.cases.runs import Run
-from conformance.cases.sources import untraced
-from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.models.build import changed, clipped, names, range_in_use
 from conformance.models.build import label as named
 from conformance.models.fx import quiet
 from conformance.results.findings import Finding
+from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.stages import Raises
 from conformance.results.profiles import LAWS, PROFILES
 
 
 class NothingToCheck(UsageError):
     """Raised for a failed check that no block of a script could show to deviate."""
-
-
-class Once(str):
-    """A block of which a script has one copy, the first, no matter how many renderers yield it."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -49,9 +35,21 @@ class Case:
         """Names of the checks that have findings."""
         return frozenset(finding.check for finding in self.findings)
 
-    def has(self, kind: type[Finding], check: str | None = None) -> bool:
-        """Whether a finding of a kind (of any check, or of `check`) is among the case's."""
-        return any(isinstance(finding, kind) and check in (None, finding.check) for finding in self.findings)
+    def has(self, kind: type[Finding]) -> bool:
+        """Whether a finding of a kind is among the case's."""
+        return any(isinstance(finding, kind) for finding in self.findings)
+
+    @property
+    def constrains_output(self) -> bool:
+        """Whether a finding is about a constraint on the output of the engine."""
+        return any(isinstance(one, ConstraintViolated) and one.what == "engine's output" for one in self.findings)
+
+    def repeats(self, repetition: str) -> bool:
+        """Whether a finding is about a repetition of the execution, or a metamorphic relation, of that name."""
+        return any(
+            repetition in (getattr(finding, name, None) for name in ("stage", "repetition", "relation"))
+            for finding in self.findings
+        )
 
     def raised(self, stage: str) -> Raises | None:
         """The finding that a stage raises, None if it does not."""
@@ -62,19 +60,10 @@ class Case:
         return any(self.raised(stage) is not None for stage in stages)
 
 
-Renderer = Callable[[Case, Any], Iterator[str]]
-"""Yields the blocks of source text that check one finding of a case."""
-
-
 def guarded(check: str, stage: str, lines: str) -> str:
     """Lines in a `try` statement that reports an exception as a deviation; `stage` names in words what raises."""
-    inner = "".join(f"    {line}\n" if line else "\n" for line in lines.splitlines())
-    return f'try:\n{inner}except Exception as error:\n    deviates("{check}", f"{stage} raises {{error!r:.400}}")\n'
-
-
-def condition_block(check: str, condition: str, text: str) -> str:
-    """A block that reports `text` as a deviation if a condition holds, both known when the script is written."""
-    return f'if {condition}:\n    deviates("{check}", {text!r})\n'
+    inner = indent(lines.strip("\n"), "    ")
+    return f'try:\n{inner}\nexcept Exception as error:\n    deviates("{check}", f"{stage} raises {{error!r:.400}}")\n'
 
 
 VIOLATIONS = {
@@ -130,26 +119,6 @@ def data_source(run: Run, *, executed: bool) -> str:
     if run.profile == LAWS.name:
         return f"with_ends(({', '.join(parts)},))"
     return f"({parts[0]},)" if len(parts) == 1 else ", ".join(parts)
-
-
-def backend_config_source(run: Run) -> str:
-    """The lines that bind `backend_config`."""
-    if run.backend.name in BACKENDS:
-        return f"backend_config = get_{run.backend.name}_backend_config()\n"
-    return f"{run.backend.source}\n"
-
-
-def custom_source(run: Run) -> str:
-    """The line that binds `untraced`, if modules of the pattern must not be traced through."""
-    names = [name for name, _ in untraced(run.claim)]
-    if not names:
-        return ""
-    return f"untraced = PrepareCustomConfig().set_non_traceable_module_classes([{', '.join(names)}])\n"
-
-
-def custom_argument(run: Run) -> str:
-    """The argument of `prepare_fx` about these modules, with a comma, if there are any."""
-    return "prepare_custom_config=untraced, " if untraced(run.claim) else ""
 
 
 def has_state(run: Run) -> bool:

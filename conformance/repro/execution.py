@@ -18,18 +18,14 @@ TIMEOUT = 120.0
 """Limit for one script, in seconds. A script takes a few seconds, most of them for the import of torch."""
 
 
-def execute(script: str, python: str = sys.executable, *, importing: bool = False) -> Reproduced:
-    """Execute a script in isolation, without this project. Raises UsageError unless it says that it deviates, and exits with
-    status 1 or dies.
-
-    With `importing` it can import what the current folder and PYTHONPATH have, such as the engine of a third party.
-    """
+def run(script: str, python: str = sys.executable, *, importing: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a script in an interpreter of its own, isolated unless `importing`. Raises subprocess.TimeoutExpired."""
     isolated = [] if importing else ["-I"]
     paths = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "reproduction.py"
         path.write_text(script, encoding="utf-8")
-        process = subprocess.run(
+        return subprocess.run(
             [python, *isolated, str(path)],
             capture_output=True,
             text=True,
@@ -38,6 +34,15 @@ def execute(script: str, python: str = sys.executable, *, importing: bool = Fals
             cwd=folder,
             env={**os.environ, "PYTHONPATH": paths},
         )
+
+
+def execute(script: str, python: str = sys.executable, *, importing: bool = False) -> Reproduced:
+    """Execute a script in isolation, without this project. Raises UsageError unless it says that it deviates, and exits with
+    status 1 or dies.
+
+    With `importing` it can import what the current folder and PYTHONPATH have, such as the engine of a third party.
+    """
+    process = run(script, python, importing=importing)
     dies = process.returncode < 0 and shows(process.stdout, "crashes")
     if not dies and ("DEVIATES" not in process.stdout or process.returncode == 0):
         said = process.stdout.strip().splitlines()[-1:] or process.stderr.strip().splitlines()[-1:]

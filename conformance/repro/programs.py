@@ -8,7 +8,42 @@ from conformance.engines.inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LO
 from conformance.engines.native import NATIVE
 from conformance.engines.registry import engine_expression
 
-from .case import Once
+TRACED = "given = inputs()\nwith Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
+ON_GRIDS = (
+    "given = inputs()\nwith Trace() as ran:\n    outputs = tensors(lowered(*given))\n"
+    "trace = Dequantized(converted, outputs, ran.calls)\n"
+)
+UNTRACED = "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n"
+
+NATIVE_CALLS = """\
+calls = [
+    (name, quantized(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls
+]
+"""
+"""The calls of a program whose integers are quantized tensors."""
+
+INTEGER_CALLS = '''\
+def integers(name, taken):
+    """Whether a call of this name, that took these tensors, is of a quantized kernel: integers, float16 weights."""
+    return "quantized" in name or "_fp16" in name or any(x.dtype in (torch.int8, torch.uint8) for x in taken)
+
+
+calls = [(name, integers(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls]
+'''
+"""The calls of a program that torch runs and whose integers are no quantized tensors."""
+
+PROFILED_CALLS = """\
+with torch.autograd.profiler.profile(record_shapes=True) as profile:
+    lowered(*inputs())
+ran = [event for event in profile.kineto_results.events() if "::" in event.name()]
+calls, end = [], 0
+integers, floats = {"signed char", "unsigned char"}, {"float", "double"}
+for event in ran:
+    if event.start_ns() >= end:
+        end, dtypes = event.start_ns() + event.duration_ns(), {*event.dtypes()}
+        calls.append((event.name().replace("::", "."), bool(dtypes & integers), bool(dtypes & floats)))
+"""
+"""The operators that compiled code calls."""
 
 
 @dataclass(frozen=True)
@@ -16,74 +51,71 @@ class ProgramLines:
     """The lines for an engine whose programs are made from a model that is converted for it, `converted` in scripts.
 
     Attributes:
-        lower: bind `lowered`, the program.
+        lower: bind `lowered`, the program, for `{data}`, a tuple of inputs.
         execute: bind `outputs` and, where codes are read from it, `trace`.
         calls: bind `calls`: the name of each operator that ran, whether it took integers, and whether it took floats.
         conversion: the call that raises if the model cannot be converted or lowered.
+        shortest: bind `lowered` where nothing else is asked of the program, if that takes other lines.
+        edge: bind `edge`, the program of which delegates are parts, if there are delegates.
+        listed: whether `lowered` of the shortest lines returns the list of all outputs, also of one.
     """
 
     lower: str
-    execute: str
-    calls: str
+    execute: str = ON_GRIDS
+    calls: str = INTEGER_CALLS
     conversion: str = "convert_pt2e"
+    shortest: str = ""
+    edge: str = ""
+    listed: bool = False
+
+    def lowering(self, data: str) -> str:
+        """The lines that bind `lowered` for a tuple of inputs."""
+        return self.lower.replace("{data}", data)
+
+    def shortest_lowering(self, data: str) -> str:
+        """The fewest lines that bind `lowered`."""
+        return (self.shortest or self.lower).replace("{data}", data)
 
 
-TRACED = "given = inputs()\nwith Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
+def _edge(partitioner: str) -> str:
+    return (
+        "exported = torch.export.export(converted, {data})\n"
+        f"edge = to_edge_transform_and_lower(exported, partitioner=[{partitioner}])\n"
+    )
 
-ON_GRIDS = (
-    "given = inputs()\nwith Trace() as ran:\n    outputs = tensors(lowered(*given))\n"
-    "trace = Dequantized(converted, outputs, ran.calls)\n"
-)
 
-NATIVE_CALLS = Once(
-    "calls = [\n"
-    "    (name, quantized(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls\n"
-    "]\n"
-)
-"""The calls of a program whose integers are quantized tensors."""
-
-INTEGER_CALLS = Once(
-    "def integers(name, taken):\n"
-    '    """Whether a call of this name, that took these tensors, is of a quantized kernel: integers, float16 weights."""\n'
-    '    return "quantized" in name or "_fp16" in name or any(x.dtype in (torch.int8, torch.uint8) for x in taken)\n'
-    "\n\n"
-    "calls = [(name, integers(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls]\n"
-)
-"""The calls of a program that torch runs and whose integers are no quantized tensors."""
-
-PROFILED_CALLS = Once(
-    "with torch.autograd.profiler.profile(record_shapes=True) as profile:\n    lowered(*inputs())\n"
-    'ran = [event for event in profile.kineto_results.events() if "::" in event.name()]\n'
-    "calls, end = [], 0\n"
-    'integers, floats = {"signed char", "unsigned char"}, {"float", "double"}\n'
-    "for event in ran:\n"
-    "    if event.start_ns() >= end:\n"
-    "        end, dtypes = event.start_ns() + event.duration_ns(), {*event.dtypes()}\n"
-    '        calls.append((event.name().replace("::", "."), bool(dtypes & integers), bool(dtypes & floats)))\n'
-)
-"""The operators that compiled code calls."""
-
-INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, inputs())\n", TRACED, INTEGER_CALLS)
+INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, {data})\n", TRACED)
 INDUCTOR_UNFROZEN = ProgramLines(
-    "lowered = torch.compile(copy.deepcopy(converted))\nlowered(*inputs())  # compiles\n",
-    "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
+    "lowered = torch.compile(copy.deepcopy(converted))\nlowered(*{data})  # compiles\n",
+    UNTRACED,
     PROFILED_CALLS,
+    shortest="lowered = torch.compile(converted)\n",
 )
 FREEZING = "torch._inductor.config.freezing = True\n"
-INDUCTOR_COMPILED = replace(INDUCTOR_UNFROZEN, lower=FREEZING + INDUCTOR_UNFROZEN.lower)
+INDUCTOR_COMPILED = replace(
+    INDUCTOR_UNFROZEN, lower=FREEZING + INDUCTOR_UNFROZEN.lower, shortest=FREEZING + INDUCTOR_UNFROZEN.shortest
+)
+KERNELS = "import executorch.kernels.quantized  # registers kernels\n"
+TO_XNNPACK = _edge("XnnpackPartitioner()")
 
 PROGRAMS: dict[str, ProgramLines] = {
     EXECUTORCH.name: ProgramLines(
-        "import executorch.kernels.quantized  # registers kernels\nlowered = Program(converted, inputs())\n",
-        "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n",
+        f"{KERNELS}lowered = Program(converted, {{data}})\n",
+        UNTRACED,
         "calls = lowered.calls\n",
         "lowering",
+        f"{TO_XNNPACK}{KERNELS}program = Runtime.get().load_program(edge.to_executorch().buffer)\n"
+        'method = program.load_method("forward")\nlowered = lambda *inputs: method.execute(inputs)\n',
+        edge=TO_XNNPACK,
+        listed=True,
     ),
     **dict.fromkeys((LOWERED.name, ARM_LOWERED.name), INDUCTOR),
     **dict.fromkeys((COMPILED.name, ARM_COMPILED.name), INDUCTOR_COMPILED),
     UNFROZEN.name: INDUCTOR_UNFROZEN,
-    "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
-    "tosa": ProgramLines("lowered = Tosa(converted, inputs())\n", ON_GRIDS, INTEGER_CALLS),
+    "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, {data})\n"),
+    "tosa": ProgramLines(
+        "lowered = Tosa(converted, {data})\n", edge=_edge('TOSAPartitioner(TosaCompileSpec("TOSA-1.0+INT"))')
+    ),
 }
 """The lines by the name of an engine. Others run what `convert_fx` returns, under a trace."""
 

@@ -4,7 +4,7 @@ A script consists of the model's and the recipe's source, the stages that its fi
 The names that these refer to are imported, or defined with the source that this package has for them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from conformance.cases.operators.variant import in_sizes
@@ -19,64 +19,16 @@ from conformance.results.findings.stages import (
     FurtherInputs,
     FurtherRange,
     FurtherThreads,
-    Raises,
     Undefined,
 )
 from conformance.results.known import Entry
-from conformance.results.profiles import LAWS
 from conformance.results.rows import Row
 
-from . import (
-    annotation,
-    codes,
-    constraints,
-    lowering,
-    memory,
-    metamorphic,
-    reference,
-    setup,
-    stability,
-    structure,
-    values,
-)
+from . import checks, stages
 from .apis import lines_of
-from .case import Case, NothingToCheck, Once, Renderer
+from .case import Case, NothingToCheck
 from .inline import merged, needs
 from .programs import engine_source
-
-RENDERERS: Mapping[type[Finding], Renderer] = {
-    **metamorphic.RENDERERS,
-    **codes.RENDERERS,
-    **constraints.RENDERERS,
-    **structure.RENDERERS,
-    **annotation.RENDERERS,
-    **reference.RENDERERS,
-    **lowering.RENDERERS,
-    **values.RENDERERS,
-    **stability.RENDERERS,
-    **memory.RENDERERS,
-    **setup.RENDERERS,
-}
-"""The renderer of each kind of finding."""
-
-REPETITIONS = {True: metamorphic.RENDERERS, False: stability.RAISES}
-"""Renderers of findings of the check `stable` about a repetition that raises, by whether the run is of the profile `laws`."""
-
-
-def _renderer(case: Case, finding: Finding) -> Renderer:
-    """The renderer of a finding. Raises NothingToCheck if there is none."""
-    renderer = RENDERERS.get(type(finding))
-    if isinstance(finding, Raises) and finding.stage not in setup.LINES:
-        renderer = REPETITIONS[case.run.profile == LAWS.name].get(Raises)
-    if renderer is None:
-        raise _nothing_to_check(case, finding)
-    return renderer
-
-
-def _nothing_to_check(case: Case, finding: Finding) -> NothingToCheck:
-    return NothingToCheck(
-        f"{case.run.id}: no script checks the finding {finding.kind!r} of the check {finding.check}: {finding.text}"
-    )
 
 
 def _checks(case: Case) -> Iterator[str]:
@@ -84,19 +36,12 @@ def _checks(case: Case) -> Iterator[str]:
     for finding in case.findings:
         if isinstance(finding, INPUTS):  # says how the script executes the model, and nothing of its own
             continue
-        blocks = [*_renderer(case, finding)(case, finding)]
+        blocks = checks.blocks(case, finding)
         if not any("deviates(" in block for block in blocks):
-            raise _nothing_to_check(case, finding)
+            raise NothingToCheck(
+                f"{case.run.id}: no script checks the finding {finding.kind!r} of the check {finding.check}: {finding.text}"
+            )
         yield from blocks
-
-
-def _distinct(blocks: Iterable[str]) -> Iterator[str]:
-    """Leave out each copy of a block that is a `Once`."""
-    seen = set()
-    for block in blocks:
-        if not isinstance(block, Once) or block not in seen:
-            yield block
-        seen.add(block)
 
 
 def _docstring(run: Run, row: Row, entry: Entry | None) -> str:
@@ -137,7 +82,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
         raise NothingToCheck(
             f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again"
         )
-    blocks = [*_distinct([*setup.blocks(case), *_checks(case)])]
+    blocks = [*dict.fromkeys([*stages.blocks(case), *_checks(case)])]
     if "calibration()" in "".join(blocks) and "def calibration" not in "".join(blocks):
         blocks = [block.replace("calibration()", "inputs()") for block in blocks]
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
@@ -145,7 +90,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
     threads = f"torch.set_num_threads({count})\n" if any(map(case.has, (FurtherInputs, Undefined, OutOfBounds))) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
-    statements, definitions = needs(start + body, lines_of(run).modules, lines_of(run).imports(run))
+    statements, definitions = needs(start + body, lines_of(case).modules, lines_of(case).imports())
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)
     return f"{_docstring(run, row, entry)}\n{limits}{merged(statements)}\n{start}\n\n{defined}{body}"

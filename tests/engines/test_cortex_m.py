@@ -51,7 +51,7 @@ def test_programs_are_the_same_without_the_shortcuts() -> None:
     apis.of(subject.run.backend).calibrate(prepared, subject)
     model = pt2e.converted(prepared)
     fast = cortex_m.CortexMEngine().lower_for(model, subject.fresh_inputs())
-    slow = cortex_m.lowered(model, subject.fresh_inputs())
+    slow = cortex_m.lower_to_cortex_m(model, subject.fresh_inputs())
     assert isinstance(fast, GraphModule)
     assert isinstance(slow, GraphModule)
     assert fast.code.replace("arguments_0", "x") == slow.code  # the name of the input aside

@@ -1,4 +1,4 @@
-"""Every kind of finding has a renderer, whose script conforms for an honest engine and deviates for one that lies."""
+"""Every kind of finding has blocks of a script, which conforms for an honest engine and deviates for one that lies."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from conformance.commands.runs import find
 from conformance.goldens.golden import Golden
 from conformance.goldens.store import Store
 from conformance.models import build
-from conformance.repro.script import RENDERERS, script
+from conformance.repro.checks import kinds
+from conformance.repro.script import script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.memory import OutOfBounds
@@ -369,12 +370,11 @@ def test_a_script_deviates_if_the_engine_lies(number: int, ended: dict[int, tupl
     assert lying.status == 1
 
 
-def test_every_kind_has_a_renderer() -> None:
+def test_every_kind_has_blocks() -> None:
     # the findings of an audit are reproduced by the scripts of its reductions
     audits = {kind for kind in KINDS.values() if kind.__module__ == layers.__name__}
     # that of the inputs changes those of a script and has no block of its own
-    assert set(RENDERERS) >= set(KINDS.values()) - audits - {*INPUTS}
-    assert audits.isdisjoint(RENDERERS)
+    assert {KINDS[kind] for kind in kinds()} == set(KINDS.values()) - audits - {*INPUTS}
 
 
 def test_every_kind_that_the_checks_find_has_a_script_here() -> None:

@@ -18,11 +18,10 @@ from conformance.execution.batch import Judged, judge_runs
 from conformance.models import data
 from conformance.models.build import operand
 from conformance.models.fx import without
-from conformance.repro import inline, structure
-from conformance.repro import script as script_module
+from conformance.repro import checks, configs, inline
 from conformance.repro.case import NothingToCheck, operand_source
-from conformance.repro.script import RENDERERS, script
-from conformance.repro.structure import pattern_source
+from conformance.repro.configs import pattern_source
+from conformance.repro.script import script
 from conformance.results.findings.stability import RepetitionValues
 from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import (
@@ -144,7 +143,7 @@ def test_the_data_of_scripts_are_those_of_runs() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_pattern_in_a_script_is_the_claims_own(name: str) -> None:
-    scope = {**vars(structure), "torch": torch}
+    scope = {**vars(configs), "torch": torch}
     for statement in inline.IMPORTS.values():
         if not statement.startswith(("from executorch.", "from torchao.", "import tosa")):
             exec(statement, scope)
@@ -231,15 +230,14 @@ def test_no_script_reaches_this_project(tmp_path: Path) -> None:
     assert re.search("No module named 'conformance'", reproduction.output)
 
 
-def test_a_finding_whose_renderer_checks_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = {**RENDERERS, NotFinite: lambda case, finding: iter(["print(outputs)\n"])}
-    monkeypatch.setattr(script_module, "RENDERERS", silent)
+def test_a_finding_whose_blocks_check_nothing_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "blocks", lambda case, finding: ["print(outputs)\n"])
     with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite.* accuracy"):
         script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
 
 
-def test_a_finding_without_a_renderer_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script_module, "RENDERERS", {})
+def test_a_finding_without_blocks_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "blocks", lambda case, finding: [])
     with pytest.raises(NothingToCheck, match=f"{LINEAR}: .*not-finite"):
         script(find(LINEAR), row_of(find(LINEAR), NotFinite("accuracy")), None)
 

@@ -5,7 +5,7 @@ A candidate consists of source text and plain tensors, so that it can be sent to
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -138,7 +138,7 @@ def inlined(lines: Sequence[str]) -> tuple[str, ...]:
             last = line.startswith((f"{name} = ", "return ")) or not any(
                 loads(one, name) for one in lines[number_ + 1 :]
             )
-            whole = ast.unparse(_Names(name, statement.value).visit(ast.parse(line)))
+            whole = with_value(line, name, statement.value)
             if last and loads(line, name) == 1 and len(whole) <= MOST_COLUMNS:
                 merged[-1] = whole
                 continue
@@ -148,18 +148,30 @@ def inlined(lines: Sequence[str]) -> tuple[str, ...]:
 
 def loads(line: str, name: str) -> int:
     """How often a line of source reads a name."""
-    nodes = ast.walk(ast.parse(line))
-    return sum(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in nodes)
+    return sum(_reads_name(node, name) for node in ast.walk(ast.parse(line)))
 
 
-class _Names(ast.NodeTransformer):
-    """Writes an expression in place of a name that is read."""
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, change: Callable[[ast.AST], ast.AST | None]) -> None:
+        self.change = change
 
-    def __init__(self, name: str, value: ast.expr) -> None:
-        self.name, self.value = name, value
+    def visit(self, node: ast.AST) -> ast.AST:
+        changed = self.change(node)
+        return self.generic_visit(node) if changed is None else changed
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return self.value if node.id == self.name and isinstance(node.ctx, ast.Load) else node
+
+def rewritten(line: str, change: Callable[[ast.AST], ast.AST | None]) -> str:
+    """A line of source in which each node is replaced by what `change` returns for it, if that is not None."""
+    return ast.unparse(_Rewriter(change).visit(ast.parse(line)))
+
+
+def with_value(line: str, name: str, value: ast.expr) -> str:
+    """A line of source with an expression in place of a name that it reads."""
+    return rewritten(line, lambda node: value if _reads_name(node, name) else None)
+
+
+def _reads_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
 @dataclass(frozen=True)
@@ -198,7 +210,7 @@ class Candidate:
     def body(self) -> tuple[str, ...]:
         """The lines of `forward`, each inserted in the next one where that is the only one to use its value."""
         functional: ast.expr = ast.parse("nn.functional", mode="eval").body
-        return tuple(ast.unparse(_Names("F", functional).visit(ast.parse(line))) for line in inlined(self.forward))
+        return tuple(with_value(line, "F", functional) for line in inlined(self.forward))
 
     @cached_property
     def chain(self) -> dict[str, str] | None:

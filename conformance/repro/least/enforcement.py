@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 from conformance.results.findings.constraints import (
     ConversionViolates,
+    ConvertedViolation,
     IgnoredQConfigTrainsWeight,
     ViolatingQConfigUsed,
 )
 
 from .candidate import Candidate
+from .lines import GRADIENTS, TO_REFERENCE, lines_of
 from .symptoms import Symptom
-from .text import GRADIENTS, arguments, calibrate_lines, ending, model_lines, prepare_line, setting
+from .text import ending
 
 OBSERVERS = "[node.name for node in {} if 'activation_post_process' in node.name]"
 FAKE_QUANTIZED = "[type(module).__name__ for module in prepared.modules() if hasattr(module, 'weight_fake_quant')]"
@@ -61,11 +63,10 @@ class Unenforced(Symptom[ConstraintFinding]):
         return isinstance(self.finding, ConversionViolates) and self.finding.violation.weights not in ("", "w")
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = setting(self.run, candidate)
         if isinstance(self.finding, ConversionViolates):
-            yield from self._converted(candidate, lines)
+            yield from self._converted(candidate, self.finding.violation)
             return
-        lines += model_lines(self.run, candidate) + prepare_line(self.run, candidate)
+        lines = lines_of(self.run, candidate)
         nodes = "prepared.graph.nodes"
         if self.run.variant is not None and self.run.variant.prelude:
             nodes = "prepared.graph.output_node().all_input_nodes"
@@ -73,11 +74,11 @@ class Unenforced(Symptom[ConstraintFinding]):
         got, condition = observers, "got != expected"
         if isinstance(self.finding, IgnoredQConfigTrainsWeight):
             got, condition = FAKE_QUANTIZED, f"got and not {observers}"
-        yield f"{lines}expected, got = [], {got}\n" + ending(self.check, condition, "the QConfig is used")
+        yield f"{lines.built}{lines.prepare()}expected, got = [], {got}\n" + ending(
+            self.check, condition, "the QConfig is used"
+        )
 
-    def _converted(self, candidate: Candidate, lines: str) -> Iterator[str]:
-        assert isinstance(self.finding, ConversionViolates)
-        violation = self.finding.violation
+    def _converted(self, candidate: Candidate, violation: ConvertedViolation) -> Iterator[str]:
         field, bound = violation.violation.field, violation.violation.bound
         of_tensor, position, relation = QUANTITIES[field]
         if (
@@ -89,16 +90,17 @@ class Unenforced(Symptom[ConstraintFinding]):
         weights = ""
         if violation.weights not in ("", "w"):
             weights = f"for w in model.parameters():\n    w.copy_({violation.weights})\n"
+        source = lines_of(self.run, candidate)
+        lines = source.setting
         if weights and GRADIENTS not in lines:
             lines = lines.replace("\n", f"\n{GRADIENTS}", 1)
-        lines += model_lines(self.run, candidate) + weights
-        lines += prepare_line(self.run, candidate) + calibrate_lines(self.run, candidate)
+        lines += source.model + weights + source.prepare() + source.calibrate
         wanted = {"<": "at least", ">": "at most", "!=": "exactly"}[relation]
         end = f'expected = "{wanted} {bound!r}"\n'
         end += ending(self.check, f"any(value {relation} {bound!r} for value in got)", field)
-        lines += "reference = convert_to_reference_fx(prepared, backend_config=config)\n"
+        lines += f"reference = {TO_REFERENCE}"
         if violation.tensor == "weight":
             yield f"{lines}weights = {WEIGHTS}\ngot = [weight.{of_tensor} for weight in weights]\n{end}"
-            yield f"{lines}{INTERPRETED.format(arguments(candidate))}got = [weight.{of_tensor} for weight in weights]\n{end}"
+            yield f"{lines}{INTERPRETED.format(source.arguments())}got = [weight.{of_tensor} for weight in weights]\n{end}"
         else:
             yield f"{lines}{QUANTIZED_INPUT}got = [reference.get_buffer(inner.args[{position}].target).item()]\n{end}"

@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
+from conformance.repro.programs import PROGRAMS, TRACED
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import AnnotatedBeside
 from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import OutputShape
 
-from . import exports
 from .candidate import Candidate, number
-from .kernels import InFloat
+from .lines import Pt2eLines, steps
+from .structure import InFloat
 from .symptoms import Symptom, output_paths
-from .text import arguments, as_tuple, ending, executed, lowering_lines, model_lines, prepared_lines, setting
+from .text import ending, executed
 from .values import STEPS
 
 PORTABLE = "portable."
@@ -21,40 +22,29 @@ UNSCALED = 256
 """The part of the greatest result by which one without a scale may differ."""
 
 
-def converted_lines(symptom: Symptom[Any], candidate: Candidate) -> str:
-    """All lines up to a converted model."""
-    return prepared_lines(symptom.run, candidate) + exports.convert_lines("prepared")
-
-
 class FarFromConverted(Symptom[Finding]):
     """The lowered model gives another result than the converted one, by more than rounding."""
 
-    @property
-    def data_matter(self) -> bool:
-        return True
-
-    @property
-    def title(self) -> str:
-        return "the lowered model gives other values than the converted one"
-
-    @property
-    def expectation(self) -> str:
-        return "Expected: the result of the converted model, but for rounding."
+    data_matter = True
+    title = "the lowered model gives other values than the converted one"
+    expectation = "Expected: the result of the converted model, but for rounding."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines, given = converted_lines(self, candidate), arguments(candidate)
-        listed = exports.LOWERINGS[self.run.engine].listed
+        lines = Pt2eLines(self.run, candidate)
+        given = lines.arguments()
         form, differ = "{}", ""
         if isinstance(self.finding, OutputShape):
             form, differ = "tuple({}.shape)", "got != expected"
         paths = output_paths(self.run, candidate)
-        for place, (path, step) in enumerate(zip(paths, exports.steps(executed(lines)[1]["converted"]), strict=False)):
+        for place, (path, step) in enumerate(
+            zip(paths, steps(executed(lines.converted)[1]["converted"]), strict=False)
+        ):
             bound = f"expected.abs().max() / {UNSCALED}"
             if step is not None:
                 bound = f"{number(float(f'{STEPS * step:.2g}'))}  # {STEPS} steps of the output"
-            got = f"lowered({given})[{place}]" if listed else f"lowered({given}){path}"
+            got = f"lowered({given})[{place}]" if lines.program.listed else f"lowered({given}){path}"
             yield (
-                f"{lines}expected = {form.format(f'converted({given}){path}')}\n{lowering_lines(self.run, candidate)}"
+                f"{lines.converted}expected = {form.format(f'converted({given}){path}')}\n{lines.lower_converted}"
                 f"got = {form.format(got)}\n"
                 + ending(
                     self.check, differ or f"(got - expected).abs().max() > {bound}", "not the converted model's result"
@@ -65,23 +55,16 @@ class FarFromConverted(Symptom[Finding]):
 class Outside(Symptom[RanInFloat]):
     """An operator stays outside of the delegates, on float tensors."""
 
-    @property
-    def title(self) -> str:
-        return "an operator is not delegated and computes in float"
-
-    @property
-    def expectation(self) -> str:
-        return "Expected: the quantized operator is part of a delegate."
-
-    @property
-    def names_operator(self) -> bool:
-        return True
+    title = "an operator is not delegated and computes in float"
+    expectation = "Expected: the quantized operator is part of a delegate."
+    names_operator = True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        edge = exports.LOWERINGS[self.run.engine].edge.replace("{data}", as_tuple(candidate))
+        lines = Pt2eLines(self.run, candidate)
+        edge = lines.program.edge.replace("{data}", lines.as_tuple())
         for kernel in self.finding.kernels:
             yield (
-                converted_lines(self, candidate) + edge + "nodes = edge.exported_program().graph.nodes\n"
+                f"{lines.converted}{edge}nodes = edge.exported_program().graph.nodes\n"
                 'expected, got = "delegates", [str(one.target) for one in nodes if one.op == "call_function"]\n'
                 + ending(self.check, f'any("{kernel.removeprefix(PORTABLE)}" in one for one in got)', "in float")
             )
@@ -104,17 +87,13 @@ class Annotated(Symptom[Finding]):
     def _expected(self) -> str:
         return f"no {self.finding.node}" if isinstance(self.finding, AnnotatedBeside) else "an annotation"
 
-    @property
-    def names_operator(self) -> bool:
-        return True
+    names_operator = True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        run = self.run
+        lines = Pt2eLines(self.run, candidate)
         yield (
-            setting(run, candidate)
-            + model_lines(run, candidate)
-            + exports.export_lines(as_tuple(candidate, "calibration"))
-            + "annotated = quantizer.annotate(quantizer.transform_for_annotation(exported))\n"
+            f"{lines.built}{lines.export}"
+            "annotated = quantizer.annotate(quantizer.transform_for_annotation(exported))\n"
             "nodes = annotated.graph.nodes\n"
             f'expected, got = "{self._expected}", [one.name for one in nodes if "quantization_annotation" in one.meta]\n'
             + ending(self.check, *self._wrong)
@@ -130,5 +109,5 @@ class Annotated(Symptom[Finding]):
 
 def left_in_float(engine: str) -> type[Symptom[Any]] | None:
     """The symptom of kernels on floats, by the engine; None for one that shows neither operators nor delegates."""
-    lowering = exports.LOWERINGS[engine]
-    return InFloat if lowering.traced else Outside if lowering.edge else None
+    program = PROGRAMS[engine]
+    return InFloat if program.execute == TRACED else Outside if program.edge else None

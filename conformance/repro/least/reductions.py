@@ -3,10 +3,11 @@
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 
-from .candidate import Candidate, Data
+from .candidate import Candidate, Data, rewritten
 
 Reduction = Callable[[Candidate], Iterator[Candidate]]
 """Yields candidates that are smaller than one, the smallest first."""
@@ -38,20 +39,14 @@ def integers_of(lines: tuple[str, ...]) -> list[int]:
     return [*dict.fromkeys(value for value in found if value > 1)]
 
 
-class _Integers(ast.NodeTransformer):
-    def __init__(self, old: int, new: int, only: int | None = None) -> None:
-        self.old, self.new, self.only, self.count = old, new, only, -1
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if type(node.value) is int and node.value == self.old:
-            self.count += 1
-            if self.only in (None, self.count):
-                return ast.copy_location(ast.Constant(self.new), node)
-        return node
-
-
 def _replaced(lines: tuple[str, ...], old: int, new: int) -> tuple[str, ...]:
-    return tuple(ast.unparse(_Integers(old, new).visit(ast.parse(line))) for line in lines)
+    """Lines with another integer in place of one."""
+
+    def change(node: ast.AST) -> ast.AST | None:
+        equal = isinstance(node, ast.Constant) and type(node.value) is int and node.value == old
+        return ast.Constant(new) if equal else None
+
+    return tuple(rewritten(line, change) for line in lines)
 
 
 def _resized(candidate: Candidate, old: int, new: int, axis: int | None = None) -> Candidate:
@@ -181,23 +176,19 @@ def unwrapped(candidate: Candidate) -> Iterator[Candidate]:
     """Without one of the calls of the model, in whose place is its first argument."""
     for number, line in enumerate(candidate.forward):
         calls = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call) and node.args]
-        for position in range(len(calls)):
-            shorter = ast.unparse(_Unwrapped(position).visit(ast.parse(line)))
+        for place in sorted(map(_place, calls)):
+            shorter = rewritten(line, partial(_first_argument, place=place))
             yield replace(candidate, forward=(*candidate.forward[:number], shorter, *candidate.forward[number + 1 :]))
 
 
-class _Unwrapped(ast.NodeTransformer):
-    """Replaces the call of this number by its first argument."""
+def _place(call: ast.Call) -> tuple[int, int]:
+    """The columns of a call, by which an outer call comes before those in it."""
+    return call.col_offset, -(call.end_col_offset or 0)
 
-    def __init__(self, position: int) -> None:
-        self.position, self.count = position, -1
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if node.args:
-            self.count += 1
-            if self.count == self.position:
-                return node.args[0]
-        return self.generic_visit(node)
+def _first_argument(node: ast.AST, place: tuple[int, int]) -> ast.AST | None:
+    """The first argument of the call at a place; None for another node."""
+    return node.args[0] if isinstance(node, ast.Call) and _place(node) == place else None
 
 
 def short_observers(candidate: Candidate) -> Iterator[Candidate]:

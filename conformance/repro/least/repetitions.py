@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.models.data import FORMATS
 from conformance.properties.metamorphic import relations
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationWrites
@@ -11,8 +10,9 @@ from conformance.results.findings.stability import WritesToInput
 from conformance.results.findings.stages import Raises
 
 from .candidate import Candidate
+from .lines import FxLines, lines_of
 from .symptoms import Symptom, guarded, output_paths, raised_alike
-from .text import PERTURB, arguments, ending, lower_line, perturbed, prepare_line, prepared_lines, with_class
+from .text import ending, with_class
 
 SECOND, ANOTHER, STATE, LAYOUT, SCRIPTED, WRITES = "second", "another", "state", "layout", "scripted", "writes"
 LOADED = "loaded"
@@ -68,18 +68,10 @@ def kernels_of(finding: Finding) -> list[str]:
     return [finding.kernel] if isinstance(finding, WritesToInput) and finding.kernel else []
 
 
-def in_channels_last(candidate: Candidate) -> str:
-    """The arguments of a call in channels-last format, where they have that many dimensions."""
-    pairs = zip(candidate.operands, (FORMATS.get(len(one.shape)) for one in candidate.inputs), strict=True)
-    return ", ".join(f"{name}.contiguous(memory_format={layout})" if layout else name for name, layout in pairs)
-
-
 class Repeating(Symptom[Finding]):
     """A repetition of the execution gives another result, or raises."""
 
-    @property
-    def data_matter(self) -> bool:
-        return True
+    data_matter = True
 
     @property
     def way(self) -> str:
@@ -112,30 +104,30 @@ class Repeating(Symptom[Finding]):
         return "Expected: the inputs stay as they are." if self.way == WRITES else "Expected: both outputs are equal."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
+        source = lines_of(self.run, candidate)
         for kernel in kernels_of(self.finding):
-            lines = with_class(TRACE, prepared_lines(self.run, candidate) + lower_line(self.run, candidate))
-            for given in (arguments(candidate), in_channels_last(candidate)):
+            lines = with_class(TRACE, source.lowered)
+            for given in (source.arguments(), source.in_channels_last()):
                 call = f'expected, got = "no write", []\nwith Writes():\n    lowered({given})\n'
                 condition = f'any("{kernel}" in one for one in got)'
                 yield lines + call + ending(self.check, condition, "a kernel writes to its input")
             return
-        lines = prepared_lines(self.run, candidate) + lower_line(self.run, candidate)
-        lines += (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55)
+        lines = source.lowered + source.perturb + source.perturbed(0x55)
         if self.raises:
-            for again in (*self._stored(), *self._again(candidate)):
+            for again in (*self._stored(), *self._again(source)):
                 # what a call gives is not bound, because a script that raises nothing has "no exception"
                 yield lines + guarded(self.check, again.format("").replace("got = ", ""))
             return
         if self.way == WRITES:
             first = f"expected = {candidate.operands[self._written]}.clone()\n"
-            for again in self._again(candidate):
+            for again in self._again(source):
                 yield lines + first + again + ending(self.check, "not torch.equal(got, expected)", "the input")
             return
-        first = f"expected = lowered({arguments(candidate)}){{0}}\n"
+        first = f"expected = lowered({source.arguments()}){{0}}\n"
         if self.way == ANOTHER:
-            first = f"output = lowered({arguments(candidate)}){{0}}\nexpected = output.clone()\n"
+            first = f"output = lowered({source.arguments()}){{0}}\nexpected = output.clone()\n"
         for path in output_paths(self.run, candidate):
-            for again in self._again(candidate):
+            for again in self._again(source):
                 condition = "not torch.equal(got, expected)"
                 yield lines + (first + again).format(path) + ending(self.check, condition, "the outputs")
 
@@ -155,11 +147,11 @@ class Repeating(Symptom[Finding]):
         if self.way == SCRIPTED:
             yield "torch.jit.save(torch.jit.script(lowered), io.BytesIO())\n"
 
-    def _again(self, candidate: Candidate) -> Iterator[str]:
+    def _again(self, lines: FxLines) -> Iterator[str]:
         """Yield lines that bind `got`, the shortest first; none if the candidate cannot be executed in this way."""
-        given, memory = arguments(candidate), perturbed(candidate, 0xAA)
+        candidate, given, memory = lines.candidate, lines.arguments(), lines.perturbed(0xAA)
         if self.way == STATE:
-            yield from self._reloaded(candidate, given)
+            yield from self._reloaded(lines, given)
         elif self.way == ANOTHER:
             yield f"lowered({', '.join(f'-{name}' for name in candidate.operands)})\ngot = output\n"
         elif self.way == SCRIPTED:
@@ -177,17 +169,15 @@ class Repeating(Symptom[Finding]):
             yield f"lowered({given})\ngot = {candidate.operands[self._written]}\n"
         elif self.way == SECOND:
             yield f"{memory}got = lowered({given}){{0}}\n"
-        elif in_channels_last(candidate) != ", ".join(candidate.operands):
-            yield f"{memory}got = lowered({in_channels_last(candidate)}){{0}}\n"
+        elif lines.in_channels_last() != ", ".join(candidate.operands):
+            yield f"{memory}got = lowered({lines.in_channels_last()}){{0}}\n"
 
-    def _reloaded(self, candidate: Candidate, given: str) -> Iterator[str]:
+    def _reloaded(self, source: FxLines, given: str) -> Iterator[str]:
         """Lines that execute a model, lowered without calibration, which has loaded the state of the other."""
-        run = self.run
+        candidate = source.candidate
         model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()
-        mode, after = ("", ".eval()") if run.flow == "qat" else (".eval()", "")
-        lines = (
-            f"{model}{mode}\n{prepare_line(run, candidate)}other = convert_fx(prepared{after}, backend_config=config)\n"
-        )
+        mode, after = ("", ".eval()") if self.run.flow == "qat" else (".eval()", "")
+        lines = f"{model}{mode}\n{source.prepare()}other = convert_fx(prepared{after}, backend_config=config)\n"
         got = f"got = other({given}){{0}}\n"
         yield f"{lines}other.load_state_dict(lowered.state_dict())\n{got}"
         yield (

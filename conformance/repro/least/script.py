@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from conformance.cases.apis import api
 from conformance.cases.recipes import RANGE_OBSERVERS
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS, QUANTIZERS
@@ -12,6 +13,7 @@ from conformance.engines.native import NATIVE
 from conformance.errors import UsageError
 from conformance.execution.batch import warm_up
 from conformance.models import apis, build
+from conformance.repro.programs import PROGRAMS
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import AnnotatedBeside, NotAnnotated
@@ -47,12 +49,10 @@ from conformance.results.rows import Row
 
 from .enforcement import Unenforced
 from .exported import Annotated, FarFromConverted, left_in_float
-from .exports import exports
-from .kernels import ConvertingInside, InFloat
-from .observed import Ineffective, Unobserved
 from .repetitions import Repeating, way_of
 from .search import Search, Shown, deviates
 from .starts import recipes_of, starts
+from .structure import ConvertingInside, Ineffective, InFloat, Unobserved
 from .sweeps import Sweeping
 from .symptoms import TITLES, Crashing, Raising, Symptom
 from .text import whole
@@ -114,7 +114,7 @@ def symptoms_of_exported(run: Run, row: Row) -> Iterator[Symptom[Any]]:
 
 def symptoms(run: Run, row: Row) -> Iterator[Symptom[Any]]:
     """Yield the symptoms of a row, worst first. The check `reference`, which is about torch's own model, comes last."""
-    if exports(run):
+    if api(run.backend).exports:
         yield from symptoms_of_exported(run, row)
         return
     order = [*SYMPTOMS]
@@ -142,7 +142,7 @@ def least(run: Run, row: Row, *, isa: str | None = None) -> str:
     if not row.failed:
         raise NoLeastScript(f"{run.id}: conforms on this host, so there is nothing to reproduce")
     native = run.engine in NATIVE and run.backend.name in BACKENDS
-    exported = run.backend.name in QUANTIZERS and exports(run)
+    exported = run.backend.name in QUANTIZERS and run.engine in PROGRAMS
     if run.variant is None or not (native or exported):
         raise NoLeastForm(
             f"{run.id}: least scripts are written for torch's engines and configs, and quantizers of PT2E"

@@ -1,12 +1,9 @@
 """The search for the least candidate that still shows a symptom. Candidates are executed in children, which may die."""
 
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +11,14 @@ import torch
 from conformance.host.isolation import Child, Death, Done
 from conformance.models.fx import quiet
 from conformance.models.taken import take_shortcuts
+from conformance.repro.execution import run
 
 from .candidate import Candidate
+from .lines import GRADIENTS, lines_of
 from .reductions import OF_STRUCTURE, REDUCTIONS, Reduction
 from .repetitions import WRITES, Repeating
 from .symptoms import Crashing, Symptom, float_model_accepts
-from .text import GRADIENTS, executed, setting, shows
+from .text import executed, shows
 
 ATTEMPTS = 150
 SECONDS = 20.0
@@ -27,9 +26,6 @@ SECONDS = 20.0
 
 HANGS = 10.0
 """CPU seconds after which an attempt counts as a hang."""
-
-LIMIT = 120.0
-"""The most seconds that a script takes."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class Search:
                 return
 
     def _holds(self, candidate: Candidate) -> bool:
-        run = self.symptom.run
-        key = f"{setting(run, candidate)}{candidate.model_lines}{candidate.clones}{candidate.perturbed}{candidate.threads}"
+        setting = lines_of(self.symptom.run, candidate).setting
+        key = f"{setting}{candidate.model_lines}{candidate.clones}{candidate.perturbed}{candidate.threads}"
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -183,15 +179,10 @@ def _execute(body: str) -> None:
     executed(body)
 
 
-def deviates(text: str, check: str, python: str = sys.executable) -> bool:
+def deviates(text: str, check: str) -> bool:
     """Whether a script deviates in an interpreter of its own, which cannot import this project."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "least.py")
-        path.write_text(text, encoding="utf-8")
-        try:
-            process = subprocess.run(
-                [python, "-I", path.name], cwd=folder, capture_output=True, text=True, errors="replace", timeout=LIMIT
-            )
-        except subprocess.TimeoutExpired:
-            return False
+    try:
+        process = run(text)
+    except subprocess.TimeoutExpired:
+        return False
     return shows(process.stdout, check) and (process.returncode < 0 if check == "crashes" else process.returncode == 1)

@@ -26,8 +26,9 @@ from conformance.results.findings.codes import (
 )
 
 from .candidate import Candidate, Data, literal, number
+from .lines import lines_of
 from .symptoms import Symptom, guarded
-from .text import arguments, calibrate_lines, ending, executed, lower_line, model_lines, prepare_line, setting
+from .text import ending, executed
 from .values import CUSTOM, float_model_of, indexed
 
 Setting = tuple[tuple[TensorQparams, ...], TensorQparams]
@@ -101,9 +102,7 @@ def operand_lines(lowered: GraphModule, operands: Iterable[TensorQparams]) -> st
 class Sweeping(Symptom[Finding]):
     """A kernel gives a wrong code, or raises, for certain codes, scales and zero points."""
 
-    @property
-    def data_matter(self) -> bool:
-        return True
+    data_matter = True
 
     @property
     def title(self) -> str:
@@ -125,12 +124,12 @@ class Sweeping(Symptom[Finding]):
         return constant(candidate, self.finding)
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        run, finding, (operands, output) = self.run, self.finding, setting_of(self.finding)
+        finding, (operands, output) = self.finding, setting_of(self.finding)
         custom = CUSTOM if isinstance(finding, SweptQparams) else ""
-        lines = setting(run, candidate) + model_lines(run, candidate) + prepare_line(run, candidate, custom)
-        lines += calibrate_lines(run, candidate) + lower_line(run, candidate)
+        source = lines_of(self.run, candidate)
+        lines = source.prepared(custom) + source.lower
         _, scope = executed(lines.replace(custom, "") if custom else lines)
-        lowered, call = scope["lowered"], f"lowered({arguments(candidate)})"
+        lowered, call = scope["lowered"], f"lowered({source.arguments()})"
         lines += operand_lines(lowered, operands)
         last = output_lines(lowered, output)
         if isinstance(finding, SweptRaises):
@@ -161,9 +160,7 @@ def exact(symptom: Symptom[Any], candidate: Candidate) -> Tensor | None:
     """What exact arithmetic gives (float32) with the qparams of a finding; None if some element is a tie or uncertain."""
     operands, output = setting_of(symptom.finding)
     subject = float_model_of(symptom, candidate)
-    run = symptom.run
-    lines = setting(run, candidate) + model_lines(run, candidate)
-    _, scope = executed(lines + prepare_line(run, candidate) + calibrate_lines(run, candidate))
+    _, scope = executed(lines_of(symptom.run, candidate).prepared())
     reference = fx.reference(scope["prepared"], scope["config"])
     observed = replace(subject, inputs=subject.calibration)
     execution: Execution = execute(reference, observed.fresh_inputs())

@@ -17,31 +17,15 @@ from conformance.results.findings import Finding
 from conformance.results.findings.stages import Crashes, Raises
 
 from .candidate import Candidate
-from .text import (
-    DIES,
-    PERTURB,
-    arguments,
-    calibrate_lines,
-    ending,
-    executed,
-    lower_line,
-    model_lines,
-    perturbed,
-    prepare_line,
-    prepared_lines,
-    setting,
-)
+from .lines import TO_REFERENCE, lines_of
+from .text import DIES, ending, executed
 
 F = TypeVar("F", bound=Finding)
 
 
 @dataclass(frozen=True)
 class Symptom(ABC, Generic[F]):
-    """One finding of a run.
-
-    `title` is what deviates, `expectation` a sentence about what
-    is expected instead.
-    """
+    """One finding of a run. `title` is what deviates, `expectation` a sentence about what is expected instead."""
 
     run: Run
     finding: F
@@ -94,7 +78,6 @@ class Symptom(ABC, Generic[F]):
 FIGURES = str.maketrans("", "", "0123456789.-")
 """A translation that deletes figures, because messages name the sizes of tensors."""
 
-STAGES = ("float", "prepare", "calibrate", "lower", "execute")
 TITLES = {
     "float": "the float model raises",
     "prepare": "prepare raises",
@@ -113,44 +96,32 @@ class Raising(Symptom[Raises]):
     def title(self) -> str:
         return f"{TITLES[self.finding.stage]} {self.finding.exception}"
 
-    @property
-    def expectation(self) -> str:
-        return "Expected: no exception."
-
-    @property
-    def names_operator(self) -> bool:
-        return True
+    expectation = "Expected: no exception."
+    names_operator = True
 
     @property
     def has_float_model(self) -> bool:
         return self.finding.stage != "float"
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        run, given, stage = self.run, arguments(candidate), self.finding.stage
-        lines = {
-            "float": f"{model_lines(run, candidate)}model({given})\n",
-            "prepare": prepare_line(run, candidate),
-            "calibrate": calibrate_lines(run, candidate),
-            "lower": lower_line(run, candidate),
-            "execute": f"lowered({given})\n",
-            "reference": "reference = convert_to_reference_fx(prepared, backend_config=config)\n",
-            "reference execution": f"reference({given})\n",
-        }
-        order = ["prepare", "calibrate", "lower", "execute"]
-        if stage.startswith("reference"):
-            order = ["prepare", "calibrate", "reference", "reference execution"]
-        if stage == "float":
-            # a float model needs neither mapping nor config
+        lines, stage = lines_of(self.run, candidate), self.finding.stage
+        if stage == "float":  # a float model needs neither mapping nor config
             kept = [
                 line
-                for line in setting(run, candidate).splitlines()
+                for line in lines.setting.splitlines()
                 if not line.startswith(("mapping =", "config =", "quantizer ="))
             ]
-            yield "\n".join(kept) + "\n" + guarded(self.check, lines[stage])
+            call = f"{lines.model}model({lines.arguments()})\n"
+            yield "\n".join(kept) + "\n" + guarded(self.check, call)
             return
-        before = "".join(lines[name] for name in order[: order.index(stage)])
-        model = model_lines(run, candidate)
-        yield setting(run, candidate) + model + before + guarded(self.check, lines[stage])
+        stages = {"prepare": lines.prepare(), "calibrate": lines.calibrate}
+        if stage.startswith("reference"):
+            reference = {"reference": f"reference = {TO_REFERENCE}"}
+            stages |= {**reference, "reference execution": f"reference({lines.arguments()})\n"}
+        else:
+            stages |= {"lower": lines.lower, "execute": f"lowered({lines.arguments()})\n"}
+        before = [*stages.values()][: [*stages].index(stage)]
+        yield lines.built + "".join(before) + guarded(self.check, stages[stage])
 
     def confirms(self, scope: dict[str, Any]) -> bool:
         return raised_alike(self.finding, scope)
@@ -181,7 +152,7 @@ def guarded(check: str, lines: str) -> str:
 def float_model_accepts(run: Run, candidate: Candidate) -> bool:
     """Whether the float model of a candidate accepts its inputs and has outputs."""
     try:
-        executed(f"{setting(run, candidate)}{candidate.model_lines}model.eval()\nmodel({arguments(candidate)})\n")
+        _float_output(run, candidate)
     except Exception:  # a float model refuses sizes with exceptions of many types; no quantized kernel runs here
         return False
     return True
@@ -189,8 +160,14 @@ def float_model_accepts(run: Run, candidate: Candidate) -> bool:
 
 def output_paths(run: Run, candidate: Candidate) -> list[str]:
     """The subscripts of each tensor in what a candidate's float model returns."""
-    lines = f"{setting(run, candidate)}{candidate.model_lines}model.eval()\ny = model({arguments(candidate)})\n"
-    return [*paths(executed(lines)[1]["y"])]
+    return [*paths(_float_output(run, candidate))]
+
+
+def _float_output(run: Run, candidate: Candidate) -> Any:
+    """What the float model of a candidate returns."""
+    lines = lines_of(run, candidate)
+    body = f"{lines.setting}{candidate.model_lines}model.eval()\ny = model({lines.arguments()})\n"
+    return executed(body)[1]["y"]
 
 
 def paths(value: Any) -> Iterator[str]:
@@ -205,23 +182,17 @@ def paths(value: Any) -> Iterator[str]:
 class Crashing(Symptom[Crashes]):
     """The process dies."""
 
-    @property
-    def title(self) -> str:
-        return "the lowered model ends the process"
-
-    @property
-    def expectation(self) -> str:
-        return "Expected: a result, or an exception."
+    title = "the lowered model ends the process"
+    expectation = "Expected: a result, or an exception."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         if not float_model_accepts(self.run, candidate):
             return
-        call = f"lowered({arguments(candidate)})\n"
+        lines = lines_of(self.run, candidate)
+        call = f"lowered({lines.arguments()})\n"
         yield (
-            f"{prepared_lines(self.run, candidate)}{lower_line(self.run, candidate)}"
-            'print("expected: a result, or an exception")\n'
-            f'print("{DIES}", flush=True)\n'
-            f"{PERTURB if candidate.perturbed else ''}{perturbed(candidate, 0x55)}{call}"
-            f"{(perturbed(candidate, 0xAA) + call) if candidate.perturbed else ''}"
+            f'{lines.lowered}print("expected: a result, or an exception")\nprint("{DIES}", flush=True)\n'
+            f"{lines.perturb}{lines.perturbed(0x55)}{call}"
+            f"{(lines.perturbed(0xAA) + call) if candidate.perturbed else ''}"
             'print("CONFORMS")\n'
         )

@@ -22,19 +22,9 @@ from conformance.results.findings.values import CodesDiffer, FloatShape, OutputQ
 from conformance.results.profiles import INITIALIZED
 
 from .candidate import Candidate, literal, number
+from .lines import TO_REFERENCE, FxLines, lines_of
 from .symptoms import Symptom, output_paths
-from .text import (
-    PERTURB,
-    arguments,
-    calibrate_lines,
-    ending,
-    executed,
-    lower_line,
-    model_lines,
-    perturbed,
-    prepare_line,
-    setting,
-)
+from .text import ending, executed
 
 MOST_ELEMENTS = 12
 """Elements of an output that a script compares as a whole. Of a larger one it compares the worst element."""
@@ -65,7 +55,7 @@ class Measured:
 def float_model_of(symptom: Symptom[Any], candidate: Candidate) -> Subject:
     """The float model of a candidate with its data."""
     run = symptom.run
-    _, scope = executed(setting(run, candidate) + model_lines(run, candidate))
+    _, scope = executed(lines_of(run, candidate).built)
     inputs = tuple(one.tensor for one in candidate.inputs)
     calibration = tuple(one.tensor for one in candidate.calibration or candidate.inputs)
     return Subject(run, None, None, scope["model"], calibration, inputs)
@@ -75,7 +65,7 @@ def measured(symptom: Symptom[Any], candidate: Candidate) -> Measured | None:
     """Execute a candidate and compare it with the oracle. None if it conforms, or the oracle is not certain."""
     run = symptom.run
     subject = float_model_of(symptom, candidate)
-    _, scope = executed(_prepared(symptom, candidate))
+    _, scope = executed(lines_of(run, candidate).prepared())
     reference = fx.reference(scope["prepared"], scope["config"])
     reference_execution = execute(reference, subject.fresh_inputs())
     observed, observed_execution = subject, reference_execution
@@ -108,12 +98,6 @@ def measured(symptom: Symptom[Any], candidate: Candidate) -> Measured | None:
     return None
 
 
-def _prepared(symptom: Symptom[Any], candidate: Candidate) -> str:
-    run = symptom.run
-    lines = setting(run, candidate) + model_lines(run, candidate)
-    return lines + prepare_line(run, candidate) + calibrate_lines(run, candidate)
-
-
 def _nearest(quantized: Tensor | None, got: Tensor, expected: Expected, steps: int) -> Tensor:
     """The allowed values (float32) that are nearest to those of an execution: at a tie, either neighbour is allowed."""
     if quantized is None or got.shape != expected.low.shape or not expected.quantized:
@@ -137,17 +121,9 @@ def indexed(index: Sequence[int]) -> str:
 class WrongValues(Symptom[Finding]):
     """An output differs from exact arithmetic by more than rounding."""
 
-    @property
-    def data_matter(self) -> bool:
-        return True
-
-    @property
-    def title(self) -> str:
-        return "wrong values"
-
-    @property
-    def expectation(self) -> str:
-        return "Expected: the result of the float model, but for rounding."
+    data_matter = True
+    title = "wrong values"
+    expectation = "Expected: the result of the float model, but for rounding."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         found = measured(self, candidate)
@@ -171,29 +147,26 @@ class WrongValues(Symptom[Finding]):
 
     def _body(self, candidate: Candidate, form: str, path: str, expected: str | None, condition: str, text: str) -> str:
         """A body that compares what `form` makes of an output with `expected`, or with the float model's if it is None."""
-        run, given = self.run, arguments(candidate)
-        lines = setting(run, candidate) + model_lines(run, candidate)
+        source, given = lines_of(self.run, candidate), lines_of(self.run, candidate).arguments()
+        lines = source.built
         if expected is None:
             lines += f"expected = {form.format(f'model({given}){path}')}\n"
-        lines += prepare_line(run, candidate) + calibrate_lines(run, candidate)
-        convert = lower_line(run, candidate)
-        if self.check == "reference":
-            convert = "lowered = convert_to_reference_fx(prepared, backend_config=config)\n"
-        lines += convert + (PERTURB if candidate.perturbed else "") + perturbed(candidate, 0x55 ^ 0xFF)
+        lines += source.prepare() + source.calibrate + self._lower(source)
+        lines += source.perturb + source.perturbed(0x55 ^ 0xFF)
         lines += f"got = {form.format(f'lowered({given}){path}')}\n"
         if expected is not None:
             lines += f"expected = {expected}{'  # exact arithmetic' if len(expected) < 90 else ''}\n"
         return lines + ending(self.check, condition, text)
 
+    def _lower(self, lines: FxLines) -> str:
+        """The lines that bind `lowered`, which is the reference model if the finding is about that."""
+        return f"lowered = {TO_REFERENCE}" if self.check == "reference" else lines.lower
+
     def _qparams(self, candidate: Candidate, finding: OutputQparams) -> str:
         """A body that compares scale and zero point of an output that is left quantized with those that were observed."""
-        run = self.run
-        lines = setting(run, candidate) + model_lines(run, candidate) + prepare_line(run, candidate, CUSTOM)
-        convert = lower_line(run, candidate)
-        if self.check == "reference":
-            convert = "lowered = convert_to_reference_fx(prepared, backend_config=config)\n"
+        source = lines_of(self.run, candidate)
         return (
-            f"{lines}{calibrate_lines(run, candidate)}{convert}y = lowered({arguments(candidate)})\n"
+            f"{source.prepared(CUSTOM)}{self._lower(source)}y = lowered({source.arguments()})\n"
             f"expected = ({number(finding.expected_scale)}, {finding.expected_zero_point}, "
             f"torch.{finding.expected_dtype})  # as observed\n"
             f"got = (round(y.q_scale(), 9), y.q_zero_point(), y.dtype)\n"
@@ -204,28 +177,20 @@ class WrongValues(Symptom[Finding]):
 class FarFromFloat(Symptom[Finding]):
     """An output is so far from the float model's that its SQNR is low, whatever exact arithmetic gives."""
 
-    @property
-    def data_matter(self) -> bool:
-        return True
-
-    @property
-    def title(self) -> str:
-        return "far from the float model"
-
-    @property
-    def expectation(self) -> str:
-        return "Expected: the result of the float model, but for rounding."
+    data_matter = True
+    title = "far from the float model"
+    expectation = "Expected: the result of the float model, but for rounding."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        run, given = self.run, arguments(candidate)
-        lines = setting(run, candidate) + model_lines(run, candidate)
+        lines = lines_of(self.run, candidate)
+        given = lines.arguments()
         form, condition = "{}", "(got - expected).abs().max() > expected.abs().max() / 4"
         if isinstance(self.finding, FloatShape):
             form, condition = "tuple({}.shape)", "got != expected"
-        for path in output_paths(run, candidate):
+        for path in output_paths(self.run, candidate):
             yield (
-                f"{lines}expected = {form.format(f'model({given}){path}')}\n{prepare_line(run, candidate)}"
-                f"{calibrate_lines(run, candidate)}{lower_line(run, candidate)}"
+                f"{lines.built}expected = {form.format(f'model({given}){path}')}\n"
+                f"{lines.prepare()}{lines.calibrate}{lines.lower}"
                 f"got = {form.format(f'lowered({given}){path}')}\n"
                 + ending(self.check, condition, "not the result of the float model")
             )
