@@ -34,7 +34,7 @@ FAILED, NEW, LATER = range(3)
 """The turns of runs, in order."""
 
 if TYPE_CHECKING:
-    from conformance.fuzz.samples import Family
+    from conformance.cases.families import Family
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Selection:
     def _searched(self) -> "list[Family]":
         if self.globs or self.only_since:
             return []
-        from conformance.fuzz.samples import families
+        from conformance.cases.families import families
 
         slow = self.search_minutes is not None
         return [family for claims in self.claims for family in families(claims, self.engine_names, slow=slow)]

@@ -9,11 +9,11 @@ from conformance.checks.comparison import compare_outputs
 from conformance.checks.evidence import Evidence
 from conformance.checks.judge import CHECKS, Judge
 from conformance.checks.tolerances import tolerance
-from conformance.engines.trace import Output
 from conformance.execution import diagnose
 from conformance.execution.batch import judge_runs, warm_up
 from conformance.goldens.golden import Expected
 from conformance.host.isolation import Done, Raised, run_isolated
+from conformance.models.trace import Output
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.findings.stages import UNDEFINED

@@ -11,7 +11,7 @@ from conformance.plugin.searching import DRAWN, Searching
 from conformance.selection import Selection
 
 if TYPE_CHECKING:
-    from conformance.fuzz.samples import Family
+    from conformance.cases.families import Family
 
 
 def test_drawn_cases(family: "Family", selection: Selection, request: pytest.FixtureRequest) -> None:

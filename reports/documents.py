@@ -4,6 +4,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from conformance.markdown import code, escaped, fenced, marked
+from conformance.templates import templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,11 +28,7 @@ def lines(template: str, **context: Any) -> list[str]:
 
 def environment(**options: Any) -> "Environment":
     """The environment of the templates of this package. A missing name is an error."""
-    # loading jinja2 takes longer than all that answers about one operator need
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader(__package__, "templates")
-    jinja = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    jinja = templates(__package__, **options)
     jinja.filters["link"] = link
     jinja.globals["count"] = count
     return jinja

@@ -33,11 +33,11 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.checks.judge import Judge
 from conformance.engines.registry import engine
-from conformance.engines.trace import execute
 from conformance.execution.batch import warm_up
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
 from conformance.models.taken import take_shortcuts
+from conformance.models.trace import execute
 from conformance.paths import KNOWN
 from conformance.results.ledger_file import load
 from conformance.shortcuts import NAMES, TABLE, without

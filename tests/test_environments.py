@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.host.isa import ISA_LIMITS
+from conformance.host.cpu import ISA_LIMITS
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from invocation import DIES, write
 
+from conformance.cases.families import Family
 from conformance.cases.runs import Run, describe
-from conformance.fuzz.samples import Family
 from conformance.results.profiles import CHECKS
 from conformance.results.rows import Row, digest_of
 from conformance.results.verdicts import Verdict

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions", "configs"),
+    ("errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions", "templates", "configs"),
     ("host", "results", "oracle"),
     ("cases",),
     ("models",),
@@ -36,7 +36,7 @@ LAYERS = (
 """A package imports itself and packages of earlier layers, and a leaf (the first layer) may import `errors`."""
 
 REPORTS_IMPORT = {
-    *("reports", "errors", "markdown", "progress", "paths", "suggestions", "results"),
+    *("reports", "errors", "markdown", "progress", "paths", "suggestions", "templates", "results"),
     *("configs.engines", "configs.spelling", "bench.results", "bench.timings", "bench.verdicts"),
 }
 """Modules that `reports` imports. Only the command line imports `reports`."""
@@ -44,7 +44,7 @@ REPORTS_IMPORT = {
 CALLED = {"__main__", "plugin", "selection", "show", "terminal"}
 """Modules directly in `conformance` that people call, besides the tests of the suite."""
 
-LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions"}
+LEAVES = {"errors", "markdown", "progress", "stopwatch", "paths", "shortcuts", "suggestions", "templates"}
 
 TABLES = {"tests/audit/causes.py": "minimal models, one for each cause in the ledger"}
 """Modules that may be longer than MOST_LINES, because they are tables."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conformance.cases.recipes import RANGES, dtype_name
 from conformance.checks.tolerances import TYPICAL_BAND
-from conformance.engines.trace import qparams_of
+from conformance.models.trace import qparams_of
 from conformance.results.audits import LEAST_DB, Agreement, Qparams
 
 from .network import tensors_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run
+from conformance.checks.likeness import Likeness
 from conformance.configs.registry import REGISTERED
-from conformance.execution.likeness import Likeness
 from conformance.results.audits import Audit, Fault, Layer, Refusal
 from conformance.results.findings.layers import LayerDiffers, LayerRaises, LayerShape
 from conformance.results.findings.values import OutputQparams

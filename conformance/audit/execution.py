@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from conformance.engines.trace import Kernel, Recorder
 from conformance.errors import Failure
+from conformance.models.trace import Kernel, Recorder
 
 from .agreement import decibels
 from .conversion import Converted

@@ -16,16 +16,13 @@ from torch.fx.node import map_arg
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import OPERATORS, Operand
 from conformance.cases.operators.variant import Variant
-from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
-from conformance.configs.names import pattern_name
 from conformance.results.audits import Form
 
-from .agreement import qparams
-from .options import NotSource, arguments_of, call_name, is_constant, options_of, parameters_of, text_of
+from .options import NotSource, arguments_of, call_name, parameters_of, text_of
 
 if TYPE_CHECKING:
-    from .execution import Step
+    pass
 
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.matmul: "@"}
 """Operators of Python that runs write infix."""
@@ -169,61 +166,3 @@ def runs_of(
             applications=min(applications, 2),
         )
         yield Run(claims, one, "ptq", variant, "exact", engine)
-
-
-def features(
-    step: "Step", node: Node, modules: Mapping[str, nn.Module], lowered: Mapping[str, nn.Module]
-) -> dict[str, str]:
-    """What distinguishes a layer from others of its pattern: the operator with its options, its inputs, its neighbours.
-
-    `node` is that of the network before lowering, whose modules are `modules`; the neighbours are those after it.
-    """
-    found = {"operator": call_name(node, modules)}
-    module = modules.get(str(node.target)) if node.op == "call_module" else None
-    if isinstance(module, nn.Sequential) and len(module):  # a fused module
-        module = module[0]
-        found["operator"] = pattern_name(type(module))
-    if module is not None:
-        found |= options_of(module)
-    else:
-        found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
-        found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
-    tensors = [x for x in step.inputs if isinstance(x, Tensor)]
-    found |= {
-        "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),
-        "formats": " ".join(name for name in step.formats if name),
-        "aliased": str(step.aliased),
-        "dtypes": " ".join(dtype_name(x.dtype) for x in tensors),
-        "producers": " ".join(call_name(one, lowered) for one in step.node.all_input_nodes),
-        "consumers": " ".join(call_name(one, lowered) for one in step.node.users),
-    }
-    scales = [own.scale for x in tensors if (own := qparams(x))]
-    if scales and (output := qparams(step.value)):
-        found["greatest_scale_ratio"] = f"{max(scales) / output.scale:.6g}"
-        found["least_scale_ratio"] = f"{min(scales) / output.scale:.6g}"
-    quantized = [x for x in tensors if x.is_quantized]
-    if isinstance(step.value, Tensor):
-        found["broadcast"] = str(any(_broadcasts(x, step.value) for x in quantized))
-    if isinstance(step.value, Tensor) and isinstance(step.local, Tensor):
-        if step.value.is_quantized != step.local.is_quantized:
-            found["kind"] = "codes for float" if step.value.is_quantized else "float for codes"
-        elif qparams(step.value) != qparams(step.local):
-            found["grid"] = "other"
-    if output := qparams(step.value):
-        found["scale"] = f"{output.scale:.6g}"
-    codes = [int(x.int_repr().max()) for x in quantized if x.numel()]
-    if codes:
-        found["greatest_code"] = str(max(codes))
-        found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in quantized if x.numel()))
-    if isinstance(module, nn.PReLU):
-        found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
-    if "in_channels" in found:
-        found["equal_channels"] = str(found["in_channels"] == found["out_channels"])
-    return found
-
-
-def _broadcasts(x: Tensor, result: Tensor) -> bool:
-    """Whether an input has one item, row or column where the result has more."""
-    return x.dim() == result.dim() and any(
-        own == 1 < other for dim, (own, other) in enumerate(zip(x.shape, result.shape, strict=True)) if dim != 1
-    )

@@ -14,7 +14,7 @@ from torch.fx import Node
 from conformance.cases.claims import Claim
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.names import config_pattern, pattern_name
-from conformance.engines.trace import CONVERSIONS, VIEWS, qparams_of
+from conformance.models.trace import CONVERSIONS, VIEWS, qparams_of
 from conformance.results.audits import FEW_CODES, Arithmetic, Fault, Form, Layer
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import (
@@ -33,7 +33,8 @@ from conformance.results.findings.structure import QuantizedUnasked
 from .agreement import agreement, as_tensor, clipped, codes_used, decibels, qparams
 from .conversion import Converted
 from .execution import Step
-from .forms import allowing, features, form_of_layer
+from .features import features
+from .forms import allowing, form_of_layer
 from .grids import Grids, coarser
 from .options import call_name, named
 from .origins import SAME_DB, Origin, converts

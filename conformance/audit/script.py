@@ -1,7 +1,7 @@
 """The reproduction script of a part of a network: source that needs torch alone."""
 
 from conformance.configs.engines import backend_of
-from conformance.repro import templates
+from conformance.templates import source_templates
 
 from .parts import Part
 
@@ -18,7 +18,7 @@ def script(part: Part, engine: str, title: str, *, of_reference: bool = False) -
         suffix = f".to(memory_format=torch.{memory_format})" if last else ""
         inputs.append(f"torch.randn({', '.join(map(str, shape))}){suffix}")
     return (
-        templates()
+        source_templates(__package__)
         .get_template("part.j2")
         .render(
             title=title.replace("\\", "\\\\").replace('"', "'"),

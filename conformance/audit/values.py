@@ -9,8 +9,8 @@ from torch.autograd.profiler import record_function
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from conformance.engines import mutation
-from conformance.engines.trace import conversions_inside, inner_conversion
+from conformance.models import mutation
+from conformance.models.trace import conversions_inside, inner_conversion
 
 from .network import Batch, copied
 

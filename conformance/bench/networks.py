@@ -19,9 +19,9 @@ from conformance.audit.conversion import Unconvertible
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.native import NativeEngine
 from conformance.engines.protocol import Program
-from conformance.engines.trace import Execution
 from conformance.errors import UsageError
 from conformance.models import fx
+from conformance.models.trace import Execution
 from conformance.networks.operators import define_torchvision_operators
 from conformance.networks.zoo import network as network_named
 

@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from conformance.cases.runs import Run
 from conformance.engines.protocol import Engine, Program
 from conformance.engines.registry import engine
-from conformance.engines.trace import CONVERSIONS
 from conformance.models import build, fx
+from conformance.models.trace import CONVERSIONS
 
 from . import counters
 from .timings import Counts

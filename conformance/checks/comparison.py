@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from conformance.cases.recipes import dtype_name
-from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
+from conformance.models.trace import Output
 from conformance.oracle.arithmetic import FLOAT_BAND, RANGES, Codes, Qparams, quantize
 from conformance.oracle.scheme import Grid
 from conformance.results.findings import Finding

@@ -13,13 +13,13 @@ from torch.fx import GraphModule
 from conformance.cases.ranges import range_of
 from conformance.cases.runs import Run, describe
 from conformance.engines.protocol import Program
-from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden, golden_of
 from conformance.host.guard import Access
 from conformance.models import apis
 from conformance.models.build import Subject
 from conformance.models.templates import Template
+from conformance.models.trace import Execution
 from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, detail_of, text_of
 from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises

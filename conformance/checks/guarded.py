@@ -8,9 +8,9 @@ import torch
 from torch.fx import GraphModule
 
 from conformance.cases.runs import Run
-from conformance.engines.mutation import Watching
 from conformance.engines.registry import engine
 from conformance.host import guard
+from conformance.models.mutation import Watching
 from conformance.results.findings.memory import OutOfBounds
 from conformance.stopwatch import Stopwatch
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from conformance.cases.runs import Run
-from conformance.engines.trace import CONVERSIONS, VIEWS, Execution
+from conformance.models.trace import CONVERSIONS, VIEWS, Execution
 from conformance.results.findings import Finding
 from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import (

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from conformance.cases.runs import Run
 from conformance.configs.engines import ENGINE_TABLE
-from conformance.engines.trace import Execution, qparams_of
 from conformance.goldens.golden import compute
 from conformance.models.build import Subject
+from conformance.models.trace import Execution, qparams_of
 from conformance.oracle.scheme import PARTS, Scheme
 from conformance.results.findings import Finding
 from conformance.results.findings.values import (

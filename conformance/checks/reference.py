@@ -12,8 +12,8 @@ from conformance.cases.constraints import Quantized, violations
 from conformance.cases.quantizers import QUANTIZED_OF
 from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
-from conformance.engines.trace import Execution, Output, qparams_of
 from conformance.goldens.golden import Golden
+from conformance.models.trace import Execution, Output, qparams_of
 from conformance.results.findings import Finding
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.structure import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from conformance.engines.trace import Output
+from conformance.models.trace import Output
 from conformance.results.findings import Finding
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
 

@@ -16,7 +16,6 @@ from conformance.configs.registry import REGISTERED
 from conformance.engines import decomposed
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution, Kernel, execute
 from conformance.errors import Failure
 from conformance.goldens.golden import Golden, compute, golden_of, qparams_by_name
 from conformance.goldens.store import GoldenError, Store
@@ -26,6 +25,7 @@ from conformance.models.build import Subject
 from conformance.models.data import channels_last, reversed_data
 from conformance.models.scripting import compiles, compiling, scripted
 from conformance.models.templates import Template
+from conformance.models.trace import Execution, Kernel, execute
 from conformance.oracle import Answer, NoCodes, NoQparams, NotCovered
 from conformance.results.profiles import PROFILES
 from conformance.shortcuts import enabled

@@ -88,8 +88,7 @@ def _wanted(row: "Row", globs: Sequence[str]) -> bool:
 
 def _reproduced(results: "Sequence[Result]", arguments: argparse.Namespace) -> "dict[str, Reproduced]":
     """The reproductions of results that show their deviation here, by run id. The reason of each other one is printed."""
-    from conformance.host.cpu import isa
-    from conformance.host.isa import ISA_LIMITS
+    from conformance.host.cpu import ISA_LIMITS, isa
     from conformance.progress import progress
     from conformance.repro.execution import execute
     from conformance.repro.script import script

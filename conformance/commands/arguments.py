@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from conformance.errors import UsageError, not_installed
-from conformance.host.isa import ISA_LIMITS
+from conformance.host.cpu import ISA_LIMITS
 from conformance.suggestions import unknown
 
 if TYPE_CHECKING:

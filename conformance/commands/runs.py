@@ -104,7 +104,7 @@ def find_with(run_id: str, options: Sequence[str]) -> "Run":
 
 def ledger_entries(run: "Run", isa_limit: str | None) -> "list[Entry]":
     """Return the ledger entries that cover a run, by its id or by its features, and apply to this host."""
-    from conformance.execution.likeness import Likeness
+    from conformance.checks.likeness import Likeness
     from conformance.results.profiles import PROFILES
     from conformance.selection import Selection
 

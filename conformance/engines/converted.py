@@ -14,12 +14,12 @@ from conformance.configs.quantizer import QuantizerSpec
 from conformance.errors import brief
 from conformance.models import pt2e
 from conformance.models.build import tensors
+from conformance.models.trace import Execution
 
 from . import decomposed
 from .protocol import Program
 from .reference import KERNEL
 from .torch_engine import TorchEngine
-from .trace import Execution
 
 
 @dataclass(frozen=True)

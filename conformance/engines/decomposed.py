@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves
 
+from conformance.models import trace
 from conformance.models.build import tensors
-
-from . import trace
-from .trace import Execution, Output
+from conformance.models.trace import Execution, Output
 
 QUANTIZE = "quantized_decomposed.quantize_per_"
 DEQUANTIZE = "quantized_decomposed.dequantize_per_"

@@ -11,15 +11,15 @@ from torch.fx import GraphModule
 from conformance.configs.arminductor import ARM
 from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.x86inductor import X86
-from conformance.models import pt2e
+from conformance.models import pt2e, trace
+from conformance.models.mutation import overwritten
+from conformance.models.trace import Execution
 from conformance.shortcuts import enabled
 
-from . import decomposed, trace
+from . import decomposed
 from .converted import ConvertedProgram, LoweringEngine
 from .decompositions import tables_once
-from .mutation import overwritten
 from .protocol import Program
-from .trace import Execution
 
 
 class LoweredEngine(LoweringEngine):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
-from .trace import Execution
+from conformance.models.trace import Execution
 
 Program = Callable[..., Any]
 """A compiled model. Called with the inputs, it returns the outputs of the model."""

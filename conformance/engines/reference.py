@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from . import trace
+from conformance.models import trace
+from conformance.models.trace import Execution, Kernel
+
 from .protocol import Program
 from .torch_engine import TorchEngine
-from .trace import Execution, Kernel
 
 KERNEL = Kernel("reference", takes_quantized=True, takes_float=False)
 """What stands for the operators of a reference model."""

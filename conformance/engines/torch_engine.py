@@ -14,12 +14,11 @@ from torch.fx import GraphModule
 
 from conformance.errors import brief
 from conformance.host.poison import fresh_memory_holds
-from conformance.models import fx
+from conformance.models import fx, trace
 from conformance.models.build import tensors
+from conformance.models.trace import Execution, Kernel, Output
 
-from . import trace
 from .protocol import Program
-from .trace import Execution, Kernel, Output
 
 Grids = tuple[tuple[float, int, torch.dtype] | None, ...]
 """Scale, zero point and dtype of each output of a model; None for a float one."""

@@ -18,11 +18,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from conformance.configs.tosa import TOSA
+from conformance.models.trace import Execution, Kernel
 
 from .converted import ConvertedProgram, LoweringEngine
 from .executorch.shortcuts import shortcuts
 from .protocol import Program
-from .trace import Execution, Kernel
 
 VERSION = "TOSA-1.0+INT"
 """The specification and its profile: TOSA's integer profile has no operators on floats."""

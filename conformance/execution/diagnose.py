@@ -14,11 +14,11 @@ from conformance.cases.runs import Run
 from conformance.checks.evidence import Evidence
 from conformance.checks.judge import vary
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution, Output
 from conformance.errors import brief
 from conformance.goldens.golden import Expected
 from conformance.models import apis, build, fx
 from conformance.models.observers import is_observer
+from conformance.models.trace import Execution, Output
 from conformance.properties.metamorphic import callables
 from conformance.results.constraints import DOCUMENTED
 from conformance.results.diagnostics import MOST_POSITIONS, NO_MATCH, Details, Offsets

@@ -13,10 +13,11 @@ from pathlib import Path
 from hypothesis import settings
 
 from conformance.cases.claims import BackendClaims
+from conformance.cases.families import Family
 from conformance.checks.judge import Judge
+from conformance.checks.likeness import Likeness
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.execution.batch import Judged, crashed_row, make_ready
-from conformance.execution.likeness import Likeness
 from conformance.host.isolation import Child, Death, Done, Outcome, run_isolated
 from conformance.models.taken import take_shortcuts
 from conformance.properties.search import search
@@ -27,7 +28,7 @@ from conformance.results.known import Entry
 from conformance.results.rows import Row
 from conformance.shortcuts import enabled
 
-from .samples import Family, Sample, run_of
+from .samples import Sample, run_of
 from .strategies import samples
 
 NOT_CHECKED = frozenset({"accuracy"})

@@ -10,13 +10,14 @@ from hypothesis.strategies import DrawFn
 
 from conformance.cases.combined import continues
 from conformance.cases.declarations import declared_variants
+from conformance.cases.families import Family
 from conformance.cases.operators import OPERATORS, SPACES, Operand, Variant
 from conformance.cases.operators.fused import is_normed, plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.sources import continuing, flows
 from conformance.configs.quantizer import Declaration
 
-from .samples import Family, Sample, run_of, valid
+from .samples import Sample, run_of, valid
 
 PLACED = frozenset({"data", "batch", "layout", "second"})
 """Factors that `placed` draws from wider domains than those of the fixed variants."""

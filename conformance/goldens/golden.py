@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from conformance.cases.apis import api
 from conformance.cases.recipes import RANGES, dtype_name
 from conformance.cases.runs import Run
-from conformance.engines.trace import Execution, qparams_of
 from conformance.models.build import Subject
+from conformance.models.trace import Execution, qparams_of
 from conformance.oracle import Answer, Codes, Qparams, evaluate
 from conformance.oracle.scheme import ALWAYS, Grid, Scheme
 

@@ -5,7 +5,15 @@ import platform
 import re
 from pathlib import Path
 
-from .isa import ISA_LIMITS
+ISA_LIMITS = {
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512f": {
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512",
+        "ATEN_CPU_CAPABILITY": "avx512",
+    },
+}
+"""Environment variables for each limit. torch's libraries read them once, when torch loads."""
 
 
 def cpu() -> tuple[str, tuple[str, ...]]:

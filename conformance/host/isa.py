@@ -5,15 +5,7 @@ import sys
 
 from conformance.errors import UsageError
 
-ISA_LIMITS = {
-    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
-    "avx512f": {
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-        "FBGEMM_ENABLE_INSTRUCTIONS": "AVX512",
-        "ATEN_CPU_CAPABILITY": "avx512",
-    },
-}
-"""Environment variables for each limit. torch's libraries read them once, when torch loads."""
+from .cpu import ISA_LIMITS, cpu, isa
 
 
 def limit_isa(name: str) -> None:
@@ -21,8 +13,6 @@ def limit_isa(name: str) -> None:
 
     Raises UsageError for an unknown name, one that the CPU does not have, and if torch has loaded without the limit.
     """
-    from .cpu import cpu, isa
-
     if name not in ISA_LIMITS:
         raise UsageError(f"--isa {name!r}: choose from {', '.join(ISA_LIMITS)}")
     if (flags := cpu()[1]) and name not in flags:

@@ -21,12 +21,12 @@ from conformance.checks.judge import Judge
 from conformance.configs.engines import ENGINES, SUCCESSORS
 from conformance.configs.quantizer import Declaration
 from conformance.engines.registry import engine
-from conformance.engines.trace import Output
 from conformance.execution.batch import make_ready
 from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.models import apis, build, fx, pt2e
 from conformance.models.build import Subject
 from conformance.models.taken import take_shortcuts
+from conformance.models.trace import Output
 from conformance.results.migrations import Distance, Migrated, Outcome
 from conformance.results.profiles import BENCH, GENERATED
 from conformance.results.rows import Row

@@ -23,9 +23,9 @@ from .selecting import Selecting, controls, usage_errors
 
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
+    from conformance.checks.likeness import Likeness
     from conformance.checks.tolerances import Tolerance
     from conformance.execution.batch import Judged
-    from conformance.execution.likeness import Likeness
     from conformance.host.isolation import Raised
     from conformance.results import diagnostics, rows
     from conformance.results.diagnostics import Details
@@ -128,7 +128,7 @@ class Running:
 
     def compared(self, run: "Run", row: "Row") -> "Expectation":
         """The row of a run compared with the ledger."""
-        from conformance.execution.likeness import Likeness
+        from conformance.checks.likeness import Likeness
 
         self.likeness = self.likeness or Likeness(self.selection.applying)
         expectation = self.likeness.expectation(run, row, self.selection.host)

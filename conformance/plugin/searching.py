@@ -12,8 +12,8 @@ from .running import Running
 from .selecting import Selecting, controls, usage_errors
 
 if TYPE_CHECKING:
+    from conformance.cases.families import Family
     from conformance.fuzz.campaign import Draws
-    from conformance.fuzz.samples import Family
 
 DRAWN = "drawn"
 """The user property with the counts of a search: cases tried, cases without a certain answer, new deviations."""

@@ -13,7 +13,7 @@ from jinja2 import Template
 
 from conformance.cases.sources import without_relu
 from conformance.checks.tolerances import tolerance
-from conformance.engines.trace import CONVERSIONS, VIEWS
+from conformance.models.trace import CONVERSIONS, VIEWS
 from conformance.properties.metamorphic import relations
 from conformance.results.findings import KINDS, Finding
 from conformance.results.findings.annotations import (
@@ -38,8 +38,9 @@ from conformance.results.findings.structure import (
     WeightDtype,
 )
 from conformance.results.findings.values import CodesDiffer, ValuesDiffer
+from conformance.templates import source_templates
 
-from . import codes, stages, templates
+from . import codes, stages
 from .case import Case, NothingToCheck, guarded, has_state, violates
 from .configs import frozen, pattern_source, prepare_call, qconfig_lines
 from .programs import calls_lines
@@ -104,7 +105,7 @@ CONDITIONS: dict[str, dict[type[Finding], Condition]] = {
 
 @cache
 def _template() -> Template:
-    jinja = templates()
+    jinja = source_templates(__package__)
     jinja.filters["repr"] = repr
     functions: tuple[Callable[..., Any], ...] = (
         *(codes.swept, codes.turn, frozen, guarded, has_state, pattern_source, prepare_call, qconfig_lines),

@@ -11,10 +11,10 @@ from symtable import symtable
 from conformance.cases import recipes
 from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.registry import BACKENDS
-from conformance.engines import cortex_m, mutation
+from conformance.engines import cortex_m
 from conformance.engines.executorch import bridge
 from conformance.host import guard, poison
-from conformance.models import data, observers, pt2e, qparams, scripting
+from conformance.models import data, mutation, observers, pt2e, qparams, scripting
 from conformance.properties.codes import settings
 from conformance.properties.metamorphic import transforms
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from conformance.cases.operators.variant import in_sizes
 from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
-from conformance.host.isa import ISA_LIMITS
+from conformance.host.cpu import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stages import (

@@ -7,6 +7,7 @@ from pathlib import Path
 import conformance
 from conformance.errors import UsageError
 from conformance.results.jsonl import replacing
+from conformance.templates import source_templates
 
 FOLDER = "quantized"
 """The folder of the environment and the ledger, in the vendor's repository."""
@@ -61,15 +62,5 @@ def write(starter: Starter, folder: Path) -> list[Path]:
 
 
 def _rendered(template: str, starter: Starter) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        variable_start_string="<<",
-        variable_end_string=">>",
-    )
     values = {"starter": starter, "folder": FOLDER, "version": conformance.__version__}
-    return environment.get_template(f"{template}.j2").render(values)
+    return source_templates(__package__).get_template(f"{template}.j2").render(values)

@@ -22,7 +22,7 @@ from conformance.cases.runs import runs
 from conformance.cases.sources import is_qat_module, missing_operators, model_source, variants
 from conformance.checks.lowering import findings_of
 from conformance.configs.registry import BACKENDS
-from conformance.engines.trace import Execution, Kernel
+from conformance.models.trace import Execution, Kernel
 from conformance.oracle.graph import Graph
 from conformance.results.families import family_named
 from tests.runs_by_id import run

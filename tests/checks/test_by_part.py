@@ -7,9 +7,9 @@ from torch import Tensor
 
 from conformance.checks.evidence import Back, Evidence, Expectation, Front
 from conformance.checks.numerics import numerics
-from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import compute
 from conformance.models import build
+from conformance.models.trace import Execution, Output
 from conformance.results.findings.values import QuantizedByPart, ValuesDiffer
 from tests.runs_by_id import run
 

@@ -14,8 +14,8 @@ from conformance.checks.tolerances import (
     TYPICAL_BAND,
     Tolerance,
 )
-from conformance.engines.trace import Output
 from conformance.goldens.golden import Expected
+from conformance.models.trace import Output
 from conformance.oracle.arithmetic import Qparams, quantize
 from conformance.oracle.scheme import Grid
 from conformance.results.findings.values import CodesDiffer, OutputQparams, OutputShape

@@ -10,9 +10,9 @@ from torch.fx import GraphModule
 
 from conformance.checks.evidence import Back, Evidence, Expectation, Front
 from conformance.checks.numerics import accuracy, sqnr_db
-from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import Expected, Golden
 from conformance.models import build
+from conformance.models.trace import Execution, Output
 from conformance.results.profiles import ASKED_FOR, EXACT
 from tests.lies import (
     CONV,

@@ -9,10 +9,10 @@ from torch.fx import GraphModule
 
 from conformance.checks.evidence import Back, Evidence, Expectation
 from conformance.checks.stability import stable
-from conformance.engines.trace import Execution, Output
 from conformance.goldens.golden import Expected, Golden
 from conformance.models.build import subject
 from conformance.models.scripting import compiles
+from conformance.models.trace import Execution, Output
 from tests.lies import (
     CONV,
     LINEAR,

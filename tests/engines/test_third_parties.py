@@ -217,7 +217,7 @@ def test_a_lowering_that_is_no_module_says_which_methods_it_needs() -> None:
 
 
 def test_stated_kernels_take_the_place_of_observed_ones() -> None:
-    from conformance.engines.trace import Kernel
+    from conformance.models.trace import Kernel
 
     stating = engine_with(kernels=lambda self, program: [Kernel("npu.double", True, False)])
     execution = stating.execute(traced(Doubled()), [torch.ones(2)])

@@ -12,10 +12,10 @@ import pytest
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run
 from conformance.cases.runs import runs as runs_of
+from conformance.checks.likeness import Likeness
 from conformance.engines import availability
 from conformance.execution import batch
 from conformance.execution.batch import judge_runs
-from conformance.execution.likeness import Likeness
 from conformance.goldens.store import Store
 from conformance.host.isolation import Raised
 from conformance.results.known import Entry

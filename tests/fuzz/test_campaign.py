@@ -17,13 +17,14 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.cases.claims import backend
+from conformance.cases.families import Family, families
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
 from conformance.engines.registry import engine
 from conformance.fuzz import campaign, strategies
 from conformance.fuzz.campaign import Campaign, Deviation, Draws, keep, reproduction
-from conformance.fuzz.samples import Family, Sample, families, run_of
+from conformance.fuzz.samples import Sample, run_of
 from conformance.models import build, fx
 from conformance.properties.search import search
 from conformance.results.known import Entry, KnownFinding

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from conformance.cases.claims import backend
+from conformance.cases.families import Family, families
 from conformance.cases.features import features
 from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.runs import ahead_of_time
@@ -16,11 +17,10 @@ from conformance.cases.similar import similar_ids, similar_variants
 from conformance.cases.sources import variants
 from conformance.configs.quantizer import Declaration
 from conformance.configs.registry import BACKENDS
-from conformance.fuzz import samples as samples_module
-from conformance.fuzz.samples import Family, Sample, families, run_of, valid
+from conformance.fuzz.samples import Sample, run_of, valid
 from conformance.fuzz.strategies import points, samples
 from conformance.properties.search import search
-from conformance.results.families import FAMILIES
+from conformance.results.families import FAMILIES, family_named
 from conformance.results.profiles import GENERATED
 from conformance.selection import Selection
 
@@ -86,7 +86,7 @@ def test_samples_of_a_quantizer_are_behind_what_it_requires(quantizer: str, oper
     ],
 )
 def test_claims_are_in_the_family_of_their_operator(pattern: str, name: str) -> None:
-    assert {samples_module.family(claim) for claim in backend("qnnpack").claims if claim.pattern == pattern} == {name}
+    assert {family_named(claim.root) for claim in backend("qnnpack").claims if claim.pattern == pattern} == {name}
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -5,7 +5,7 @@ import platform
 import pytest
 
 from conformance.host import cpu
-from conformance.host.isa import ISA_LIMITS
+from conformance.host.cpu import ISA_LIMITS
 
 
 @pytest.mark.parametrize(

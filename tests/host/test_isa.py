@@ -9,7 +9,8 @@ import pytest
 
 from conformance.errors import UsageError
 from conformance.host import cpu as host_cpu
-from conformance.host.isa import ISA_LIMITS, limit_isa
+from conformance.host.cpu import ISA_LIMITS
+from conformance.host.isa import limit_isa
 
 AVX2 = ISA_LIMITS["avx2"]
 PLUGINS = ("selecting", "running", "searching", "timing")

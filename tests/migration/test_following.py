@@ -8,8 +8,8 @@ import torch
 from invocation import row
 
 from conformance.checks.evidence import Back, Evidence
-from conformance.engines.trace import Execution, Output
 from conformance.migration.following import Job, distance, followed, jobs, outcome_of
+from conformance.models.trace import Execution, Output
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import NotAnnotated
 from conformance.results.findings.stages import Raises

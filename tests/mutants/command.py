@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from conformance.cases.families import Family
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.execution import batch
-from conformance.fuzz.samples import Family, Sample
+from conformance.fuzz.samples import Sample
 from conformance.goldens.golden import name_of
 from conformance.models.torchs import derive_tables
 from conformance.results.profiles import PROFILES

@@ -6,11 +6,13 @@ from itertools import chain, islice
 from random import Random
 
 from conformance.cases.claims import backend
+from conformance.cases.families import families
 from conformance.cases.runs import Run
 from conformance.engines.availability import probe
-from conformance.fuzz.samples import families, family, run_of
+from conformance.fuzz.samples import run_of
 from conformance.host.isolation import Done
 from conformance.results import in_use
+from conformance.results.families import family_named
 
 from .drawing import Population, candidates
 from .injection import Sightings, observing
@@ -113,7 +115,7 @@ def draw(chosen: Sequence[Engine], count: int, seed: int, say: Callable[[str], N
         calls = seen_calls(runs)
         population = Population(calls)
         for kernel, of_kernel in population.by_kernel.items():
-            called_in[engine.name, kernel] = frozenset(family(runs[number].claim) for number, _ in of_kernel)
+            called_in[engine.name, kernel] = frozenset(family_named(runs[number].claim.root) for number, _ in of_kernel)
         found, tried = first_effective(population, runs, engine, seed, share)
         say(
             f"{engine.name}: {len(found)} mutants of {tried} candidates, from {sum(map(len, calls))} calls of "

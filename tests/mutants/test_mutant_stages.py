@@ -9,9 +9,9 @@ import torch
 from conformance.cases.claims import backend
 from conformance.cases.runs import describe
 from conformance.checks.judge import Judge
+from conformance.checks.likeness import Likeness
 from conformance.errors import UsageError
 from conformance.execution import batch
-from conformance.execution.likeness import Likeness
 from conformance.fuzz.samples import Sample
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.rows import Row

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from conformance.cases.families import Family
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
+from conformance.checks.likeness import Likeness
 from conformance.execution.batch import Judged
-from conformance.execution.likeness import Likeness
 from conformance.fuzz.campaign import Campaign
-from conformance.fuzz.samples import Family, Sample, run_of
+from conformance.fuzz.samples import Sample, run_of
 from conformance.host.isolation import Done
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations

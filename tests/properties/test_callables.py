@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.jit._check import AttributeTypeIsSupportedChecker
 
 from conformance.cases.runs import Run
-from conformance.engines.trace import Execution, Output
 from conformance.execution import batch
 from conformance.host.isolation import Done, run_isolated
 from conformance.models import build, fx
 from conformance.models.scripting import remembered_sources
 from conformance.models.templates import Template
+from conformance.models.trace import Execution, Output
 from conformance.properties.metamorphic import callables, relations, transforms
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues
 from conformance.results.findings.stages import Raises

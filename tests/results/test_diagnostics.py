@@ -12,11 +12,11 @@ from invocation import details_of, offsets, row, write
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from conformance.engines.trace import Output
 from conformance.errors import UsageError
 from conformance.execution.diagnose import described, graphs
 from conformance.execution.diagnose import offsets as measured
 from conformance.goldens.golden import Expected
+from conformance.models.trace import Output
 from conformance.results.diagnostics import MOST_POSITIONS, NO_MATCH, Offsets, path_beside, read, schema
 from conformance.results.rows import read_all
 

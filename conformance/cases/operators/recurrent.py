@@ -31,7 +31,6 @@ SIZES = factor("sizes", (8, 6), (5, 3), (1, 1), (9, 7), drawn=_sizes, covers=("i
 BIAS = factor("bias", LEFT_OUT, False)
 STATES = Source("h"), (Source("h"), Source("c"))
 """The states of a layer, and of one that has a pair of them."""
-OFFSETS, SAMPLE_WEIGHTS = Source("offsets"), Source("w")
 
 
 def _cell(name: str) -> Operator:
@@ -225,23 +224,18 @@ def _bags(name: str) -> Operator:
         matrix = lookups == "matrix"
         count, bags = (12, 0) if matrix else lookups
         taken = {"x": Operand((3, 4) if matrix else (count,), "indices", rows)}
-        tensors, named = [X], {}
+        named = {}
         if not matrix:
             taken["offsets"] = Operand((bags,), "offsets", count)
-            if style == "offsets by name":
-                named["offsets"] = OFFSETS
-            else:
-                tensors.append(OFFSETS)
+            named["offsets"] = Source("offsets")
         if weights:
             taken["w"] = Operand(taken["x"].shape, "weights")
-            if OFFSETS in tensors:
-                tensors.append(SAMPLE_WEIGHTS)
-            else:
-                named["per_sample_weights"] = SAMPLE_WEIGHTS
+            named["per_sample_weights"] = Source("w")
+        tensors = [] if matrix or style == "offsets by name" else [*named.values()]
         options = {"mode": mode, "include_last_offset": include_last_offset, "padding_idx": padding_idx}
         stated = {"num_embeddings": rows, "embedding_dim": width, **options}
         init = module(name, stated, BY_NAME, 2, **(QCONFIG if qat else {}))
-        return Variant("", Call("self.op", tensors, named), taken, init)
+        return Variant("", Call("self.op", [X, *tensors], {} if tensors else named), taken, init)
 
     factors = (
         TABLE,

@@ -18,12 +18,12 @@ from torch.fx import GraphModule
 
 from conformance.configs.quantizer import QuantizerConfig
 from conformance.engines.decomposed import Grid, grids
-from conformance.engines.mutation import overwritten
 from conformance.engines.native import NATIVE
 from conformance.engines.protocol import Program
-from conformance.engines.trace import Execution, Kernel, Output
 from conformance.errors import not_installed
 from conformance.models import build, fx, pt2e
+from conformance.models.mutation import overwritten
+from conformance.models.trace import Execution, Kernel, Output
 
 from .bridge import with_integer_weights
 from .shortcuts import shortcuts

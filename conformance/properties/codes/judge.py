@@ -16,9 +16,9 @@ from conformance.checks.evidence import row_of
 from conformance.checks.recorder import StageFailed, stage
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import apis, build, fx
+from conformance.models.trace import Execution
 from conformance.oracle import Qparams
 from conformance.results.findings import Finding
 from conformance.results.findings.codes import (

@@ -11,11 +11,11 @@ from conformance.cases.constraints import Assessment, Quantized
 from conformance.cases.runs import Run
 from conformance.cases.sources import is_qat_module
 from conformance.engines.registry import engine
-from conformance.engines.trace import qparams_of
 from conformance.errors import brief
 from conformance.models import build, fx
 from conformance.models.observers import is_observer, observes, quantized_by, rewrite, show, unpacked
 from conformance.models.torchs import lowered
+from conformance.models.trace import qparams_of
 from conformance.results.constraints import SIDES
 from conformance.shortcuts import enabled
 

@@ -17,11 +17,11 @@ from conformance.checks.recorder import StageFailed, stage
 from conformance.checks.tolerances import rounds
 from conformance.engines.protocol import Program
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution, execute
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import build, data, fx
 from conformance.models.build import Subject, tensors
 from conformance.models.templates import Template
+from conformance.models.trace import Execution, execute
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import RelationOutputs, RelationShape, RelationValues, RelationVaries
 from conformance.stopwatch import Stopwatch

@@ -23,15 +23,14 @@ from conformance.cases.runs import Run
 from conformance.cases.sources import without_relu
 from conformance.checks.evidence import row_of
 from conformance.checks.recorder import StageFailed
-from conformance.engines import mutation
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution
 from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
-from conformance.models import build, fx
+from conformance.models import build, fx, mutation
 from conformance.models.build import Subject
 from conformance.models.data import channels_last, fill
 from conformance.models.observers import is_observer
+from conformance.models.trace import Execution
 from conformance.results.findings import Finding
 from conformance.results.findings.relations import KernelWrite, RelationValues, RelationVaries, RelationWrites
 from conformance.results.findings.stages import Raises

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from conformance.engines.trace import CONVERSIONS, VIEWS
+from conformance.models.trace import CONVERSIONS, VIEWS
 from conformance.repro.configs import pattern_source
 from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, NoEffect, NoQuantizedKernel, NotObserved, RanInFloat

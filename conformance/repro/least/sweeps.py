@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from conformance.engines.trace import Execution, execute
 from conformance.goldens.golden import compute, golden_of, qparams_by_name
 from conformance.models import fx
 from conformance.models.qparams import operands_of, qparams_buffers, takes_qparams
+from conformance.models.trace import Execution, execute
 from conformance.oracle import NotCovered, Qparams
 from conformance.properties.codes.settings import result_of
 from conformance.results.findings import Finding

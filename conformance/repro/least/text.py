@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from conformance.host import poison
-from conformance.host.isa import ISA_LIMITS
+from conformance.host.cpu import ISA_LIMITS
 from conformance.repro.inline import IMPORTS, free
 
 from .lines import WIDTH, imported

@@ -11,11 +11,11 @@ from torch import Tensor
 from conformance.checks.comparison import Place, compare_outputs
 from conformance.checks.evidence import exact_positions
 from conformance.checks.tolerances import tolerance
-from conformance.engines.trace import execute
 from conformance.goldens.golden import Expected, compute, golden_of, qparams_by_name
 from conformance.host.poison import fresh_memory_holds
 from conformance.models import fx
 from conformance.models.build import Subject, float_outputs
+from conformance.models.trace import execute
 from conformance.oracle import NotCovered
 from conformance.results.findings import Finding
 from conformance.results.findings.values import CodesDiffer, FloatShape, OutputQparams, OutputShape, ValuesDiffer

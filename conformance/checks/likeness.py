@@ -7,7 +7,6 @@ from functools import cache
 from conformance.cases.features import features_of
 from conformance.cases.runs import Run
 from conformance.cases.similar import similar_ids
-from conformance.checks.lowering import EARLIER
 from conformance.results.findings.annotations import NotAnnotated
 from conformance.results.findings.stages import Raises
 from conformance.results.findings.structure import RanInFloat
@@ -16,6 +15,8 @@ from conformance.results.known import Coverage, Entry, Host
 from conformance.results.ledger import Expectation, judge, own_entries
 from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
+
+from .lowering import EARLIER
 
 CHANNELS_LAST = frozenset({"channels_last"})
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch._C import _autograd, _profiler
 
-from conformance.models.build import tensors
-
+from .build import tensors
 from .mutation import Watching, Write, Writes
 
 CONVERSIONS = frozenset(

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig
 from torch.ao.quantization.quantize_fx import convert_fx, convert_to_reference_fx, prepare_fx
 
-from conformance.engines.mutation import Write
 from conformance.engines.registry import engine
-from conformance.engines.trace import Execution, Kernel, Output, execute, nested_kernels, qparams_of
 from conformance.host.isolation import Done, run_isolated
 from conformance.models.fx import quiet
+from conformance.models.mutation import Write
+from conformance.models.trace import Execution, Kernel, Output, execute, nested_kernels, qparams_of
 
 T = TypeVar("T")
 X = torch.tensor([[0.5, -1.0, 0.25, 2.0]])

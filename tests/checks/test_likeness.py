@@ -6,7 +6,7 @@ import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, describe, runs
-from conformance.execution.likeness import Likeness
+from conformance.checks.likeness import Likeness
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import INPUT, OUTPUT, AnnotatedBeside, NotAnnotated
 from conformance.results.findings.structure import RanInFloat
