@@ -12,7 +12,7 @@ from conformance.bench.verdicts import VERDICTS
 
 from . import end_to_end
 from .html import page_folder, templates, visible
-from .noise import PARTS, noise
+from .noise import noise
 from .regression import Regression, counted, explanation
 from .speedup import DIRECTIONS, by, speeds, summaries
 
@@ -49,7 +49,6 @@ def write(
             directions=DIRECTIONS,
             engines=[*by("engine", all_speeds)],
             noises=[(file, measured) for file in files if (measured := noise(file))],
-            parts=PARTS,
             networks=end_to_end.settings(files),
             speeds=sorted(all_speeds, key=lambda speed: speed.case),
             history=history,

@@ -165,7 +165,7 @@ def environment(file: TimingsFile) -> str:
     if passes:
         parts.append(f"{len(passes)} cases, {min(passes)} to {max(passes)} passes over each")
     if measured := noise(file):
-        parts.append(f"passes differ by {measured.passes.median:.1%} (median of standard deviations)")
+        parts.append(f"passes differ by {measured.median:.1%} (median of standard deviations)")
     parts += [
         f"limits with {'one thread' if machine.threads == '1' else 'all threads'}: {machine.float_rate / 1e9:.0f} GFLOP/s of "
         f"float, {machine.int8_rate / 1e9:.0f} GOP/s of int8"

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate, chain, product
+from itertools import accumulate, chain
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,7 +17,7 @@ from conformance.results.codec import decode_fields
 from .plan import Plan
 from .results import Writer, timing_of
 from .timer import PLACEMENTS, ROUNDS
-from .timings import THREADS, WITH_FLOAT, Builds, Machine, NotTimed, Repeat, Timing, case_name, is_network
+from .timings import THREADS, WITH_FLOAT, Machine, NotTimed, Timing, case_name, is_network
 from .verdicts import Observed, judge, needed, precise
 from .workers import Died, Worker
 
@@ -25,10 +25,8 @@ Clock = Callable[[], float]
 """Returns seconds."""
 EXTENTS_OF = {"quick": ("small",), "full": ("small", "medium", "large")}
 THREADS_OF = {"quick": ("1",), "full": THREADS}
-SAMPLE = 12
-"""Cases of which repeated timings in one process are taken, to split the noise."""
-NOISE_PASSES = 8
-"""Passes in which they are taken."""
+SPARE = 12
+"""Disturbed passes that may be dropped before any other pass was timed."""
 MOST_DROPPED = 1.0
 """Disturbed passes that are dropped at most, as a share of the others. The pace drops them, and not what was timed, so the
 others are as they would be without a disturbance."""
@@ -79,7 +77,6 @@ class Bench:
     dropped_of: Counter[str] = field(default_factory=Counter)
     """Passes that were dropped because the machine was disturbed, by case."""
     _judged: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _sample: set[str] = field(default_factory=set)
 
     def passes(self, case: Case) -> list[Timing]:
         """The passes over a case, in order."""
@@ -97,7 +94,6 @@ class Bench:
         """
         self._start = self._told = self.clock()
         try:
-            self._sample = {case.name for case in random.Random(0).sample(cases, min(SAMPLE, len(cases)))}
             with TemporaryDirectory(prefix="conformance-bench-") as self._cache:
                 self._timing = self.clock()
                 for start in range(0, len(cases), PART):
@@ -225,7 +221,7 @@ class Bench:
     def _may_drop(self, case: Case) -> bool:
         """Whether a disturbed pass is dropped: a machine that is always disturbed gets every other pass all the same."""
         enough = is_network(case.id) or self.dropped_of[case.name] >= MOST_DROPPED_OF_CASE
-        return bool(self.passes(case) or not enough) and self.dropped < MOST_DROPPED * (self._timed_passes + SAMPLE)
+        return bool(self.passes(case) or not enough) and self.dropped < MOST_DROPPED * (self._timed_passes + SPARE)
 
     def _timed(self, case: Case, number: int) -> Timing | NotTimed | None:
         """A pass over a case that was judged. None if the machine was disturbed all the time and the pass is dropped."""
@@ -250,7 +246,9 @@ class Bench:
                 pace = min(pace, answer["pace"])
                 for model in answer.keys() & build.keys():
                     build[model].append(answer[model])
-        self._measure_beside(case, number, workers[0])
+        if f"machine #{case.threads}" not in self.writer.beside:
+            limits = workers[0].ask(do="limits")
+            self.writer.add(decode_fields(Machine, {"threads": case.threads, **limits}))
         judged = self._judged[case.name] if number == 0 else {"counts": asdict(self.passes(case)[0].counts)}
         of_case = {"id": case.id, "threads": case.threads, "number": number, "extent": case.extent}
         timed = {"new": builds[0], "base": builds[1] if len(builds) > 1 else None, "disturbed": disturbed, "pace": pace}
@@ -264,23 +262,6 @@ class Bench:
                 Worker(python, case.threads, self.declared, self._cache) for python in pythons
             ]
         return self._workers[case.threads]
-
-    def _measure_beside(self, case: Case, number: int, worker: Worker) -> None:
-        """Measure the limits of the machine once for each number of threads, and of a sample of cases what repeated timings
-        in one child, and in another child of the same process, differ by."""
-        if f"machine #{case.threads}" not in self.writer.beside:
-            self.writer.add(decode_fields(Machine, {"threads": case.threads, **worker.ask(do="limits")}))
-        if case.name not in self._sample or number >= NOISE_PASSES:
-            return
-        for opened, repetition in product(range(2), range(2)):
-            if repetition == 0 and worker.ask(do="open", id=case.id).get("reason"):
-                return
-            answers = [worker.ask(do="time", rounds=ROUNDS, floating=True) for _ in range(PLACEMENTS)]
-            if any("reason" in answer for answer in answers):
-                return
-            builds = Builds(*(tuple(tuple(answer[model]) for answer in answers) for model in ("quantized", "floating")))
-            pace = min(answer["pace"] for answer in answers)
-            self.writer.add(Repeat(case.id, case.threads, number, opened, repetition, builds.log_ratio, pace))
 
     def summary(self, cases: Sequence[Case]) -> Iterator[str]:
         """Yield lines with the number of timed and of settled cases, the reasons of the others, and the file."""

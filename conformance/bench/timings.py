@@ -156,8 +156,7 @@ class NotTimed(OfCase):
 
 @dataclass(frozen=True)
 class Repeat(OfCase):
-    """One of several timings of a case in the same process, from which the noise is split: in pass `number`, after the case
-    was opened for the `opened`-th time, the `repetition`-th one. `log_ratio` and `pace` are as in a timing."""
+    """One of several timings of a case in the same process, which files of before have."""
 
     number: int
     opened: int

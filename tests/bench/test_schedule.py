@@ -87,7 +87,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorker]:
     FakeWorker.started = []
     FakeWorker.answers = staticmethod(lambda python, request: None)
     monkeypatch.setattr(schedule, "Worker", FakeWorker)
-    monkeypatch.setattr(schedule, "SAMPLE", 0)
+    monkeypatch.setattr(schedule, "SPARE", 0)
     return FakeWorker
 
 
@@ -157,7 +157,7 @@ def test_a_process_has_one_number_of_threads_and_measures_its_limits_once(
 def test_a_pass_over_a_disturbed_machine_is_tried_again_unless_that_is_all_there_is(
     tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "SAMPLE", 1)
+    monkeypatch.setattr(schedule, "SPARE", 1)
     disturbed = iter([True, False, *[True] * 100])
 
     def answer(python: str, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -177,7 +177,7 @@ def test_a_pass_over_a_disturbed_machine_is_tried_again_unless_that_is_all_there
 def test_a_case_that_is_always_disturbed_has_a_pass_before_the_budget_is_spent(
     tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "SAMPLE", 2 * MOST_DROPPED_OF_CASE)  # as many may be dropped in all
+    monkeypatch.setattr(schedule, "SPARE", 2 * MOST_DROPPED_OF_CASE)  # as many may be dropped in all
     workers.answers = staticmethod(
         lambda python, request: {**rounds(request, 0.003), "quiet": False} if request["do"] == "time" else None
     )
@@ -219,18 +219,6 @@ def test_the_float_model_is_timed_in_the_first_passes_over_two_builds(
     benchmarks = bench(tmp_path, fixed(WITH_FLOAT + 2), against="other")
     benchmarks.run([case()])
     assert [timing.beside_float for timing in benchmarks.passes(case())] == [True] * WITH_FLOAT + [False] * 2
-
-
-def test_repeated_timings_of_a_sample_split_the_noise(
-    tmp_path: Path, workers: type[FakeWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedule, "SAMPLE", 1)
-    bench(tmp_path, fixed(2)).run([case(), case("nn.ReLU")])
-    repeats = read(tmp_path / "timings.jsonl").repeats
-    assert len({repeat.id for repeat in repeats}) == 1
-    assert sorted((repeat.number, repeat.opened, repeat.repetition) for repeat in repeats) == [
-        (number, opened, repetition) for number in range(2) for opened in range(2) for repetition in range(2)
-    ]
 
 
 def test_further_passes_go_to_cases_that_are_not_settled(tmp_path: Path, workers: type[FakeWorker]) -> None:
