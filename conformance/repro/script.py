@@ -27,7 +27,7 @@ from conformance.results.rows import Row
 from . import checks, stages
 from .apis import lines_of
 from .case import Case, NothingToCheck
-from .inline import merged, needs
+from .inline import free, merged, needs
 from .programs import engine_source
 
 
@@ -82,7 +82,8 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
         raise NothingToCheck(
             f"{run.id}: the row has no findings of {', '.join(missing)}, so a script would check nothing: run it again"
         )
-    blocks = [*dict.fromkeys([*stages.blocks(case), *_checks(case)])]
+    checked = [*_checks(case)]
+    blocks = [*dict.fromkeys([*stages.blocks(case, free("".join(checked))), *checked])]
     if "calibration()" in "".join(blocks) and "def calibration" not in "".join(blocks):
         blocks = [block.replace("calibration()", "inputs()") for block in blocks]
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'

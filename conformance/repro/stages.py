@@ -3,7 +3,7 @@
 Which of them a script has depends on the kinds of its findings. A stage that raises is guarded, and no later stage follows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from conformance.cases.runs import Run
 from conformance.checks.lowering import EARLIER
@@ -31,14 +31,18 @@ CALLS = {
 """The name of each stage in the messages of scripts."""
 
 
-def blocks(case: Case) -> Iterator[str]:
-    """Yield the blocks that run before the checks. A `constraints` run prepares in its checks, with their QConfigs."""
+def blocks(case: Case, used: Collection[str]) -> Iterator[str]:
+    """Yield the blocks that run before the checks, with what the checks use: `ideal`, the outputs of the float model,
+    `expected` and `reference_trace` of the reference model, `outputs` and `trace` of the engine. A `constraints` run prepares
+    in its checks, with their QConfigs."""
     if case.run.constraint is not None:
         yield from _constraint_setting(case.run)
         return
     yield from _setting(case)
-    for stage in (_built, _prepared, _reference, _executed):
-        yield from stage(case)
+    yield from _built(case, ideal="ideal" in used)
+    yield from _prepared(case)
+    yield from _reference(case, outputs=not {"expected", "reference_trace"}.isdisjoint(used))
+    yield from _executed(case, outputs=not {"outputs", "trace"}.isdisjoint(used))
 
 
 def stage_block(case: Case, stage: str) -> str:
@@ -106,12 +110,12 @@ def _model_lines(case: Case) -> str:
     return lines
 
 
-def _built(case: Case) -> Iterator[str]:
+def _built(case: Case, *, ideal: bool) -> Iterator[str]:
     if case.raises("float"):
         yield stage_block(case, "float")
         return
     yield _model_lines(case) + ("model.train()\n" if case.run.flow == "qat" else "model.eval()\n")
-    if "accuracy" in case.failed:
+    if ideal:
         yield _float_outputs(case.run)
 
 
@@ -126,8 +130,8 @@ def _prepared(case: Case) -> Iterator[str]:
     yield stage_block(case, "calibrate")
 
 
-def _reference(case: Case) -> Iterator[str]:
-    if not {"reference", "constraints"} & case.failed and not case.has(CodesVary):
+def _reference(case: Case, *, outputs: bool) -> Iterator[str]:
+    if not (outputs or {"reference", "constraints"} & case.failed or case.has(CodesVary)):
         return
     if case.raises(*EARLIER):
         return
@@ -136,10 +140,10 @@ def _reference(case: Case) -> Iterator[str]:
         yield stage_block(case, "reference execution")
 
 
-def _executed(case: Case) -> Iterator[str]:
+def _executed(case: Case, *, outputs: bool) -> Iterator[str]:
     if codes.lowers_in_turns(case) or case.raises(*EARLIER):
         return
-    checks = {"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed
+    checks = outputs or bool({"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed)
     if not (checks or case.constrains_output or case.has(NoEffect) or case.has(Crashes) or case.has(Undefined)):
         return
     yield stage_block(case, "lower")
