@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import pickle
 import resource
-import select
 import signal
 import tempfile
 import threading
@@ -110,20 +109,20 @@ def _confirmed(job: T, outcome: Outcome[R], work: Callable[[T], R], seconds: flo
 def _in_child(jobs: Sequence[T], work: Callable[[T], R], seconds: float) -> list[Outcome[R]]:
     """Do the jobs in one child. The last outcome is a Death if the child ended before it had done all jobs."""
     with tempfile.TemporaryFile() as output:
-        receive, send = os.pipe()
+        receive, send = multiprocessing.Pipe(duplex=False)
         child, death = 0, None
         outcomes: list[Outcome[R]] = []
         try:
             with interrupts_held() as handler:
                 if (child := os.fork()) == 0:
-                    _serve(jobs, work, seconds, (receive, send, output.fileno()), handler)
-                os.close(send)
+                    _serve(jobs, work, seconds, (receive, send), output.fileno(), handler)
+                send.close()
             death = _collect(receive, _Watch(child, PATIENCE * seconds), len(jobs), outcomes)
         except BaseException:
             death = "interrupted"
             raise
         finally:
-            os.close(receive)
+            receive.close()
             if death and child:
                 os.kill(child, signal.SIGKILL)
             status = os.waitpid(child, 0)[1] if child else 0
@@ -158,28 +157,37 @@ def interrupts_held() -> Iterator[Handler]:
             signal.raise_signal(signal.SIGINT)
 
 
+def _begin(output: int, interrupted: Handler) -> None:
+    """Prepare a child: restore the handler of Ctrl-C, and redirect what is printed."""
+    signal.signal(signal.SIGINT, interrupted)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    gc.freeze()  # a collection would visit the parent's objects and so copy their pages
+    faulthandler.disable()  # the parent reports a death; pytest's handler would print sixty lines
+
+
 def _serve(
-    jobs: Sequence[T], work: Callable[[T], R], seconds: float, descriptors: tuple[int, int, int], interrupted: Handler
+    jobs: Sequence[T],
+    work: Callable[[T], R],
+    seconds: float,
+    ends: tuple[Connection, Connection],
+    output: int,
+    interrupted: Handler,
 ) -> None:
     """Do the jobs in the child, send each result, and exit without the parent's exit handlers."""
     status = 1
     try:
-        signal.signal(signal.SIGINT, interrupted)
-        receive, send, output = descriptors
-        os.close(receive)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        gc.freeze()  # a collection would visit the parent's objects and so copy their pages
+        receive, send = ends
+        receive.close()
+        _begin(output, interrupted)
         gc.disable()
-        faulthandler.disable()  # the parent reports a death; pytest's handler would print sixty lines
         for job in jobs:
             _limit(seconds)
             try:
                 body = pickle.dumps((True, work(job)))
             except (Exception, SystemExit):
                 body = pickle.dumps((False, traceback.format_exc()))
-            os.write(send, len(body).to_bytes(8, "little"))
-            _write_all(send, body)
+            send.send_bytes(body)  # `send` would pickle by torch's functions, which share memory
         status = 0
     finally:
         os._exit(status)
@@ -189,12 +197,6 @@ def _limit(seconds: float) -> None:
     """Have the operating system end this process after so many more seconds of CPU time."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
-
-
-def _write_all(descriptor: int, body: bytes) -> None:
-    view = memoryview(body)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 class _Watch:
@@ -220,6 +222,14 @@ class _Watch:
             self.reason = f"hangs: no result after {self.seconds:.0f} s"
         return bool(self.reason)
 
+    def waits(self, connection: Connection) -> bool:
+        """Wait for the next result of the child, or for its end. Returns False, with a `reason`, if it hangs."""
+        self.start()
+        while not connection.poll(1.0):
+            if self.hangs():
+                return False
+        return True
+
     def _cpu(self) -> tuple[str, ...] | None:
         """The ticks of CPU time that the child and its own children have used; None if a thread of them is running or the
         system does not say."""
@@ -238,31 +248,14 @@ def _threads(process: str) -> Iterator[Path]:
             yield from _threads(child)
 
 
-def _read(descriptor: int, count: int, watch: _Watch) -> bytes | None:
-    """Read exactly `count` bytes, or fewer at the end of the stream; return None if the child hangs."""
-    body = b""
-    while len(body) < count:
-        ready, _, _ = select.select([descriptor], [], [], 1.0)
-        if not ready:
-            if watch.hangs():
-                return None
-            continue
-        chunk = os.read(descriptor, count - len(body))
-        if not chunk:
-            break
-        body += chunk
-    return body
-
-
-def _collect(receive: int, watch: _Watch, count: int, outcomes: list[Outcome[R]]) -> str | None:
+def _collect(receive: Connection, watch: _Watch, count: int, outcomes: list[Outcome[R]]) -> str | None:
     """Append outcomes until the child has sent all or ends. Return a reason if it hangs, else None."""
     while len(outcomes) < count:
-        watch.start()
-        head = _read(receive, 8, watch)
-        body = _read(receive, int.from_bytes(head, "little"), watch) if head is not None and len(head) == 8 else head
-        if body is None:
+        if not watch.waits(receive):
             return watch.reason
-        if head is None or len(head) < 8 or len(body) < int.from_bytes(head, "little"):
+        try:
+            body = receive.recv_bytes()
+        except (EOFError, OSError):
             return None
         succeeded, value = pickle.loads(body)
         outcomes.append(Done(value) if succeeded else Raised(value))
@@ -304,10 +297,9 @@ class Child(Generic[T, R]):
         try:
             self._connection.send(job)
             watch = _Watch(self._process.pid, PATIENCE * self._seconds)
-            while not self._connection.poll(1.0):
-                if watch.hangs():
-                    self.close()
-                    return Death(watch.reason)
+            if not watch.waits(self._connection):
+                self.close()
+                return Death(watch.reason)
             succeeded, value = self._connection.recv()
         except (EOFError, OSError):
             process = self._process
@@ -339,13 +331,8 @@ def _work_on_jobs(
     own: Connection, parents: Connection, work: Callable[[T], R], seconds: float, interrupted: Handler
 ) -> None:
     """Do jobs in the child until the parent closes the connection."""
-    signal.signal(signal.SIGINT, interrupted)
     parents.close()
-    gc.freeze()
-    faulthandler.disable()
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
+    _begin(os.open(os.devnull, os.O_WRONLY), interrupted)
     while True:
         try:
             job = own.recv()

@@ -39,46 +39,29 @@ PARAMETRIZED = ("test_run", "test_drawn_cases", "test_ledger_entry", "test_confi
 """Tests of the suite that are parametrized with a part of the selection."""
 
 
+REPEATABLE = (
+    ("--backend", "NAME", "run the claims of this backend"),
+    ("--engine", "NAME", "run on this engine instead of the backend's own, or on the one that MODULE:ATTRIBUTE names"),
+    ("--case", "GLOB", "run only the cases whose run id matches this glob"),
+    (
+        "--backend-config",
+        "MODULE:ATTRIBUTE",
+        "run the claims of this BackendConfig, or of the one that this callable returns",
+    ),
+    (
+        "--quantizer",
+        "MODULE:ATTRIBUTE",
+        "run the claims of this QuantizerConfig for PT2E, or of the one that this callable returns",
+    ),
+    ("--operators", "MODULE", "add the operators of this module to those that the suite knows"),
+)
+"""Options that may be given several times, with the metavar and the purpose of each."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "conformance of quantized backends")
-    group.addoption(
-        "--backend", action="append", default=[], metavar="NAME", help="run the claims of this backend; repeatable"
-    )
-    group.addoption(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="run on this engine instead of the backend's own, or on the one that MODULE:ATTRIBUTE names; repeatable",
-    )
-    group.addoption(
-        "--case",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="run only the cases whose run id matches this glob; repeatable",
-    )
-    group.addoption(
-        "--backend-config",
-        action="append",
-        default=[],
-        metavar="MODULE:ATTRIBUTE",
-        help="run the claims of this BackendConfig, or of the one that this callable returns; repeatable",
-    )
-    group.addoption(
-        "--quantizer",
-        action="append",
-        default=[],
-        metavar="MODULE:ATTRIBUTE",
-        help="run the claims of this QuantizerConfig for PT2E, or of the one that this callable returns; repeatable",
-    )
-    group.addoption(
-        "--operators",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="add the operators of this module to those that the suite knows; repeatable",
-    )
+    for option, metavar, purpose in REPEATABLE:
+        group.addoption(option, action="append", default=[], metavar=metavar, help=f"{purpose}; repeatable")
     group.addoption("--no-shortcuts", action="store_true", help="repeat work whose outcome is known: rows are the same")
     only = {"action": "append", "default": [], "choices": sorted(NAMES), "metavar": "NAME"}
     group.addoption("--no-shortcut", **only, help="repeat the work that this shortcut saves; repeatable")

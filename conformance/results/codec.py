@@ -1,7 +1,7 @@
 """JSON values of frozen dataclasses: encoded, decoded and described by the annotations of their fields.
 
-A library for the same would read less strictly: msgspec and cattrs accept fields that are missing if they have a default, the
-one accepts unknown fields of dataclasses, the other "3" for an integer, and neither has a JSON value for infinity.
+Libraries for the same are less strict: msgspec and cattrs let fields with a default be missing, msgspec accepts unknown
+fields of dataclasses, cattrs "3" as an integer, and neither writes infinity in JSON so that it can be read again.
 """
 
 import math

@@ -70,16 +70,11 @@ class Details:
         return FORMAT.line(*FORMAT.encode(self))
 
 
-def _decoded(kind: str, values: dict[str, Any], schema: int) -> Details:
-    details: Details = decode_fields(Details, values)
-    return details
-
-
 FORMAT: Format[Details] = Format(
     name="a file of details",
     kinds=("run",),
     schemas=(1,),
-    decode=_decoded,
+    decode=lambda kind, values, schema: decode_fields(Details, values),
     encode=lambda details: ("run", encode(details)),
     key=lambda details: details.id,
     counts=lambda runs: {"runs": len(runs)},

@@ -72,16 +72,11 @@ class Migrated:
         return f"{self.claim}@{self.fx_engine}"
 
 
-def _decode(kind: str, values: dict[str, Any], schema: int) -> Migrated:
-    migrated: Migrated = decode_fields(Migrated, values)
-    return migrated
-
-
 FORMAT = Format[Migrated](
     name="a file of migrations",
     kinds=("migrated",),
     schemas=(1,),
-    decode=_decode,
+    decode=lambda kind, values, schema: decode_fields(Migrated, values),
     encode=lambda one: ("migrated", encode(one)),
     key=lambda one: one.key,
     counts=lambda items: {"claims": len(items)},
