@@ -33,8 +33,10 @@ CALLS = {
 
 def blocks(case: Case, used: Collection[str]) -> Iterator[str]:
     """Yield the blocks that run before the checks, with what the checks use: `ideal`, the outputs of the float model,
-    `expected` and `reference_trace` of the reference model, `outputs` and `trace` of the engine. A `constraints` run prepares
-    in its checks, with their QConfigs."""
+    `expected` and `reference_trace` of the reference model, `lowered`, `outputs` and `trace` of the engine.
+
+    A `constraints` run prepares in its checks, with their QConfigs.
+    """
     if case.run.constraint is not None:
         yield from _constraint_setting(case.run)
         return
@@ -42,7 +44,7 @@ def blocks(case: Case, used: Collection[str]) -> Iterator[str]:
     yield from _built(case, ideal="ideal" in used)
     yield from _prepared(case)
     yield from _reference(case, outputs=not {"expected", "reference_trace"}.isdisjoint(used))
-    yield from _executed(case, outputs=not {"outputs", "trace"}.isdisjoint(used))
+    yield from _executed(case, used)
 
 
 def stage_block(case: Case, stage: str) -> str:
@@ -140,12 +142,13 @@ def _reference(case: Case, *, outputs: bool) -> Iterator[str]:
         yield stage_block(case, "reference execution")
 
 
-def _executed(case: Case, *, outputs: bool) -> Iterator[str]:
+def _executed(case: Case, used: Collection[str]) -> Iterator[str]:
     if codes.lowers_in_turns(case) or case.raises(*EARLIER):
         return
-    checks = outputs or bool({"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed)
-    if not (checks or case.constrains_output or case.has(NoEffect) or case.has(Crashes) or case.has(Undefined)):
+    executed = not {"outputs", "trace"}.isdisjoint(used) or case.constrains_output
+    executed |= bool({"lowered", "numerics", "accuracy", "stable", "asked"} & case.failed)
+    if not (executed or "lowered" in used or any(map(case.has, (NoEffect, Crashes, Undefined)))):
         return
     yield stage_block(case, "lower")
-    if not case.raises("lower") and (checks or case.constrains_output):
+    if executed and not case.raises("lower"):
         yield stage_block(case, "execute")

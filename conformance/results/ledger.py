@@ -79,10 +79,20 @@ def judge(
     parts = []
     if unlisted:
         parts.append(f"{row.detail} (not in the ledger: {', '.join(unlisted)})")
-    if gone:
-        sources = ", ".join(f"{entry.id} ({entry.source})" for entry in covering if entry.check & set(gone))
-        parts.append(f"no longer deviates in {', '.join(gone)}: remove it from {sources}")
+    skipped = [name for name in gone if row.checks.get(name) == "skip"]
+    if passed := [name for name in gone if name not in skipped]:
+        parts.append(f"no longer deviates in {', '.join(passed)}: remove it from {_demanding(covering, passed)}")
+    if skipped:
+        names = ", ".join(skipped)
+        parts.append(
+            f"does not reach {names}, which {_demanding(covering, skipped)} demands: list the checks that fail"
+        )
     return Expectation(False, covering, "; ".join(parts))
+
+
+def _demanding(entries: Iterable[Entry], checks: Collection[str]) -> str:
+    """The entries that list any of these checks, with their places in files."""
+    return ", ".join(f"{entry.id} ({entry.source})" for entry in entries if not entry.check.isdisjoint(checks))
 
 
 def _judge_undefined(row: Row, entries: tuple[Entry, ...], host: Host) -> Expectation:

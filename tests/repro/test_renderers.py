@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from conformance.goldens.golden import Golden
 from conformance.goldens.store import Store
 from conformance.models import build
 from conformance.repro.checks import kinds
+from conformance.repro.inline import free
 from conformance.repro.script import script
 from conformance.results.findings import KINDS, Finding, layers
 from conformance.results.findings.constraints import ConstraintViolated
@@ -368,6 +369,13 @@ def test_a_script_deviates_if_the_engine_lies(number: int, ended: dict[int, tupl
     assert f"DEVIATES {CLAIMS[number].finding.check}: " in lying.output, lying.output
     assert "CONFORMS" not in lying.output
     assert lying.status == 1
+
+
+@pytest.mark.parametrize("claim", [*KERNELS, *OUTPUTS, *STABILITY], ids=lambda claim: claim.id)
+def test_a_script_has_what_the_finding_of_a_new_check_uses(claim: Claim) -> None:
+    run = find(claim.run)
+    row = row_of(run, replace(claim.finding, check="unheard_of"))
+    assert free(script(run, row, None)) <= {"__class__"}  # `super` reads it
 
 
 def test_every_kind_has_blocks() -> None:

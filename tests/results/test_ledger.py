@@ -162,6 +162,14 @@ def test_several_entries_cover_one_run_together() -> None:
     assert expectation.known == "one"
 
 
+def test_a_check_that_a_deviating_run_skips_is_not_said_to_be_gone() -> None:
+    expectation = judge(row("numerics"), [entry(check=("numerics", "accuracy"))], HOST)
+    assert not expectation.expected
+    assert expectation.message == (
+        "does not reach accuracy, which an-entry (known.toml#1) demands: list the checks that fail"
+    )
+
+
 def test_only_the_entry_whose_deviation_is_gone_is_named() -> None:
     expectation = judge(
         row("numerics"), [entry(name="one"), entry(where(engine="x86"), check="stable", name="two")], HOST
