@@ -1,11 +1,13 @@
 """Source text of configs and QConfigs, and of the calls of FX that take them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch.ao.quantization.backend_config import BackendPatternConfig, DTypeWithConstraints
 from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.constraints import of_side
+from conformance.cases.operators.expressions import Call, expression
 from conformance.cases.runs import Run
 from conformance.cases.sources import untraced
 from conformance.configs.names import pattern_name
@@ -22,12 +24,16 @@ def pattern_source(pattern: Any) -> str:
     return repr(pattern) if isinstance(pattern, str) else pattern_name(pattern)
 
 
+def observers_of(qconfig: str) -> Mapping[str, str]:
+    """Source of the two observers of a QConfig by name; none of one of torch's own."""
+    call = qconfig if isinstance(qconfig, Call) else expression(qconfig)
+    return call.keywords if isinstance(call, Call) and call.function == "QConfig" else {}
+
+
 def qconfig_lines(qconfig: str) -> str:
     """Source of a QConfig; one with two observers has each of them on a line of its own."""
-    if not qconfig.startswith("QConfig("):
-        return qconfig
-    activation, weight = qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
-    return f"QConfig(\n    activation={activation},\n    weight={weight},\n)"
+    lines = [f"    {name}={observer},\n" for name, observer in observers_of(qconfig).items()]
+    return f"QConfig(\n{''.join(lines)})" if lines else qconfig
 
 
 def backend_config_source(run: Run) -> str:

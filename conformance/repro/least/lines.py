@@ -16,7 +16,7 @@ from conformance.engines.native import NATIVE
 from conformance.host import poison
 from conformance.models import pt2e
 from conformance.models.data import FORMATS
-from conformance.repro.configs import backend_config_source, custom_argument, custom_source
+from conformance.repro.configs import backend_config_source, custom_argument, custom_source, observers_of
 from conformance.repro.inline import free, lowering_definitions, pt2e_imports
 from conformance.repro.programs import PROGRAMS, ProgramLines
 
@@ -209,10 +209,10 @@ def qconfig_lines(candidate: Candidate) -> str:
     named = "qconfig" in free("\n".join([*(line.replace("self.", "self_") for line in candidate.init), mapping]))
     if not named:
         return lines
-    if "(" in qconfig and qconfig.startswith("QConfig(") and len(qconfig) > 60:
-        activation, weight = qconfig.removeprefix("QConfig(activation=").removesuffix(")").split(", weight=")
-        separator = ", " if len(activation) + len(weight) < WIDTH - 30 else ",\n    "
-        return f"qconfig = QConfig(\n    activation={activation}{separator}weight={weight}\n)\n{lines}"
+    if (observers := observers_of(qconfig)) and len(qconfig) > 60:
+        separator = ", " if sum(map(len, observers.values())) < WIDTH - 30 else ",\n    "
+        stated = separator.join(f"{name}={observer}" for name, observer in observers.items())
+        return f"qconfig = QConfig(\n    {stated}\n)\n{lines}"
     if any("qconfig" in line for line in candidate.init):
         return f"qconfig = {qconfig}\n{lines}"
     return f"mapping = {mapping.replace('qconfig)', f'{qconfig})')}\n"
