@@ -9,6 +9,7 @@ import pytest
 
 from conformance.errors import UsageError
 from conformance.host import cpu as host_cpu
+from conformance.host import isa as host_isa
 from conformance.host.cpu import ISA_LIMITS
 from conformance.host.isa import limit_isa
 
@@ -62,7 +63,8 @@ def test_an_unknown_limit_is_one_line_with_the_known_ones() -> None:
 
 
 def test_a_limit_that_the_cpu_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_cpu, "cpu", lambda: ("A CPU", ("avx", "avx2")))
+    for module in (host_cpu, host_isa):
+        monkeypatch.setattr(module, "cpu", lambda: ("A CPU", ("avx", "avx2")))
     with pytest.raises(UsageError, match=r"^--isa avx512f: this CPU does not have it, but avx2$"):
         limit_isa("avx512f")
 
