@@ -22,11 +22,18 @@ def test_text_has_the_values_of_which_it_was_rendered(operator: str) -> None:
             assert stated.has_numbers is call.has_numbers
 
 
-@pytest.mark.parametrize("text", ["x", "[f(x)]", "f(x).y", "f( x )", "f(x", ""])
-def test_what_is_no_call_and_what_is_spelled_otherwise_stays_text(text: str) -> None:
+@pytest.mark.parametrize("text", ["x", "[f(x)]", "f(x).y", "f(x", ""])
+def test_what_is_no_call_stays_text(text: str) -> None:
     stated = expression(text)
     assert stated == text
     assert not isinstance(stated, Call)
+
+
+def test_a_call_stays_as_somebody_spells_it() -> None:
+    stated = pickle.loads(pickle.dumps(expression("f( (x + 1) * 2,mode='sum' )")))
+    assert isinstance(stated, Call)
+    assert stated == "f( (x + 1) * 2,mode='sum' )"
+    assert (stated.positional, stated.keywords) == (("(x + 1) * 2",), {"mode": "sum"})
 
 
 def test_arguments_are_values_and_other_expressions() -> None:

@@ -27,7 +27,8 @@ class Source(str):
 class Call(Source):
     """A call of a function, a method or a module's constructor: its text, its name, and its arguments as values.
 
-    Arguments that are no values, such as tensors, are `Source`. An infix operator is the call of its sign.
+    Arguments that are no values, such as tensors, are `Source`. An infix operator is the call of its sign. `text` is how
+    somebody spells the call, if it is not rendered.
     """
 
     __slots__ = ("function", "keywords", "positional")
@@ -35,16 +36,19 @@ class Call(Source):
     positional: tuple[Any, ...]
     keywords: Mapping[str, Any]
 
-    def __new__(cls, function: str, positional: Iterable[Any] = (), keywords: Mapping[str, Any] = {}) -> "Call":
+    def __new__(
+        cls, function: str, positional: Iterable[Any] = (), keywords: Mapping[str, Any] = {}, text: str = ""
+    ) -> "Call":
         values = tuple(positional)
         texts = [*map(repr, values), *(f"{name}={value!r}" for name, value in keywords.items())]
         infix = not function[:1].isidentifier()
-        call = super().__new__(cls, f" {function} ".join(texts) if infix else f"{function}({', '.join(texts)})")
+        rendered = f" {function} ".join(texts) if infix else f"{function}({', '.join(texts)})"
+        call = super().__new__(cls, text or rendered)
         call.function, call.positional, call.keywords = function, values, keywords
         return call
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.function, self.positional, self.keywords
+        return self.function, self.positional, self.keywords, str(self)
 
     @property
     def infix(self) -> bool:
@@ -74,7 +78,9 @@ def expression(text: str) -> Source:
         found = _of(ast.parse(text, mode="eval").body)
     except SyntaxError:  # raised where it is executed, and for no text
         return Source(text)
-    return found if found == text and isinstance(found, Call) else Source(text)
+    if not isinstance(found, Call):
+        return Source(text)
+    return Call(found.function, found.positional, found.keywords, text)
 
 
 def _of(node: ast.expr) -> Any:
@@ -83,7 +89,7 @@ def _of(node: ast.expr) -> Any:
             named = {str(keyword.arg): _of(keyword.value) for keyword in node.keywords}
             return Call(ast.unparse(node.func), map(_of, node.args), named)
         case ast.BinOp(op=operator) if type(operator) in SIGNS:
-            return Call(SIGNS[type(operator)], (_of(node.left), _of(node.right)))
+            return Call(SIGNS[type(operator)], (_of(node.left), _of(node.right)), text=ast.unparse(node))
         case ast.Tuple():
             return tuple(map(_of, node.elts))
         case ast.List():
