@@ -1,11 +1,11 @@
-"""What causes in the ledger refer to: features of layers, and layers as runs by the source text of their calls."""
+"""Layers of networks as runs: the source text of their calls, by which the ledger knows runs like them."""
 
 import inspect
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,12 @@ from torch.fx.node import map_arg
 
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.operators import OPERATORS, Operand
+from conformance.cases.operators.expressions import Call, Source
 from conformance.cases.operators.variant import Variant
 from conformance.cases.runs import Run
 from conformance.results.audits import Form
 
 from .options import NotSource, arguments_of, call_name, parameters_of, text_of
-
-if TYPE_CHECKING:
-    pass
 
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.matmul: "@"}
 """Operators of Python that runs write infix."""
@@ -69,26 +67,23 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x"))) if text else ()
 
 
-def _init(module: nn.Module) -> str:
+def _init(module: nn.Module) -> Call:
     """The constructor call of a module of torch."""
-    return f"nn.{type(module).__name__}({', '.join(_arguments(type(module), arguments_of(module)))})"
-
-
-def _arguments(kind: type[nn.Module], arguments: Mapping[str, Any]) -> Iterator[str]:
+    kind, arguments = type(module), arguments_of(module)
     required = [
         name
         for name, parameter in parameters_of(kind).items()
         if parameter.default is inspect.Parameter.empty and name in arguments
     ]
-    yield from (repr(arguments[name]) for name in required)
-    yield from (f"{name}={value!r}" for name, value in arguments.items() if name not in required)
+    others = {name: value for name, value in arguments.items() if name not in required}
+    return Call(f"nn.{kind.__name__}", [arguments[name] for name in required], others)
 
 
 PARAMETERS = ("weight", "bias")
 """Names of the parameters of functions in runs, in order."""
 
 
-def _call(node: Node, root: nn.Module) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _call(node: Node, root: nn.Module) -> tuple[Call, tuple[tuple[str, str], ...]]:
     """The call of a node, with its operands and parameters named as those of runs are, and the shapes of the parameters."""
     names: dict[Node, str] = {}
     parameters: dict[str, str] = {}
@@ -97,28 +92,20 @@ def _call(node: Node, root: nn.Module) -> tuple[str, tuple[tuple[str, str], ...]
         if argument.op == "get_attr" and len(parameters) < len(PARAMETERS):
             name = PARAMETERS[len(parameters)]
             parameters[name] = text_of(attrgetter(str(argument.target))(root).shape)
-            return _Text(f"self.{name}")
-        return _Text(names.setdefault(argument, NAMES[min(len(names), len(NAMES) - 1)]))
+            return Source(f"self.{name}")
+        return Source(names.setdefault(argument, NAMES[min(len(names), len(NAMES) - 1)]))
 
     args: Sequence[Any] = map_arg(node.args, named)  # type: ignore[arg-type]
     kwargs: Mapping[str, Any] = map_arg(node.kwargs, named)  # type: ignore[arg-type]
-    texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     if node.op == "call_module":
-        text = f"self.op({', '.join(texts)})"
-    elif node.target in SYMBOLS and len(texts) == 2:
-        text = f"{texts[0]} {SYMBOLS[node.target]} {texts[1]}"
+        call = Call("self.op", args, kwargs)
+    elif node.target in SYMBOLS and len(args) == 2 and not kwargs:
+        call = Call(SYMBOLS[node.target], args)
     elif node.op == "call_method":
-        text = f"{texts[0]}.{node.target}({', '.join(texts[1:])})"
+        call = Call(f"{args[0]}.{node.target}", args[1:], kwargs)
     else:
-        text = f"{call_name(node, {})}({', '.join(texts)})"
-    return text, tuple(parameters.items())
-
-
-class _Text(str):
-    """Source text, which stands for itself."""
-
-    def __repr__(self) -> str:
-        return str(self)
+        call = Call(call_name(node, {}), args, kwargs)
+    return call, tuple(parameters.items())
 
 
 def allowing(claims: Iterable[Claim], qconfig: Any) -> list[Claim]:
