@@ -14,7 +14,7 @@ from conformance.results.in_use import LayerInUse
 
 from .operators import OPERATORS, RECORDS, Operand, Shape, Variant
 from .operators.calls import BY_NAME, applied
-from .operators.expressions import Call, Source, X, Y
+from .operators.expressions import NONE, Call, Source, X, Y
 from .operators.geometry import Geometry
 from .operators.joining import JOINING
 from .operators.pooling import POOLING
@@ -245,7 +245,7 @@ def _variant(
     name: str,
     call: Call,
     shapes: Sequence[Shape],
-    init: Call | None = None,
+    init: Source = NONE,
     affine: Mapping[str, Shape] | None = None,
 ) -> Variant:
     """A variant with the data of its operator's default one.
@@ -254,7 +254,7 @@ def _variant(
     """
     default = OPERATORS[layer.operator][0]
     output = () if layer.operator in SHARING else shapes[0]
-    variant = Variant(name, call, _operands(shapes), init or "", affine or {}, output, data=default.data)
+    variant = Variant(name, call, _operands(shapes), init, affine or {}, output, data=default.data)
     fixed = any(form.prelude for form in OPERATORS[layer.operator]) and default.data in ("unit", "signed_unit")
     return variant.named(name, prelude=WIDE_INPUT, data="full") if fixed and layer.produced else variant
 

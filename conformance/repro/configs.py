@@ -26,7 +26,7 @@ def pattern_source(pattern: Any) -> str:
 
 def observers_of(qconfig: str) -> Mapping[str, str]:
     """Source of the two observers of a QConfig by name; none of one of torch's own."""
-    call = qconfig if isinstance(qconfig, Call) else expression(qconfig)
+    call = expression(qconfig)
     return call.keywords if isinstance(call, Call) and call.function == "QConfig" else {}
 
 

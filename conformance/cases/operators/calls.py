@@ -60,9 +60,9 @@ def sources(operator: str, options: Mapping[str, Any], style: str, required: int
     return {"call": function(operator, {"input": X}, options, style, required)}
 
 
-def applied(style: str, *state: Any) -> Call:
+def applied(style: str, state: Any = None) -> Call:
     """A call of the module `self.op`, with its `state` if it takes one."""
     if style == TWICE:
         return Call("self.op", [Call("self.op", [X])])
-    tensors = dict(zip(("input", "hx"), (X, *state), strict=False))
+    tensors = {"input": X} if state is None else {"input": X, "hx": state}
     return Call("self.op", (), tensors) if style == ALL_BY_NAME else Call("self.op", tensors.values())

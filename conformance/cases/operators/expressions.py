@@ -15,6 +15,10 @@ SIGNS: Mapping[type[ast.operator], str] = {
 """Signs of infix operators."""
 
 
+def _is_sign(function: str) -> bool:
+    return not function[:1].isidentifier()
+
+
 class Source(str):
     """An expression as source text, as which it stands among the arguments of calls."""
 
@@ -41,8 +45,7 @@ class Call(Source):
     ) -> "Call":
         values = tuple(positional)
         texts = [*map(repr, values), *(f"{name}={value!r}" for name, value in keywords.items())]
-        infix = not function[:1].isidentifier()
-        rendered = f" {function} ".join(texts) if infix else f"{function}({', '.join(texts)})"
+        rendered = f" {function} ".join(texts) if _is_sign(function) else f"{function}({', '.join(texts)})"
         call = super().__new__(cls, text or rendered)
         call.function, call.positional, call.keywords = function, values, keywords
         return call
@@ -52,7 +55,7 @@ class Call(Source):
 
     @property
     def infix(self) -> bool:
-        return not self.function[:1].isidentifier()
+        return _is_sign(self.function)
 
     @property
     def has_numbers(self) -> bool:
@@ -68,15 +71,19 @@ def _has_numbers(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+NONE = Source()
+"""No expression."""
 X, Y, WEIGHT, BIAS = map(Source, ("x", "y", "self.weight", "self.bias"))
 """Operands, and parameters of functions."""
 
 
 def expression(text: str) -> Source:
     """The expression that somebody states as text, with the values of its arguments if it is a call or infix operator."""
+    if isinstance(text, Source):
+        return text
     try:
         found = _of(ast.parse(text, mode="eval").body)
-    except SyntaxError:  # raised where it is executed, and for no text
+    except SyntaxError:  # raised where it is executed
         return Source(text)
     if not isinstance(found, Call):
         return Source(text)

@@ -44,7 +44,7 @@ def _cell(name: str) -> Operator:
             states = ("h", "c") if pair else ("h",)
             taken |= {one: Operand((*leading, hidden)) for one in states}
         init = module(name, {"input_size": inputs, "hidden_size": hidden, "bias": bias, **options}, style, 2)
-        return Variant("", applied(style, *([STATES[pair]] if state else [])), taken, init)
+        return Variant("", applied(style, STATES[pair] if state else None), taken, init)
 
     rows = factor("rows", 3, 1, 33, covers=("input",), drawn=(None, 1, 2, 3, 5, 9), unbatched=None)
     state = factor("state", False, covers=("hx",), state=True)
@@ -91,7 +91,7 @@ def _recurrent(name: str) -> Operator:
             taken["h"] = Operand((*shape, hidden if projected is LEFT_OUT else projected))
             taken |= {"c": Operand((*shape, hidden))} if pair else {}
         init = module(name, {"input_size": inputs, "hidden_size": hidden, **options}, BY_NAME, 2)
-        return Variant("", applied(style, *([STATES[pair]] if state else [])), taken, init)
+        return Variant("", applied(style, STATES[pair] if state else None), taken, init)
 
     projection = [factor("proj_size", LEFT_OUT, projection=2)] if pair else []
     factors = (

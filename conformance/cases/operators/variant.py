@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .expressions import Call, Source, expression
+from .expressions import NONE, Call, expression
 
 Shape = tuple[int, ...]
 
@@ -102,7 +102,7 @@ class Variant:
     name: str
     call: str
     operands: Mapping[str, Operand]
-    init: str = ""
+    init: str = NONE
     parameters: Mapping[str, Shape] = field(default_factory=dict)
     output: Shape = ()
     batch: int | None = None
@@ -120,9 +120,7 @@ class Variant:
 
     def __post_init__(self) -> None:
         for name in ("init", "call"):
-            text = getattr(self, name)
-            if not isinstance(text, Source):
-                object.__setattr__(self, name, expression(text))
+            object.__setattr__(self, name, expression(getattr(self, name)))
 
     @property
     def stated(self) -> Call:
