@@ -228,9 +228,16 @@ def outcome(
 
 
 def row_of(
-    run: Run, start: float, checks: Mapping[str, str], findings: tuple[Finding, ...], *, execution: Execution | None = None,
-    comparison: Comparison | None = None, remark: str = "", **measured: Any,
-) -> Row:  # fmt: skip
+    run: Run,
+    start: float,
+    checks: Mapping[str, str],
+    findings: tuple[Finding, ...],
+    *,
+    execution: Execution | None = None,
+    comparison: Comparison | None = None,
+    remark: str = "",
+    **measured: Any,
+) -> Row:
     """The row, without `known`, of a run that has been judged since `start`, as `time.perf_counter` has it. `remark` is its
     detail if there are no findings; `measured` are further fields."""
     if comparison is not None:

@@ -87,8 +87,13 @@ class Judge:
         if vary(findings):
             comparison, sqnr_db, findings = None, None, tuple(without_chance(findings))
         row = row_of(
-            run, start, {name: outcome.result for name, outcome in outcomes.items()}, findings,
-            execution=evidence.back.execution, comparison=comparison, sqnr_db=sqnr_db,
+            run,
+            start,
+            {name: outcome.result for name, outcome in outcomes.items()},
+            findings,
+            execution=evidence.back.execution,
+            comparison=comparison,
+            sqnr_db=sqnr_db,
             remark=evidence.guarded.reason if evidence.guarded else "",
-        )  # fmt: skip
+        )
         return evidence, row

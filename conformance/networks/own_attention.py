@@ -31,7 +31,8 @@ class SelfAttention(nn.Module):
         if self.causal:
             scores = scores + self.mask
         context = torch.matmul(F.softmax(scores, -1), value)
-        return self.output(context.transpose(1, 2).flatten(2))
+        result: Tensor = self.output(context.transpose(1, 2).flatten(2))
+        return result
 
 
 class _EncoderLayer(nn.Module):
@@ -45,7 +46,8 @@ class _EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm1(x + self.attention(x))
-        return self.norm2(x + self.reduce(F.gelu(self.expand(x))))
+        result: Tensor = self.norm2(x + self.reduce(F.gelu(self.expand(x))))
+        return result
 
 
 class Bert(nn.Module):
@@ -62,7 +64,8 @@ class Bert(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.layers(self.norm(self.tokens(tokens) + self.positions))
-        return self.classifier(torch.tanh(self.pooler(x[:, 0])))
+        result: Tensor = self.classifier(torch.tanh(self.pooler(x[:, 0])))
+        return result
 
 
 class _DecoderLayer(nn.Module):
@@ -76,7 +79,8 @@ class _DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        result: Tensor = x + self.mlp(self.norm2(x))
+        return result
 
 
 class Gpt2(nn.Module):
@@ -92,7 +96,8 @@ class Gpt2(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.layers(self.tokens(tokens) + self.positions)
-        return self.head(self.norm(x))
+        result: Tensor = self.head(self.norm(x))
+        return result
 
 
 class Conformer(nn.Module):
@@ -124,7 +129,8 @@ class Conformer(nn.Module):
         x = x + self.attention(x)
         x = x + self.convolution(self.before_convolution(x).transpose(1, 2)).transpose(1, 2)
         x = x + 0.5 * self.feed_forward[1](x)
-        return self.output(self.norm(x))
+        result: Tensor = self.output(self.norm(x))
+        return result
 
 
 class MultiheadClassifier(nn.Module):
@@ -140,7 +146,8 @@ class MultiheadClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
         x = self.norm2(x + self.mlp(x))
-        return self.classifier(x.mean(1))
+        result: Tensor = self.classifier(x.mean(1))
+        return result
 
 
 def _mlp(*widths: int) -> nn.Module:
@@ -174,7 +181,8 @@ class DLRM(nn.Module):
         bags = [table(indices) for table, indices in zip(self.tables, (a, b, c, d, e, f), strict=True)]
         vectors = torch.stack([dense, *bags], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
-        return self.top(torch.cat([dense, products[:, self.rows, self.columns]], 1))
+        result: Tensor = self.top(torch.cat([dense, products[:, self.rows, self.columns]], 1))
+        return result
 
 
 class WideAndDeep(nn.Module):

@@ -75,7 +75,8 @@ class _C2f(nn.Module):
         for block in self.blocks:
             hidden = block(parts[-1])
             parts.append(parts[-1] + hidden if self.shortcut else hidden)
-        return self.last(torch.cat(parts, 1))
+        result: Tensor = self.last(torch.cat(parts, 1))
+        return result
 
 
 class _PooledPyramid(nn.Module):
@@ -91,7 +92,8 @@ class _PooledPyramid(nn.Module):
         parts = [self.first(x)]
         for _ in range(3):
             parts.append(self.pool(parts[-1]))
-        return self.last(torch.cat(parts, 1))
+        result: Tensor = self.last(torch.cat(parts, 1))
+        return result
 
 
 class YoloV8(nn.Module):

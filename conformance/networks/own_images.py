@@ -34,7 +34,8 @@ class LeNet5(nn.Module):
         x = F.avg_pool2d(torch.tanh(self.c1(x)), 2)
         x = F.avg_pool2d(torch.tanh(self.c3(x)), 2)
         x = torch.tanh(self.c5(torch.flatten(x, 1)))
-        return self.output(torch.tanh(self.f6(x)))
+        result: Tensor = self.output(torch.tanh(self.f6(x)))
+        return result
 
 
 def dcgan_generator(latent: int = 100, width: int = 32) -> nn.Module:
@@ -103,7 +104,8 @@ class Pix2PixGenerator(nn.Module):
             skips.append(x)
         for layer, skip in zip(self.decoder, reversed(skips[:-1]), strict=True):
             x = torch.cat([layer(x), skip], 1)
-        return self.last(x)
+        result: Tensor = self.last(x)
+        return result
 
 
 class _ReflectedResidual(nn.Module):
@@ -120,7 +122,8 @@ class _ReflectedResidual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.block(x)
+        result: Tensor = x + self.block(x)
+        return result
 
 
 def cyclegan_generator(width: int = 16, residuals: int = 3) -> nn.Module:
@@ -180,7 +183,8 @@ class EDSR(nn.Module):
         first = x = self.head(x)
         for block in self.body:
             x = x + 0.1 * block(x)  # the paper's residual scaling
-        return self.tail(self.after_body(x) + first)
+        result: Tensor = self.tail(self.after_body(x) + first)
+        return result
 
 
 class VariationalAutoencoder(nn.Module):
@@ -217,7 +221,8 @@ class C3D(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.flatten(self.features(x), 1)
-        return self.fc7(self.dropout(F.relu(self.fc6(x))))
+        result: Tensor = self.fc7(self.dropout(F.relu(self.fc6(x))))
+        return result
 
 
 class PointNet(nn.Module):
@@ -236,7 +241,8 @@ class PointNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         matrix = self.matrix(torch.max(self.transform(x), 2)[0]) + self.identity
         x = torch.bmm(x.transpose(1, 2), matrix.view(-1, 3, 3)).transpose(1, 2)
-        return self.classifier(torch.max(self.features(x), 2)[0])
+        result: Tensor = self.classifier(torch.max(self.features(x), 2)[0])
+        return result
 
 
 def _point_features(widths: tuple[int, ...]) -> nn.Module:

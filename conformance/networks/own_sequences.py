@@ -83,7 +83,8 @@ class DeepSpeech2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.convolutions(x)
         x = torch.flatten(x, 1, 2).transpose(1, 2)
-        return self.classifier(self.recurrent(x)[0])
+        result: Tensor = self.classifier(self.recurrent(x)[0])
+        return result
 
 
 class KeywordCRNN(nn.Module):
@@ -99,7 +100,8 @@ class KeywordCRNN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.convolution(x))
         x = self.recurrent(x.flatten(1, 2).transpose(1, 2))[0]
-        return self.classifier(F.relu(self.dense(x[:, -1])))
+        result: Tensor = self.classifier(F.relu(self.dense(x[:, -1])))
+        return result
 
 
 def keyword_dscnn(width: int = 64) -> nn.Module:
@@ -179,7 +181,8 @@ class WaveNet(nn.Module):
         total = skips[0]
         for skip in skips[1:]:
             total = total + skip
-        return self.end(total)
+        result: Tensor = self.end(total)
+        return result
 
 
 class TextCNN(nn.Module):
@@ -195,7 +198,8 @@ class TextCNN(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens).transpose(1, 2)
         x = torch.cat([F.adaptive_max_pool1d(F.relu(layer(x)), 1) for layer in self.convolutions], 1)
-        return self.classifier(self.dropout(x.flatten(1)))
+        result: Tensor = self.classifier(self.dropout(x.flatten(1)))
+        return result
 
 
 class FastText(nn.Module):
@@ -207,7 +211,8 @@ class FastText(nn.Module):
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.classifier(self.embedding(tokens))
+        result: Tensor = self.classifier(self.embedding(tokens))
+        return result
 
 
 class RecurrentClassifier(nn.Module):
@@ -224,7 +229,8 @@ class RecurrentClassifier(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.recurrent(self.embedding(tokens))[0]
-        return self.classifier(states[:, -1])
+        result: Tensor = self.classifier(states[:, -1])
+        return result
 
 
 class LSTMTagger(nn.Module):
@@ -237,7 +243,8 @@ class LSTMTagger(nn.Module):
         self.tags = nn.Linear(2 * hidden, tags)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.tags(self.recurrent(self.embedding(tokens))[0])
+        result: Tensor = self.tags(self.recurrent(self.embedding(tokens))[0])
+        return result
 
 
 class TemporalConvolution(nn.Module):
@@ -257,4 +264,5 @@ class TemporalConvolution(nn.Module):
             hidden = F.relu(first(F.pad(x, padding)))
             hidden = F.relu(second(F.pad(hidden, padding)))
             x = F.relu(hidden + (x if n else self.shortcut(x)))
-        return self.classifier(x[:, :, -1])
+        result: Tensor = self.classifier(x[:, :, -1])
+        return result

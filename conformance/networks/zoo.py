@@ -12,9 +12,8 @@ _DETECTION = "conformance.networks.own_detection"
 _SEQUENCES = "conformance.networks.own_sequences"
 _ATTENTION = "conformance.networks.own_attention"
 
-_CLASSIFIERS: dict[
-    tuple[str, str], dict[int, tuple[str, ...]]
-] = {  # names by package, module, and side of images in pixels
+# names by package, module, and side of images in pixels
+_CLASSIFIERS: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {
     ("pytorchcv", "model_provider"): {
         32: ("nin_cifar10", "rir_cifar10"),
         224: (
