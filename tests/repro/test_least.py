@@ -17,7 +17,7 @@ from conformance.execution.batch import judge_runs
 from conformance.host.isolation import Raised
 from conformance.repro.least import reductions, script, search
 from conformance.repro.least.candidate import Candidate, Data, inlined, literal
-from conformance.repro.least.lines import lines_of
+from conformance.repro.least.lines import least_lines
 from conformance.repro.least.script import NoLeastScript, least, recipes_for, subject_of, symptoms
 from conformance.repro.least.search import Search, deviates, fitted
 from conformance.repro.least.starts import starts
@@ -307,5 +307,5 @@ def test_long_lines_continue_inside_of_their_brackets() -> None:
 
 
 def test_the_config_of_a_script_is_that_of_the_run() -> None:
-    assert "config = get_qnnpack_backend_config()\n" in lines_of(find(LINEAR), candidate()).setting
+    assert "config = get_qnnpack_backend_config()\n" in least_lines(find(LINEAR), candidate()).setting
     assert WrongValues(find(LINEAR), LowSqnr("accuracy", 1.0, 2.0)).data_matter

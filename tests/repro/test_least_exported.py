@@ -9,7 +9,7 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.configs.registry import QUANTIZERS
 from conformance.repro.least.candidate import Candidate, Data
-from conformance.repro.least.lines import Pt2eLines, imported, lines_of, steps
+from conformance.repro.least.lines import LeastPt2eLines, imported, least_lines, steps
 from conformance.repro.programs import PROGRAMS
 
 IDENTITY = Candidate((), ("return x",), ("x",), (Data("zeros", (1,)),), "None", "quantizer")
@@ -22,8 +22,8 @@ def of(name: str, flow: str = "ptq") -> Run:
 @pytest.mark.parametrize("name", QUANTIZERS)
 def test_every_engine_of_a_registered_quantizer_has_lines(name: str) -> None:
     assert {*QUANTIZERS[name].engines} <= PROGRAMS.keys()
-    assert isinstance(lines_of(of(name), IDENTITY), Pt2eLines)
-    assert not isinstance(lines_of(of("fbgemm"), IDENTITY), Pt2eLines)
+    assert isinstance(least_lines(of(name), IDENTITY), LeastPt2eLines)
+    assert not isinstance(least_lines(of("fbgemm"), IDENTITY), LeastPt2eLines)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_names_that_several_packages_have_are_those_of_the_quantizer(name: str, 
 
 
 def test_stages_are_those_of_the_flow() -> None:
-    assert "prepare_qat_pt2e(exported, quantizer)" in Pt2eLines(of("x86inductor", "qat"), IDENTITY).prepare()
-    lines = Pt2eLines(of("x86inductor"), IDENTITY)
+    assert "prepare_qat_pt2e(exported, quantizer)" in LeastPt2eLines(of("x86inductor", "qat"), IDENTITY).prepare()
+    lines = LeastPt2eLines(of("x86inductor"), IDENTITY)
     assert lines.prepare().splitlines() == [
         "exported = torch.export.export(model, (x,)).module(check_guards=False)",
         "prepared = prepare_pt2e(exported, quantizer)",
@@ -60,6 +60,6 @@ def test_the_step_of_an_output_is_the_scale_that_dequantizes_it() -> None:
 
 
 def test_what_lowers_is_defined_before_it_is_called_and_nowhere_else() -> None:
-    lines = Pt2eLines(of("tosa"), IDENTITY)
+    lines = LeastPt2eLines(of("tosa"), IDENTITY)
     assert lines.lower.index("class Tosa(Interpreter):") < lines.lower.index("lowered = Tosa(converted, (x,))")
     assert "class Tosa" not in lines.converted

@@ -10,7 +10,7 @@ from conformance.results.findings.constraints import (
 )
 
 from .candidate import Candidate
-from .lines import GRADIENTS, TO_REFERENCE, lines_of
+from .lines import GRADIENTS, TO_REFERENCE, least_lines
 from .symptoms import Symptom
 from .text import ending
 
@@ -66,7 +66,7 @@ class Unenforced(Symptom[ConstraintFinding]):
         if isinstance(self.finding, ConversionViolates):
             yield from self._converted(candidate, self.finding.violation)
             return
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         nodes = "prepared.graph.nodes"
         if self.run.variant is not None and self.run.variant.prelude:
             nodes = "prepared.graph.output_node().all_input_nodes"
@@ -90,7 +90,7 @@ class Unenforced(Symptom[ConstraintFinding]):
         weights = ""
         if violation.weights not in ("", "w"):
             weights = f"for w in model.parameters():\n    w.copy_({violation.weights})\n"
-        source = lines_of(self.run, candidate)
+        source = least_lines(self.run, candidate)
         lines = source.setting
         if weights and GRADIENTS not in lines:
             lines = lines.replace("\n", f"\n{GRADIENTS}", 1)

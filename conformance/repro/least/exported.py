@@ -10,7 +10,7 @@ from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import OutputShape
 
 from .candidate import Candidate, number
-from .lines import Pt2eLines, steps
+from .lines import LeastPt2eLines, steps
 from .structure import InFloat
 from .symptoms import Symptom, output_paths
 from .text import ending, executed
@@ -30,7 +30,7 @@ class FarFromConverted(Symptom[Finding]):
     expectation = "Expected: the result of the converted model, but for rounding."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = Pt2eLines(self.run, candidate)
+        lines = LeastPt2eLines(self.run, candidate)
         given = lines.arguments()
         form, differ = "{}", ""
         if isinstance(self.finding, OutputShape):
@@ -60,7 +60,7 @@ class Outside(Symptom[RanInFloat]):
     names_operator = True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = Pt2eLines(self.run, candidate)
+        lines = LeastPt2eLines(self.run, candidate)
         edge = lines.program.edge.replace("{data}", lines.as_tuple())
         for kernel in self.finding.kernels:
             yield (
@@ -90,7 +90,7 @@ class Annotated(Symptom[Finding]):
     names_operator = True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = Pt2eLines(self.run, candidate)
+        lines = LeastPt2eLines(self.run, candidate)
         yield (
             f"{lines.built}{lines.export}"
             "annotated = quantizer.annotate(quantizer.transform_for_annotation(exported))\n"

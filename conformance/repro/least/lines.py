@@ -32,7 +32,7 @@ TO_REFERENCE = "convert_to_reference_fx(prepared, backend_config=config)\n"
 
 
 @dataclass(frozen=True)
-class FxLines:
+class LeastFxLines:
     """The lines of a script about FX."""
 
     run: Run
@@ -87,7 +87,7 @@ class FxLines:
     def quantization(self) -> str:
         """The lines that bind how the model is quantized."""
         config = backend_config_source(self.run).replace("backend_config = ", "config = ", 1)
-        return qconfig_lines(self.candidate) + config + custom_source(self.run)
+        return quantization_lines(self.candidate) + config + custom_source(self.run)
 
     @property
     def setting(self) -> str:
@@ -141,7 +141,7 @@ class FxLines:
         return self.prepared() + self.lower
 
 
-class Pt2eLines(FxLines):
+class LeastPt2eLines(LeastFxLines):
     """The lines of a script about PT2E."""
 
     @property
@@ -193,18 +193,18 @@ class Pt2eLines(FxLines):
         return f"converted = convert_pt2e(prepared)\n{self.lower_converted}"
 
 
-def lines_of(run: Run, candidate: Candidate) -> FxLines:
+def least_lines(run: Run, candidate: Candidate) -> LeastFxLines:
     """The lines of scripts of a candidate."""
-    return (Pt2eLines if api(run.backend).exports else FxLines)(run, candidate)
+    return (LeastPt2eLines if api(run.backend).exports else LeastFxLines)(run, candidate)
 
 
-def qconfig_lines(candidate: Candidate) -> str:
+def quantization_lines(candidate: Candidate) -> str:
     """The lines that bind `qconfig`, if the model or the mapping refers to it, with an observer each; then `mapping`."""
     mapping, qconfig = candidate.mapping, candidate.qconfig
     others, separator, rest = mapping.removeprefix("QConfigMapping().set_global(").partition(").set_object_type(")
     if separator and others.startswith("QConfig("):  # of the operators beside the pattern
         mapping = f"QConfigMapping().set_global(others).set_object_type({rest}"
-        return f"others = {others}\n" + qconfig_lines(replace(candidate, mapping=mapping))
+        return f"others = {others}\n" + quantization_lines(replace(candidate, mapping=mapping))
     lines = f"mapping = {mapping}\n"
     named = "qconfig" in free("\n".join([*(line.replace("self.", "self_") for line in candidate.init), mapping]))
     if not named:

@@ -10,7 +10,7 @@ from conformance.results.findings.stability import WritesToInput
 from conformance.results.findings.stages import Raises
 
 from .candidate import Candidate
-from .lines import FxLines, lines_of
+from .lines import LeastFxLines, least_lines
 from .symptoms import Symptom, guarded, output_paths, raised_alike
 from .text import ending, with_class
 
@@ -104,7 +104,7 @@ class Repeating(Symptom[Finding]):
         return "Expected: the inputs stay as they are." if self.way == WRITES else "Expected: both outputs are equal."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        source = lines_of(self.run, candidate)
+        source = least_lines(self.run, candidate)
         for kernel in kernels_of(self.finding):
             lines = with_class(TRACE, source.lowered)
             for given in (source.arguments(), source.in_channels_last()):
@@ -147,7 +147,7 @@ class Repeating(Symptom[Finding]):
         if self.way == SCRIPTED:
             yield "torch.jit.save(torch.jit.script(lowered), io.BytesIO())\n"
 
-    def _again(self, lines: FxLines) -> Iterator[str]:
+    def _again(self, lines: LeastFxLines) -> Iterator[str]:
         """Yield lines that bind `got`, the shortest first; none if the candidate cannot be executed in this way."""
         candidate, given, memory = lines.candidate, lines.arguments(), lines.perturbed(0xAA)
         if self.way == STATE:
@@ -172,7 +172,7 @@ class Repeating(Symptom[Finding]):
         elif lines.in_channels_last() != ", ".join(candidate.operands):
             yield f"{memory}got = lowered({lines.in_channels_last()}){{0}}\n"
 
-    def _reloaded(self, source: FxLines, given: str) -> Iterator[str]:
+    def _reloaded(self, source: LeastFxLines, given: str) -> Iterator[str]:
         """Lines that execute a model, lowered without calibration, which has loaded the state of the other."""
         candidate = source.candidate
         model = "model = Model()" if candidate.model_source else candidate.model_lines.split("\nfor ")[0].rstrip()

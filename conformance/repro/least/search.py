@@ -14,7 +14,7 @@ from conformance.models.taken import take_shortcuts
 from conformance.repro.execution import run
 
 from .candidate import Candidate
-from .lines import GRADIENTS, lines_of
+from .lines import GRADIENTS, least_lines
 from .reductions import OF_STRUCTURE, REDUCTIONS, Reduction
 from .repetitions import WRITES, Repeating
 from .symptoms import Crashing, Symptom, float_model_accepts
@@ -104,7 +104,7 @@ class Search:
                 return
 
     def _holds(self, candidate: Candidate) -> bool:
-        setting = lines_of(self.symptom.run, candidate).setting
+        setting = least_lines(self.symptom.run, candidate).setting
         key = f"{setting}{candidate.model_lines}{candidate.clones}{candidate.perturbed}{candidate.threads}"
         if key in self._seen:
             return False

@@ -8,7 +8,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.structure import ConvertsInside, NoEffect, NoQuantizedKernel, NotObserved, RanInFloat
 
 from .candidate import Candidate
-from .lines import lines_of
+from .lines import least_lines
 from .symptoms import Symptom
 from .text import ending, with_class
 
@@ -31,7 +31,7 @@ class InFloat(Symptom[Finding]):
         return not isinstance(self.finding, NoQuantizedKernel)
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         # tensors in lists are arguments of few operators
         for trace in (TRACE.replace("tree_leaves(args)", "args"), TRACE):
             call = f'expected, got = "{self._wanted}", []\nwith Trace():\n    lowered({lines.arguments()})\n'
@@ -59,7 +59,7 @@ class ConvertingInside(Symptom[ConvertsInside]):
     names_operator = True
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        given = lines_of(self.run, candidate)
+        given = least_lines(self.run, candidate)
         conversion = self.finding.conversions[0].replace(".", "::")
         lines = (
             f"{given.lowered}with torch.autograd.profiler.profile() as profile:\n    lowered({given.arguments()})\n"
@@ -83,7 +83,7 @@ class Unobserved(Symptom[NotObserved]):
     expectation = "Expected: an observer, which the dtype config asks for."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         neighbours = "all_input_nodes" if self.finding.node is None else "users"
         name = self.finding.node or "output"
         got = (
@@ -105,7 +105,7 @@ class Ineffective(Symptom[NoEffect]):
         attribute = "_pattern_complex_format" if entry.pattern is None else "pattern"
         if self.run.flow == "qat" or candidate.parameter_lines:
             return
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         prepare = lines.prepare().replace("model,", f"{lines.model.strip().removeprefix('model = ')},", 1)
         yield (
             f"{lines.setting}texts = []\n"

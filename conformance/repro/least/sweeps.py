@@ -26,7 +26,7 @@ from conformance.results.findings.codes import (
 )
 
 from .candidate import Candidate, Data, literal, number
-from .lines import lines_of
+from .lines import least_lines
 from .symptoms import Symptom, guarded
 from .text import ending, executed
 from .values import CUSTOM, float_model_of, indexed
@@ -126,7 +126,7 @@ class Sweeping(Symptom[Finding]):
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         finding, (operands, output) = self.finding, setting_of(self.finding)
         custom = CUSTOM if isinstance(finding, SweptQparams) else ""
-        source = lines_of(self.run, candidate)
+        source = least_lines(self.run, candidate)
         lines = source.prepared(custom) + source.lower
         _, scope = executed(lines.replace(custom, "") if custom else lines)
         lowered, call = scope["lowered"], f"lowered({source.arguments()})"
@@ -160,7 +160,7 @@ def exact(symptom: Symptom[Any], candidate: Candidate) -> Tensor | None:
     """What exact arithmetic gives (float32) with the qparams of a finding; None if some element is a tie or uncertain."""
     operands, output = setting_of(symptom.finding)
     subject = float_model_of(symptom, candidate)
-    _, scope = executed(lines_of(symptom.run, candidate).prepared())
+    _, scope = executed(least_lines(symptom.run, candidate).prepared())
     reference = fx.reference(scope["prepared"], scope["config"])
     observed = replace(subject, inputs=subject.calibration)
     execution: Execution = execute(reference, observed.fresh_inputs())

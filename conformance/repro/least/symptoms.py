@@ -17,7 +17,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.stages import Crashes, Raises
 
 from .candidate import Candidate
-from .lines import TO_REFERENCE, lines_of
+from .lines import TO_REFERENCE, least_lines
 from .text import DIES, ending, executed
 
 F = TypeVar("F", bound=Finding)
@@ -104,7 +104,7 @@ class Raising(Symptom[Raises]):
         return self.finding.stage != "float"
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines, stage = lines_of(self.run, candidate), self.finding.stage
+        lines, stage = least_lines(self.run, candidate), self.finding.stage
         if stage == "float":  # a float model needs neither mapping nor config
             kept = [
                 line
@@ -165,7 +165,7 @@ def output_paths(run: Run, candidate: Candidate) -> list[str]:
 
 def _float_output(run: Run, candidate: Candidate) -> Any:
     """What the float model of a candidate returns."""
-    lines = lines_of(run, candidate)
+    lines = least_lines(run, candidate)
     body = f"{lines.setting}{candidate.model_lines}model.eval()\ny = model({lines.arguments()})\n"
     return executed(body)[1]["y"]
 
@@ -188,7 +188,7 @@ class Crashing(Symptom[Crashes]):
     def bodies(self, candidate: Candidate) -> Iterator[str]:
         if not float_model_accepts(self.run, candidate):
             return
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         call = f"lowered({lines.arguments()})\n"
         yield (
             f'{lines.lowered}print("expected: a result, or an exception")\nprint("{DIES}", flush=True)\n'

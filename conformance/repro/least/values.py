@@ -22,7 +22,7 @@ from conformance.results.findings.values import CodesDiffer, FloatShape, OutputQ
 from conformance.results.profiles import INITIALIZED
 
 from .candidate import Candidate, literal, number
-from .lines import TO_REFERENCE, FxLines, lines_of
+from .lines import TO_REFERENCE, LeastFxLines, least_lines
 from .symptoms import Symptom, output_paths
 from .text import ending, executed
 
@@ -55,7 +55,7 @@ class Measured:
 def float_model_of(symptom: Symptom[Any], candidate: Candidate) -> Subject:
     """The float model of a candidate with its data."""
     run = symptom.run
-    _, scope = executed(lines_of(run, candidate).built)
+    _, scope = executed(least_lines(run, candidate).built)
     inputs = tuple(one.tensor for one in candidate.inputs)
     calibration = tuple(one.tensor for one in candidate.calibration or candidate.inputs)
     return Subject(run, None, None, scope["model"], calibration, inputs)
@@ -65,7 +65,7 @@ def measured(symptom: Symptom[Any], candidate: Candidate) -> Measured | None:
     """Execute a candidate and compare it with the oracle. None if it conforms, or the oracle is not certain."""
     run = symptom.run
     subject = float_model_of(symptom, candidate)
-    _, scope = executed(lines_of(run, candidate).prepared())
+    _, scope = executed(least_lines(run, candidate).prepared())
     reference = fx.reference(scope["prepared"], scope["config"])
     reference_execution = execute(reference, subject.fresh_inputs())
     observed, observed_execution = subject, reference_execution
@@ -147,7 +147,8 @@ class WrongValues(Symptom[Finding]):
 
     def _body(self, candidate: Candidate, form: str, path: str, expected: str | None, condition: str, text: str) -> str:
         """A body that compares what `form` makes of an output with `expected`, or with the float model's if it is None."""
-        source, given = lines_of(self.run, candidate), lines_of(self.run, candidate).arguments()
+        source = least_lines(self.run, candidate)
+        given = source.arguments()
         lines = source.built
         if expected is None:
             lines += f"expected = {form.format(f'model({given}){path}')}\n"
@@ -158,13 +159,13 @@ class WrongValues(Symptom[Finding]):
             lines += f"expected = {expected}{'  # exact arithmetic' if len(expected) < 90 else ''}\n"
         return lines + ending(self.check, condition, text)
 
-    def _lower(self, lines: FxLines) -> str:
+    def _lower(self, lines: LeastFxLines) -> str:
         """The lines that bind `lowered`, which is the reference model if the finding is about that."""
         return f"lowered = {TO_REFERENCE}" if self.check == "reference" else lines.lower
 
     def _qparams(self, candidate: Candidate, finding: OutputQparams) -> str:
         """A body that compares scale and zero point of an output that is left quantized with those that were observed."""
-        source = lines_of(self.run, candidate)
+        source = least_lines(self.run, candidate)
         return (
             f"{source.prepared(CUSTOM)}{self._lower(source)}y = lowered({source.arguments()})\n"
             f"expected = ({number(finding.expected_scale)}, {finding.expected_zero_point}, "
@@ -182,7 +183,7 @@ class FarFromFloat(Symptom[Finding]):
     expectation = "Expected: the result of the float model, but for rounding."
 
     def bodies(self, candidate: Candidate) -> Iterator[str]:
-        lines = lines_of(self.run, candidate)
+        lines = least_lines(self.run, candidate)
         given = lines.arguments()
         form, condition = "{}", "(got - expected).abs().max() > expected.abs().max() / 4"
         if isinstance(self.finding, FloatShape):
