@@ -18,7 +18,7 @@ from .operators.arrays import arrays
 from .operators.fused import is_normed, plain_of, wrapped
 from .operators.space import COMMON, JOINT, Factor
 from .recipes import QUANTIZED, observes_inputs
-from .sources import continuing, followed, in_tables, not_covered
+from .variants import continuing, followed, in_tables, not_covered
 
 SLICE = 2
 """Number of points of an operator's covering array that a claim of a longer pattern or further dtypes gets."""

@@ -22,10 +22,10 @@ from conformance.results.families import family_named
 from .claims import BackendClaims, Claim, operators_of
 from .keepers import keepers
 from .operators import Operand, Shape, Variant, has_weights
-from .operators.fused import plain_of
+from .operators.fused import is_qat_module, plain_of
 from .operators.variant import Context, Neighbour
 from .recipes import QUANTIZED, activation_constraints, shares
-from .sources import in_tables, is_qat_module, not_covered, variants
+from .variants import in_tables, not_covered, variants
 
 CHANNELS_LAST = (4, 5)
 """Numbers of dimensions of tensors that have a channels-last memory format."""

@@ -8,7 +8,7 @@ from conformance.results.families import FAMILIES, family_named
 
 from .claims import BackendClaims, Claim
 from .runs import ahead_of_time
-from .sources import in_tables, not_covered
+from .variants import in_tables, not_covered
 
 
 @dataclass(frozen=True, eq=False)

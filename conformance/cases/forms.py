@@ -4,7 +4,7 @@ from .features import OPERANDS, arguments_of, features_of, stated_options
 from .operators import Variant, has_weights
 from .operators.variant import ALONE
 from .runs import Run
-from .sources import in_tables, variants
+from .variants import in_tables, variants
 
 WORDS = {
     "called_twice": "called twice",

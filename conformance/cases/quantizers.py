@@ -11,7 +11,7 @@ from conformance.oracle.scheme import Grid, Scheme
 from .claims import Claim
 from .operators import Variant
 from .recipes import QSCHEMES, QUANTIZED, RANGE_OBSERVERS, Recipe, dtype_name
-from .sources import transposed
+from .variants import transposed
 
 QUANTIZED_OF = {torch.int8: torch.qint8, torch.uint8: torch.quint8, torch.int32: torch.qint32}
 """The quantized dtype of each integer dtype: PT2E knows no quantized dtypes."""

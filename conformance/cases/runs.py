@@ -41,19 +41,8 @@ from .operators.signatures import finite_everywhere
 from .quantizers import has_channels
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares
-from .sized import sized
-from .sources import (
-    Model,
-    deployed,
-    flows,
-    in_tables,
-    large,
-    model_source,
-    not_covered,
-    swept,
-    target_source,
-    variants,
-)
+from .sources import Model, model_source, target_source
+from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
 
 
 def ahead_of_time(engine: str) -> bool:
@@ -231,9 +220,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     for claim in backend.claims:
         if globs and not any(may_match(glob, claim.id + "/") for glob in globs):
             continue
+        claim_flows = flows(claim, backend.entries)
         covered: list[Variant | None] = [None] if not_covered(claim) else [*variants(claim)]
         main = _main(covered)
-        claim_flows = flows(claim, backend.entries)
         for flow in claim_flows:
             # training affects weights and observers, not the kernels: the core variants are enough
             few = flow == "qat" and len(claim_flows) > 1

@@ -10,7 +10,7 @@ from .operators import OPERATORS
 from .operators.fused import plain_of
 from .operators.variant import batch_variants, data_variants, layout_variants, strided_variant
 from .runs import Run, runs
-from .sources import variants
+from .variants import variants
 
 OTHER_DATA = "other_data"
 """The default variant with data of which the exact arithmetic of a fixed run says nothing."""

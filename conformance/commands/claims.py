@@ -36,7 +36,7 @@ def add(commands: "Commands") -> None:
 
 def claims_command(arguments: argparse.Namespace) -> int:
     from conformance.cases.claims import backend, third_party
-    from conformance.cases.sources import from_signature
+    from conformance.cases.variants import from_signature
     from conformance.configs.registry import BACKENDS
 
     if arguments.backend_config:
@@ -65,7 +65,7 @@ def describe_claims(backend: "BackendClaims") -> dict[str, Any]:
     `from_signature` has the operators that are tried from their signatures.
     """
     from conformance.cases.runs import runs
-    from conformance.cases.sources import from_signature, not_covered
+    from conformance.cases.variants import from_signature, not_covered
 
     count = Counter(run.claim.id for run in runs(backend))
     return {

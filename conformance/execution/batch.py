@@ -9,7 +9,7 @@ import torch
 
 from conformance.cases.claims import BackendClaims, backend
 from conformance.cases.runs import Run, describe, runs
-from conformance.cases.sources import not_covered
+from conformance.cases.variants import not_covered
 from conformance.checks.judge import Judge
 from conformance.engines.registry import engine
 from conformance.goldens.golden import name_of

@@ -14,7 +14,7 @@ from conformance.cases.families import Family
 from conformance.cases.operators import OPERATORS, SPACES, Operand, Variant
 from conformance.cases.operators.fused import is_normed, plain_of, wrapped
 from conformance.cases.recipes import QUANTIZED
-from conformance.cases.sources import continuing, flows
+from conformance.cases.variants import continuing, flows
 from conformance.configs.quantizer import Declaration
 
 from .samples import Sample, run_of, valid

@@ -15,7 +15,7 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.recipes import QUANTIZED
-from conformance.cases.sources import flows
+from conformance.cases.variants import flows
 from conformance.configs import dtypes
 from conformance.configs.engines import SUCCESSORS
 from conformance.configs.quantizer import Declaration, QuantizerConfig

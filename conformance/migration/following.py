@@ -14,7 +14,7 @@ from conformance.cases.claims import BackendClaims, Claim, backend
 from conformance.cases.declarations import connected
 from conformance.cases.recipes import QUANTIZED
 from conformance.cases.runs import Run, default_form
-from conformance.cases.sources import deployed, flows, in_tables, not_covered
+from conformance.cases.variants import deployed, flows, in_tables, not_covered
 from conformance.checks.comparison import FLOAT32
 from conformance.checks.evidence import Evidence
 from conformance.checks.judge import Judge

@@ -11,7 +11,7 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from conformance.cases.claims import Claim, backend, claims_of, nested, third_parties, third_party
 from conformance.cases.runs import runs
-from conformance.cases.sources import not_covered
+from conformance.cases.variants import not_covered
 from conformance.configs import dtypes
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError

@@ -17,9 +17,11 @@ from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.contexts import CONTEXTS, RESULTS, in_contexts
 from conformance.cases.keepers import keepers
 from conformance.cases.operators import Variant
+from conformance.cases.operators.fused import is_qat_module
 from conformance.cases.recipes import recipe, shares
 from conformance.cases.runs import runs
-from conformance.cases.sources import is_qat_module, missing_operators, model_source, variants
+from conformance.cases.sources import model_source
+from conformance.cases.variants import missing_operators, variants
 from conformance.checks.lowering import findings_of
 from conformance.configs.registry import BACKENDS
 from conformance.models.trace import Execution, Kernel

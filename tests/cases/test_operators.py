@@ -14,7 +14,8 @@ from conformance.cases.claims import BackendClaims, Claim, backend, claims_of
 from conformance.cases.operators import OPERATORS, Variant, has_weights
 from conformance.cases.ranges import RANGES
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import missing_operators, model_source, variants
+from conformance.cases.sources import model_source
+from conformance.cases.variants import missing_operators, variants
 from conformance.configs.registry import BACKENDS
 from conformance.errors import UsageError
 from conformance.models import build, fx

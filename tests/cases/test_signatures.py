@@ -14,7 +14,8 @@ from conformance.cases.followers import Follower, follower
 from conformance.cases.operators.signatures import NAME, tried
 from conformance.cases.operators.variant import Operand
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import followed, from_signature, in_tables, model_source, not_covered, variants
+from conformance.cases.sources import model_source
+from conformance.cases.variants import followed, from_signature, in_tables, not_covered, variants
 from conformance.configs import dtypes
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.registry import engine_name

@@ -8,7 +8,7 @@ import torch
 from conformance.cases.claims import backend
 from conformance.cases.operators import RECORDS
 from conformance.cases.runs import Run, runs
-from conformance.cases.sized import ROTATION, representatives, sized
+from conformance.cases.variants import ROTATION, representatives, sized
 from conformance.models import build
 
 NATIVE = ("qnnpack", "fbgemm", "onednn")

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from conformance.cases.claims import Claim, backend
-from conformance.cases.sources import flows
+from conformance.cases.variants import flows
 from conformance.configs.engines import ENGINES, SUCCESSORS
 from conformance.configs.names import pattern_name
 from conformance.configs.quantizer import Declaration

@@ -19,7 +19,7 @@ from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.families import Family
 from conformance.cases.in_use import Unwritable, variant_of
 from conformance.cases.runs import Run
-from conformance.cases.sources import flows, missing_operators
+from conformance.cases.variants import flows, missing_operators
 from conformance.engines.registry import engine
 from conformance.fuzz.samples import Sample
 from conformance.fuzz.strategies import samples

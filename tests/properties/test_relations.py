@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.cases.sources import missing_operators
+from conformance.cases.variants import missing_operators
 from conformance.configs.registry import BACKENDS
 from conformance.engines.registry import engine
 from conformance.execution import batch

@@ -91,6 +91,11 @@ def init_without_relu(operator: str, init: str) -> Call:
     return Call(without, (first, *rest)) if rest else first
 
 
+def is_qat_module(operator: str) -> bool:
+    """Whether an operator is a module of torch's for training, also one that no table has."""
+    return operator.startswith(("nnqat.", "nniqat."))
+
+
 def is_normed(operator: str) -> bool:
     """Whether an operator is a batch norm, or a module that holds one behind its layer."""
     if operator in FUSED:

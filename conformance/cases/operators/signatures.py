@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conformance.configs.names import operator_named
 from conformance.errors import brief
 
-from .variant import Shape, Variant, operands
+from .variant import Operand, Shape, Variant
 
 NAME = "from_signature"
 """The name of these variants, and of those of patterns that contain such an operator."""
@@ -95,7 +95,7 @@ def tried(name: str) -> Tried:
                 except Exception as raised:
                     first = first or brief(raised)
                     continue
-                given = operands(*shapes)
+                given = {name: Operand(shape) for name, shape in zip("xyz", shapes, strict=False)}
                 data = next((data for data in DOMAINS if _finite(call, scope, shapes, parameters, data)), "")
                 if not data:
                     return Tried(None, f"{name} is infinite or no number for all ranges of operands that are tried")

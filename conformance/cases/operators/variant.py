@@ -1,7 +1,7 @@
 """Variants of an operator: calls, operands, data and batch size."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,6 +158,39 @@ class Variant:
     def named(self, name: str, **changes: object) -> "Variant":
         """The same variant under another name, with some fields changed."""
         return replace(self, name=name, **changes)  # type: ignore[arg-type]
+
+    def beside(self, *, left: bool) -> Iterator["Variant"]:
+        """The same variant with the operands that a pattern's wildcard may match.
+
+        The wildcard is another input and, beside the default variant, the pattern's own input, another layer, a number, a
+        smaller tensor, or an input that the model returns too. With the wildcard on the left, two layers are left out: they
+        fit the pattern with the wildcard on the right too, and that one gets them.
+        """
+        second = {**self.operands, "other": Operand(self.output, exponent=1)}
+        yield replace(self, operands=second, wildcard=Wildcard("other"))
+        if self.name != "default":
+            return
+        yield from self._residual()
+        if self.init and not left:
+            yield self.named("two_layers", wildcard=Wildcard("self.other(x)", self.init))
+        yield self.named("scalar", wildcard=Wildcard("0.5"))
+        smaller = {**self.operands, "other": Operand((1, self.channels, 1, 1))}
+        yield self.named("broadcast", operands=smaller, wildcard=Wildcard("other"))
+        yield self.named("other_reused", operands=second, wildcard=Wildcard("other"), result="y, other")
+
+    def _residual(self) -> Iterator["Variant"]:
+        """The operator with its own input as the other operand; a layer gets as many output as input channels.
+
+        There is none for a functional whose parameters change the number of channels.
+        """
+        batch, channels, *_ = self.operands["x"].shape
+        if self.channels == channels:
+            yield self.named("residual", wildcard=Wildcard("x"))
+        elif self.init:
+            layer = self.stated
+            init = Call(layer.function, (channels, channels, *layer.positional[2:]), layer.keywords)
+            output = (batch, channels, *self.output[2:])
+            yield self.named("residual", init=init, output=output, wildcard=Wildcard("x"))
 
 
 def in_sizes(variant: Variant, shapes: Mapping[str, Shape]) -> Variant:

@@ -18,7 +18,7 @@ from torch.ao.quantization.backend_config import DTypeConfig
 
 from conformance.cases.constraints import Assessment, of_side, unsatisfied, violation
 from conformance.cases.runs import Run
-from conformance.cases.sources import transposed
+from conformance.cases.variants import transposed
 from conformance.checks.evidence import row_of
 from conformance.engines.registry import engine
 from conformance.models import build, fx

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.cases.constraints import Assessment, Quantized
+from conformance.cases.operators.fused import is_qat_module
 from conformance.cases.runs import Run
-from conformance.cases.sources import is_qat_module
 from conformance.engines.registry import engine
 from conformance.errors import brief
 from conformance.models import build, fx

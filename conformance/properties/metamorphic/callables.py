@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from conformance.cases.runs import Run
-from conformance.cases.sources import variants
+from conformance.cases.variants import variants
 from conformance.checks import lowering
 from conformance.checks.comparison import differ, float32_error
 from conformance.checks.recorder import StageFailed, stage
