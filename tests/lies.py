@@ -122,3 +122,18 @@ def erased(name: str) -> Callable[[GraphModule], None]:
 def first_code_one_up(codes: Tensor) -> Tensor:
     codes.view(-1)[0] += 1
     return codes
+
+
+def by_input(change: Callable[[Tensor, Tensor], Tensor]) -> Lie:
+    """A lie that changes the codes of the last output, given the model's first input."""
+
+    def changed(x: Tensor, model_input: Tensor) -> Tensor:
+        codes = change(x.int_repr().clone(), model_input)
+        return torch._make_per_tensor_quantized_tensor(codes, x.q_scale(), x.q_zero_point())
+
+    def lie(graph: GraphModule) -> None:
+        last, (first, *_) = call(graph, "dequantize"), graph.graph.nodes
+        with graph.graph.inserting_before(last):
+            last.args = (graph.graph.call_function(changed, (last.args[0], first)),)
+
+    return after("lower", lie)

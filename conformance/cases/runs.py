@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from conformance.configs.spelling import EMBEDDINGS, spelled
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.results.constraints import Constraint
+from conformance.results.findings.stages import BEYOND, DEGENERATE, INDICES, VIEWS
 from conformance.results.profiles import (
     ASKED_FOR,
     BENCH,
@@ -187,6 +189,21 @@ class Run:
         """The number of further inputs that the run's program is executed on."""
         most = PROFILES[self.profile].further
         return most if self.profile != PAIRS.name else max(most, further_inputs(plain_of(self.claim.root)))
+
+    @cached_property
+    def degenerate(self) -> tuple[str, ...]:
+        """The degenerate data that the run's program is executed on: all with default variants, else one in turn. A program
+        of an engine that lowers ahead of time accepts inputs in one memory format, and of one dtype."""
+        if self.variant is None or not PROFILES[self.profile].degenerate:
+            return ()
+        kinds = {spec.kind for spec in self.variant.operands.values()}
+        names = [*DEGENERATE, *VIEWS, *BEYOND] if "activation" in kinds else []
+        names += INDICES if "indices" in kinds else ()
+        if ahead_of_time(self.engine):
+            names = [name for name in names if name not in VIEWS and name != "int32"]
+        if self.profile == EXACT.name:
+            return tuple(names) if self.variant.name == "default" else ()
+        return (names[zlib.crc32(f"{self.key}/degenerate".encode()) % len(names)],) if names else ()
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:
         """Lowest and highest integer of an operand's data, and the exponent of their step."""

@@ -22,7 +22,15 @@ from conformance.models.templates import Template
 from conformance.models.trace import Execution
 from conformance.oracle import Answer, Codes, Qparams
 from conformance.results.findings import Finding, detail_of, text_of
-from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises
+from conformance.results.findings.stages import (
+    BEYOND,
+    FurtherBeyond,
+    FurtherData,
+    FurtherInputs,
+    FurtherRange,
+    FurtherThreads,
+    Raises,
+)
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 
@@ -133,14 +141,23 @@ class Further:
     failure: Failure | None = None
     threads: int = 1
 
+    @property
+    def degenerate(self) -> str:
+        """The name of the degenerate data of the inputs; empty if they have other ones."""
+        variant = self.subject.run.variant
+        assert variant is not None
+        return next((spec.degenerate for spec in variant.executed.values() if spec.degenerate), "")
+
     def findings(self, check: str) -> tuple[Finding, ...]:
         """The findings that say which inputs the finding before them is about."""
         variant = self.subject.run.variant
         assert variant is not None
+        threads = [FurtherThreads(check, self.threads)] if self.threads > 1 else []
+        if data := self.degenerate:
+            return (FurtherBeyond if data in BEYOND else FurtherData)(check, data), *threads
         inputs = FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
         row = range_of(variant.data)
         ranged = [FurtherRange(check, int(row.covers), row.exponent)] if row.covers.isdecimal() else []
-        threads = [FurtherThreads(check, self.threads)] if self.threads > 1 else []
         return inputs, *ranged, *threads
 
 
@@ -160,8 +177,10 @@ class Shared:
     front: Front
     reference: Reference | None = None
     expectation: Expectation | None = None
-    further: dict[bool, Sequence[tuple[Subject, Expectation]]] = field(default_factory=dict)
-    """Further inputs, by whether they are in other ranges too."""
+    further: dict[tuple[int, tuple[str, ...], bool], Sequence[tuple[Subject, Expectation]]] = field(
+        default_factory=dict
+    )
+    """Further inputs, by the number of those in other sizes, the degenerate ones, and whether sizes have other ranges too."""
 
 
 @dataclass(frozen=True)

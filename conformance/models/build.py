@@ -27,6 +27,8 @@ from conformance.shortcuts import enabled
 from .data import (
     activations,
     beyond,
+    degenerate,
+    degenerate_indices,
     ends_alone,
     fill,
     fill_initialized,
@@ -79,6 +81,7 @@ def _compiled(source: str, mode: str) -> Any:
 def operand(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     """Return the data of one operand, for execution or else for calibration, in the operand's shape and layout."""
     assert run.variant is not None
+    spec = run.variant.executed_operand(name) if executed else spec
     data = _values(run, name, spec, executed=executed)
     if (change := changed(run, spec, executed=executed)) is not None:
         data = change(data)
@@ -99,15 +102,18 @@ def changed(run: Run, spec: Operand, *, executed: bool) -> Callable[[Tensor], Te
 def _values(run: Run, name: str, spec: Operand, *, executed: bool) -> Tensor:
     assert run.variant is not None
     key = f"{run.key}/{label(run, name, executed=executed)}"
-    spec = run.variant.executed_operand(name) if executed else spec
     shape = spec.shape
     if spec.kind == "indices":
-        return integers(key, torch.Size(shape).numel(), 0, spec.limit - 1).reshape(shape)
+        indices = integers(key, torch.Size(shape).numel(), 0, spec.limit - 1).reshape(shape)
+        return degenerate_indices(spec.degenerate, indices, spec.limit) if spec.degenerate else indices
     if spec.kind == "offsets":
-        return torch.cat([torch.zeros(1, dtype=torch.int64), integers(key, shape[0] - 1, 0, spec.limit).sort().values])
+        drawn = integers(key, shape[0] - 1, 0, spec.limit).sort().values
+        return torch.cat([torch.zeros(1, dtype=torch.int64), drawn]).to(torch.int32 if spec.degenerate else torch.int64)
     if spec.kind == "weights":
         return grid(key, shape, 1, 4, -1)
     data = PROFILES[run.profile].data
+    if spec.degenerate:
+        return degenerate(spec.degenerate, key, shape, *run.bounds(spec))
     if data == "normal":
         return _made(normal, key, shape).clone()
     if data == "dyadic":
@@ -261,6 +267,19 @@ class FloatModel:
                 return tensors(self.model(*inputs))
         finally:
             torch.set_default_dtype(default_dtype)
+
+
+def by_value(subject: Subject, inputs: Sequence[Tensor]) -> bool:
+    """Whether the float model, in the dtype of its inputs, depends on their values alone. With `view` or `resize_` it depends
+    on strides; in place it does not accept all of them."""
+    model = floating(subject)
+    contiguous = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
+    try:
+        with torch.no_grad():
+            outputs, expected = tensors(model(*map(_copied, inputs))), tensors(model(*contiguous))
+    except RuntimeError:
+        return False
+    return all(torch.allclose(a, b) for a, b in zip(outputs, expected, strict=True))
 
 
 def tensors(outputs: Any) -> list[Tensor]:

@@ -53,6 +53,39 @@ def grid(key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -
     return (values * 2.0**exponent).float().reshape(shape)
 
 
+def degenerate(data: str, key: str, shape: tuple[int, ...], low: int, high: int, exponent: int) -> Tensor:
+    """Return float32 of `shape` with the data that a key of `DEGENERATE`, `VIEWS` or `BEYOND` names, in steps of
+    2**`exponent`.
+
+    Codes are those from `low` to `high`. Values below and above the range are so by its length; within a code they are at
+    most a quarter of a step from it. The element that differs is the lowest code, and the others are nearer to zero: dynamic
+    kernels quantize the ends of a symmetric range to ties.
+    """
+    if data == "expanded":
+        return grid(key, (1, *shape[1:])[: len(shape)], low, high, exponent).expand(shape)
+    if data == "permuted":
+        axes = tuple(range(len(shape)))[::-1]
+        return grid(key, shape[::-1], low, high, exponent).permute(axes)
+    if data == "overlapping":  # each dimension goes on one element later
+        return grid(key, (sum(shape) + 1 - len(shape),), low, high, exponent).as_strided(shape, (1,) * len(shape))
+    values, length = torch.zeros(shape, dtype=torch.float64), high - low
+    if data == "within_code":
+        values = integer(key, low, high) + integers(key, math.prod(shape), -1, 1).reshape(shape) / 4
+    elif data == "one_differs":
+        values += integer(key, (low + high) // 2, high - 1)
+        values.view(-1)[integer(f"{key}/place", 0, math.prod(shape) - 1)] = low
+    else:
+        values += {"zero": 0, "lowest": low, "highest": high, "below": low - length, "above": high + length}[data]
+    return (values * 2.0**exponent).float()
+
+
+def degenerate_indices(data: str, indices: Tensor, limit: int) -> Tensor:
+    """Return what a key of `INDICES` names, of the shape of `indices`, which are below `limit`."""
+    if data == "int32":
+        return indices.to(torch.int32)
+    return torch.full_like(indices, {"first": 0, "last": limit - 1}[data])
+
+
 GREATEST_BIAS = 2.0
 """The greatest absolute value of a bias that `fill` sets."""
 

@@ -4,7 +4,7 @@ Which sizes may change is found with the float model: an axis may if the model a
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,11 +14,12 @@ from torch import Tensor
 from conformance.cases.combined import exponents, placed
 from conformance.cases.features import features
 from conformance.cases.operators import Operand, Variant
-from conformance.cases.operators.variant import in_sizes
+from conformance.cases.operators.variant import in_degenerate_data, in_sizes
 from conformance.cases.ranges import MAGNITUDES, in_range, magnitude, range_of
+from conformance.results.findings.stages import VIEWS
 from conformance.results.profiles import PROFILES
 
-from .build import FloatModel, Subject, operand
+from .build import FloatModel, Subject, by_value, operand
 from .data import integer, integers, laid_out
 
 ELEMENTS = (12_000, 1_500, 200)
@@ -166,22 +167,41 @@ def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
     return laid_out(zeros, spec.layout)
 
 
-def further(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subject]:
-    """Yield subjects of the same model with up to `count` further inputs.
+def further(subject: Subject, count: int, data: Iterable[str] = (), *, in_ranges: bool) -> Iterator[Subject]:
+    """Yield subjects of the same model with degenerate `data`, and with up to `count` further inputs.
 
-    If `in_ranges`, their data have other ranges, which they are calibrated with, where the run allows that.
+    If `in_ranges`, the data of further inputs have other ranges, which they are calibrated with, where the run allows that.
     """
+    assert subject.run.variant is not None
+    for name in data if all(x.numel() for x in subject.inputs) else ():
+        other = _executing(subject, in_degenerate_data(subject.run.variant, name))
+        if name not in VIEWS or by_value(subject, other.inputs):
+            yield other
+    if count:
+        yield from in_other_sizes(subject, count, in_ranges=in_ranges)
+
+
+def in_other_sizes(subject: Subject, count: int, *, in_ranges: bool) -> Iterator[Subject]:
+    """Yield subjects of the same model with up to `count` inputs in other sizes, and maybe ranges, as in `further`."""
     sizes = Sizes(subject)
     drawn = map(sizes.drawn, range(count if sizes.free else 0))
     for turn, variant in enumerate(filter(None, drawn)):
         if in_ranges and sizes.steps:
             variant = in_range(variant, sizes.data(turn))
-        run = replace(subject.run, variant=variant)
-        executed = tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
-        calibration = subject.calibration
+        other = _executing(subject, variant)
         if variant.data != sizes.variant.data:
-            calibration = tuple(operand(run, name, spec, executed=False) for name, spec in run.model.operands)
-        yield replace(subject, run=run, calibration=calibration, inputs=executed)
+            specs = other.run.model.operands
+            calibration = tuple(operand(other.run, name, spec, executed=False) for name, spec in specs)
+            other = replace(other, calibration=calibration)
+        yield other
+
+
+def _executing(subject: Subject, variant: Variant) -> Subject:
+    """The subject with the inputs of a variant that its execution has."""
+    run = replace(subject.run, variant=variant)
+    return replace(
+        subject, run=run, inputs=tuple(operand(run, name, spec, executed=True) for name, spec in run.model.operands)
+    )
 
 
 def accepted(subject: Subject) -> bool:

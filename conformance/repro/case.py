@@ -85,6 +85,7 @@ def violates(field: str, bound: float, tensor: str) -> str:
 def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
     """The expression of one operand's data, which equals that of `models.build.operand`."""
     assert run.variant is not None
+    spec = run.variant.executed_operand(name) if executed else spec
     values = _values_source(run, name, spec, executed=executed)
     if (change := changed(run, spec, executed=executed)) is not None:
         values = f"{change.__name__}({values})"
@@ -93,16 +94,20 @@ def operand_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str
 
 def _values_source(run: Run, name: str, spec: Operand, *, executed: bool) -> str:
     assert run.variant is not None
-    spec = run.variant.executed_operand(name) if executed else spec
     shape, label = spec.shape, f'key + "/{named(run, name, executed=executed)}"'
     if spec.kind == "indices":
-        return f"integers({label}, {torch.Size(shape).numel()}, 0, {spec.limit - 1}).reshape({shape})"
+        drawn = f"integers({label}, {torch.Size(shape).numel()}, 0, {spec.limit - 1}).reshape({shape})"
+        return f"degenerate_indices({spec.degenerate!r}, {drawn}, {spec.limit})" if spec.degenerate else drawn
     if spec.kind == "offsets":
         drawn = f"integers({label}, {shape[0] - 1}, 0, {spec.limit}).sort().values"
-        return f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
+        values = f"torch.cat([torch.zeros(1, dtype=torch.int64), {drawn}])"
+        return f"{values}.to(torch.int32)" if spec.degenerate else values
     if spec.kind == "weights":
         return f"grid({label}, {shape}, 1, 4, -1)"
     data = PROFILES[run.profile].data
+    if spec.degenerate:
+        low, high, exponent = run.bounds(spec)
+        return f"degenerate({spec.degenerate!r}, {label}, {shape}, {low}, {high}, {exponent})"
     if data == "normal":
         return f"normal({label}, {shape})"
     if data == "dyadic":

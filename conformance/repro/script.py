@@ -7,7 +7,7 @@ The names that these refer to are imported, or defined with the source that this
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from conformance.cases.operators.variant import in_sizes
+from conformance.cases.operators.variant import in_degenerate_data, in_sizes
 from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
 from conformance.host.cpu import ISA_LIMITS
@@ -16,6 +16,8 @@ from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stages import (
     INPUTS,
     Crashes,
+    FurtherBeyond,
+    FurtherData,
     FurtherInputs,
     FurtherRange,
     FurtherThreads,
@@ -67,6 +69,8 @@ def executed_run(run: Run, findings: Iterable[Finding]) -> Run:
             variant = in_sizes(variant, dict(finding.operands))
         if isinstance(finding, FurtherRange):
             variant = in_range(variant, written(finding.below, finding.exponent))
+        if isinstance(finding, (FurtherData, FurtherBeyond)):
+            variant = in_degenerate_data(variant, finding.data)
     return replace(run, variant=variant)
 
 
@@ -89,7 +93,7 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     body = "".join(_spaced(blocks)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     # kernels divide larger inputs among threads, of which a run has one unless its findings say otherwise
     count = next((finding.threads for finding in row.findings if isinstance(finding, FurtherThreads)), 1)
-    threads = f"torch.set_num_threads({count})\n" if any(map(case.has, (FurtherInputs, Undefined, OutOfBounds))) else ""
+    threads = f"torch.set_num_threads({count})\n" if any(map(case.has, (*INPUTS, Undefined, OutOfBounds))) else ""
     start = f'torch.set_grad_enabled(False)\n{threads}{engine_source(run)}warnings.simplefilter("ignore")\nfound = []\n'
     statements, definitions = needs(start + body, lines_of(case).modules, lines_of(case).imports())
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""

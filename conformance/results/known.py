@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from .causes import RELATIONS, LayerCause
-from .findings.stages import INPUTS, FurtherInputs
+from .findings.stages import FURTHER, INPUTS
 from .profiles import CHECKS, OF_SOME_RUNS, PROFILES
 from .rows import Row
 from .verdicts import AS_CHECKS
@@ -66,7 +66,7 @@ class Entry:
 
     `where` are conditions on runs, `exclude` (`except` in the file) conditions on runs that are exceptions. All checks in
     `must` that a run has fail in every run for which a condition holds; those in `may` can fail too. They have findings of no
-    other kind than `kind` if it states any; with `further-inputs`, which differ between runs, the checks are in `may`. Runs
+    other kind than `kind` if it states any; with one of `FURTHER`, which differ between runs, the checks are in `may`. Runs
     with a feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`)
     why a run may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
@@ -109,8 +109,8 @@ class Entry:
 
     @property
     def on_further_inputs(self) -> bool:
-        """Whether the finding shows with inputs of further shapes only. These differ between runs, so each may conform."""
-        return FurtherInputs.kind in self.kind
+        """Whether the finding shows with further inputs only. These differ between runs, so each may conform."""
+        return not FURTHER.isdisjoint(self.kind)
 
     def excused(self, row: Row) -> frozenset[str]:
         """The checks whose failure the entry explains in a row: without those that have a finding of another kind than it
@@ -120,7 +120,7 @@ class Entry:
         stated = {*self.kind, *(of.kind for of in INPUTS)}
         excused = self.check - {one.check for one in row.findings if self.kind and one.kind not in stated}
         if self.on_further_inputs:
-            excused &= {one.check for one in row.findings if one.kind == FurtherInputs.kind}
+            excused &= {one.check for one in row.findings if one.kind in FURTHER.intersection(self.kind)}
         return excused
 
     def matches(self, run_id: str) -> bool:

@@ -12,7 +12,7 @@ from conformance.paths import KNOWN
 
 from .causes import LayerCause
 from .findings import KINDS
-from .findings.stages import UNDEFINED, FurtherInputs
+from .findings.stages import FURTHER, UNDEFINED
 from .known import CONDITIONS, Entry, KnownFinding
 from .profiles import CHECKS
 from .severity import Component
@@ -158,8 +158,8 @@ def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str,
     kind = _list(values.get("kind", []))
     if unknown := sorted({*kind} - KINDS.keys()):
         raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
-    if FurtherInputs.kind in kind and must:
-        raise UsageError(f"{source}: must beside {FurtherInputs.kind}, which differ between runs: write may")
+    if (further := FURTHER.intersection(kind)) and must:
+        raise UsageError(f"{source}: must beside {', '.join(further)}, which differ between runs: write may")
     when = values.get("when", {})
     _require_conditions(source, when)
     return Entry(

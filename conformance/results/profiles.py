@@ -65,6 +65,8 @@ class Profile:
     """Whether entries of the ledger for runs that have the same features cover a run too, because it has too many of them."""
     further: int = 0
     """The number of further inputs, in other sizes, that a run's program is executed on and compared for."""
+    degenerate: bool = False
+    """Whether a run's program is executed on degenerate data, too."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
     seconds: float = 0.03
@@ -86,7 +88,7 @@ class Profile:
         return self.variants != "none"
 
 
-EXACT = Profile("exact")
+EXACT = Profile("exact", degenerate=True)
 TYPICAL = Profile(
     "typical", data="normal", mapping="default", golden="computed", variants="default", unasked="always", seconds=0.06
 )
@@ -136,11 +138,12 @@ PAIRS = Profile(
     unasked="never",
     by_features=True,
     further=3,
+    degenerate=True,
     certain_only=True,
     seconds=0.015,
 )
 """Variants in which each pair of values of an operator's options occurs."""
-CONTEXTS = replace(PAIRS, name="contexts", variants="contexts", further=1, seconds=0.03)
+CONTEXTS = replace(PAIRS, name="contexts", variants="contexts", further=1, degenerate=False, seconds=0.03)
 """Default variants among the operators that networks put around them."""
 CODES = Profile(
     "codes",

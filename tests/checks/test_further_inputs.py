@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
+import pytest
 import torch
 from torch import Tensor
 
@@ -18,13 +20,26 @@ from conformance.host.isolation import Done, run_isolated
 from conformance.models import fx
 from conformance.models.qparams import get_qparams
 from conformance.repro.script import script
-from conformance.results.findings.stages import FurtherInputs, FurtherRange, FurtherThreads, Raises
+from conformance.results.findings.stages import (
+    BEYOND,
+    DEGENERATE,
+    INDICES,
+    VIEWS,
+    FurtherBeyond,
+    FurtherData,
+    FurtherInputs,
+    FurtherRange,
+    FurtherThreads,
+    Raises,
+)
 from conformance.results.findings.values import CodesDiffer
 from conformance.results.rows import Row
-from tests.lies import Lie, after, applied, with_codes
+from tests.lies import Lie, after, applied, by_input, with_codes
 from tests.runs_by_id import run
 
 CONV = "fbgemm/nn.Conv2d/static-quint8/ptq/kernel_size_uneven/pairs@fbgemm"
+DEFAULT = "fbgemm/nn.Conv2d/static-quint8/ptq/default/exact@fbgemm"
+HARDSWISH = "fbgemm/nn.Hardswish/static-quint8/ptq/default/exact@fbgemm"
 PADDING_INDEX = "fbgemm/nn.EmbeddingBag/weight-quint8/ptq/padding_idx_0/pairs@fbgemm"
 """A run whose own few indices are none of those that the kernel should leave out."""
 
@@ -55,9 +70,9 @@ def one_up(codes: Tensor) -> Tensor:
     return codes
 
 
-def test_an_honest_model_conforms_for_further_inputs() -> None:
+def test_an_honest_model_conforms_for_further_inputs_and_degenerate_data() -> None:
     row, further = row_of(run(CONV))
-    assert (row.failed, further) == (frozenset(), further_inputs("nn.Conv2d"))
+    assert (row.failed, further) == (frozenset(), further_inputs("nn.Conv2d") + 1)
 
 
 def test_a_code_that_is_wrong_in_a_larger_output_alone_is_found() -> None:
@@ -102,14 +117,50 @@ def test_models_with_qparams_that_nobody_knows_keep_theirs() -> None:
     assert quantizing(found.back.lowered, {**own, "output 2": own["output"]}) is None
 
 
-def test_a_kernel_that_is_wrong_on_two_threads_alone_is_found() -> None:
+@pytest.mark.parametrize("threads", [2, 3, 4, 7])
+def test_a_kernel_that_is_wrong_on_so_many_threads_alone_is_found(threads: int) -> None:
     def wrong(codes: Tensor) -> Tensor:
-        return one_up(codes) if torch.get_num_threads() > 1 else codes
+        return one_up(codes) if torch.get_num_threads() == threads else codes
 
-    row, _ = row_of(run(CONV), with_codes(wrong))
+    trained = run(DEFAULT.replace("ptq", "qat"))  # TorchScript compiles no lie, and programs of the other flow
+    row, _ = row_of(trained, with_codes(wrong))
     assert row.failed == {"numerics"}
-    assert row.findings[-1] == FurtherThreads("numerics", 2)
-    assert "torch.set_num_threads(2)" in script(run(CONV), row, None)
+    assert FurtherThreads("numerics", threads) in row.findings
+    assert f"torch.set_num_threads({threads})" in script(trained, row, None)
+
+
+def test_a_kernel_that_is_wrong_for_expanded_operands_is_found() -> None:
+    row, _ = row_of(run(DEFAULT), by_input(lambda codes, x: one_up(codes) if 0 in x.stride() else codes))
+    assert FurtherData("numerics", "expanded") in row.findings
+
+
+def test_a_model_that_reads_strides_is_not_executed_on_views() -> None:
+    found = Judge().evidence(run("fbgemm/Tensor.resize_/static-quint8/ptq/default/exact@fbgemm"))
+    assert not {further.degenerate for further in found.further} & {*VIEWS}
+
+
+def test_indices_are_executed_as_int32_too() -> None:
+    found = Judge().evidence(run("fbgemm/nn.EmbeddingBag/weight-quint8/ptq/default/exact@fbgemm"))
+    executed = {further.degenerate: further.subject.inputs for further in found.further}
+    assert executed.keys() == INDICES.keys()
+    assert {x.dtype for x in executed["int32"]} == {torch.int32}
+
+
+def test_what_no_calibration_saw_is_compared_last() -> None:
+    """A run executed on data above the range and in other sizes. A kernel that is wrong for both is wrong for sizes, which
+    the saturation of codes that no calibration saw must not hide."""
+    above = "fbgemm/nn.Conv2d/static-quint8/ptq/stride_uneven/pairs@fbgemm"
+
+    def constant(codes: Tensor, x: Tensor) -> Tensor:
+        return one_up(codes) if len({*numpy.ravel(x.tolist())}) == 1 else codes
+
+    def constant_or_large(codes: Tensor, x: Tensor) -> Tensor:
+        return one_up(codes) if len({*numpy.ravel(x.tolist())}) == 1 or x.numel() > 2000 else codes
+
+    assert FurtherBeyond("numerics", "above") in row_of(run(above), by_input(constant))[0].findings
+    kinds = {finding.kind for finding in row_of(run(above), by_input(constant_or_large))[0].findings}
+    assert FurtherInputs.kind in kinds
+    assert FurtherBeyond.kind not in kinds
 
 
 def test_a_finding_about_the_runs_own_inputs_names_no_others() -> None:
@@ -128,9 +179,32 @@ def test_a_kernel_that_refuses_a_size_fails_lowered() -> None:
     assert isinstance(inputs, FurtherInputs)
 
 
-def test_runs_of_other_profiles_have_no_further_inputs() -> None:
-    _, further = row_of(run(CONV.replace("pairs", "exact").replace("kernel_size_uneven", "default")))
+def test_default_variants_are_executed_on_all_degenerate_data_and_no_other_sizes() -> None:
+    found = Judge().evidence(run(DEFAULT))
+    assert found.front.subject is not None
+    variants = [further.subject.run.variant for further in found.further]
+    names = [variant.executed["x"].degenerate for variant in variants if variant is not None]
+    assert names == [*DEGENERATE, *VIEWS, *BEYOND]
+    assert {further.subject.inputs[0].shape for further in found.further} == {found.front.subject.inputs[0].shape}
+
+
+def test_other_variants_have_no_further_inputs() -> None:
+    _, further = row_of(run(DEFAULT.replace("default", "no_bias")))
     assert further == 0
+
+
+def test_a_kernel_that_is_wrong_where_all_elements_are_equal_is_found(tmp_path: Path) -> None:
+    def wrong(codes: Tensor) -> Tensor:
+        return one_up(codes) if codes.min().equal(codes.max()) else codes
+
+    subject = run(HARDSWISH)
+    row, _ = row_of(subject, with_codes(wrong))
+    assert FurtherData("numerics", "zero") in row.findings
+    path = tmp_path / "script.py"
+    path.write_text(script(subject, row, None), encoding="utf-8")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert done.stdout == "CONFORMS\n", done.stderr  # torch's kernel is right
+    assert "degenerate('zero'" in path.read_text(encoding="utf-8")
 
 
 def test_the_script_of_a_finding_has_its_inputs(tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ from conformance.results.findings import (
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues, WritesToInput
-from conformance.results.findings.stages import Crashes, FurtherInputs, FurtherRange, FurtherThreads, Raises, Undefined
+from conformance.results.findings.stages import (
+    Crashes,
+    FurtherBeyond,
+    FurtherData,
+    FurtherInputs,
+    FurtherRange,
+    FurtherThreads,
+    Raises,
+    Undefined,
+)
 from conformance.results.findings.structure import (
     ActivationObserved,
     ConvertsInside,
@@ -126,6 +135,9 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     ),
     (FurtherRange("numerics", 37, -4), "in steps of 2**-4 with 37 codes below zero"),
     (FurtherThreads("numerics", 2), "on 2 threads"),
+    (FurtherData("numerics", "zero"), "where all elements are zero"),
+    (FurtherData("lowered", "int32"), "where indices and offsets are int32"),
+    (FurtherBeyond("numerics", "above"), "where all elements are above the calibrated range"),
     (OutputCount("numerics", 2, 1), "2 outputs, golden 1"),
     (OutputCount("reference", 0, 1), "the reference model's 0 outputs, golden 1"),
     (OutputShape("numerics", 0, (2,), (1, 2)), "shape (2,), golden (1, 2)"),

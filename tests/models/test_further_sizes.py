@@ -13,7 +13,7 @@ from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.ranges import Range, magnitude, range_of
 from conformance.cases.runs import Run
 from conformance.models.build import Subject, subject
-from conformance.models.further import ELEMENTS, Sizes, further
+from conformance.models.further import ELEMENTS, Sizes, in_other_sizes
 
 CONV = "nn.Conv2d", "default"
 
@@ -31,7 +31,7 @@ def free(run: Run) -> dict[tuple[tuple[str, int], ...], int]:
 
 
 def subjects_of(run: Run, count: int = 6, *, in_ranges: bool = False) -> list[Subject]:
-    return [*further(subject(run), count, in_ranges=in_ranges)]
+    return [*in_other_sizes(subject(run), count, in_ranges=in_ranges)]
 
 
 def variants_of(run: Run, count: int = 6, *, in_ranges: bool = False) -> list[Variant]:

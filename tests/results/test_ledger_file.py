@@ -126,6 +126,7 @@ MALFORMED: dict[str, tuple[dict[str, str | None], str]] = {
     "no check": ({"must": "[]"}, "must is missing"),
     "a check that must and may fail": ({"may": '"numerics"'}, "numerics is both in must and in may"),
     "further inputs that must fail": ({"kind": '"further-inputs"'}, "must beside further-inputs, which differ"),
+    "degenerate data that must fail": ({"kind": '"further-data"'}, "must beside further-data, which differ"),
     "except of another type": ({"except": "7"}, "except is a int"),
     "reason of another type": ({"reason": "[]"}, "reason is a list"),
     "upstream of another type": ({"upstream": "12345"}, "upstream is a int"),

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from conformance.results.findings.stages import INDICES, VIEWS
+
 from .expressions import NONE, Call, expression
 
 Shape = tuple[int, ...]
@@ -19,6 +21,7 @@ class Operand:
     the data's scale by that power of two relative to the variant's, so that operands may have different scales.
     ``layout`` is the memory format: ``contiguous``, ``channels_last`` (4 or 5 dimensions), or ``strided``, with gaps
     between the elements of the last dimension. ``data`` is a key of `ranges.RANGES`, if it is not the variant's.
+    An operand with ``degenerate`` data has those that this key of `DEGENERATE`, `VIEWS`, `BEYOND` or `INDICES` names.
     """
 
     shape: Shape
@@ -27,6 +30,7 @@ class Operand:
     exponent: int = 0
     layout: str = "contiguous"
     data: str = ""
+    degenerate: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,16 @@ def in_sizes(variant: Variant, shapes: Mapping[str, Shape]) -> Variant:
     lookups = min((math.prod(spec.shape) for spec in specs.values() if spec.kind == "indices"), default=0)
     spread = {name: replace(spec, limit=lookups) for name, spec in specs.items() if spec.kind == "offsets"}
     return replace(variant, executed={**specs, **spread}, batch=None)
+
+
+def in_degenerate_data(variant: Variant, data: str) -> Variant:
+    """The variant whose execution has the data that a key of `DEGENERATE`, `VIEWS`, `BEYOND` or `INDICES` names."""
+    kinds = ("activation",) if data not in INDICES else ("indices", "offsets") if data == "int32" else ("indices",)
+    specs = {name: variant.executed_operand(name) for name in variant.operands}
+    if data in VIEWS:
+        specs = {name: replace(spec, layout="contiguous") for name, spec in specs.items()}
+    changed = {n: replace(spec, degenerate=data) if spec.kind in kinds else spec for n, spec in specs.items()}
+    return replace(variant, executed=changed, batch=None)
 
 
 def operands(*shapes: Shape, **named: Shape | Operand) -> dict[str, Operand]:

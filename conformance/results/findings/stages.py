@@ -57,7 +57,63 @@ class FurtherThreads(Finding, kind="further-threads"):
     template = "on {threads} threads"
 
 
-INPUTS = (FurtherInputs, FurtherRange, FurtherThreads)
+DEGENERATE = {
+    "zero": "all elements are zero",
+    "lowest": "all elements are the lowest code",
+    "highest": "all elements are the highest code",
+    "within_code": "all elements round to one code",
+    "one_differs": "all elements but one are equal",
+}
+"""Activations without variety, by the name that operands have for them. A network has some of them behind a blank image, a
+dead ReLU, or padding."""
+
+VIEWS = {
+    "expanded": "operands are expanded views, with a stride of 0",
+    "overlapping": "operands are views whose rows overlap in memory",
+    "permuted": "operands are views of which the first dimension varies fastest in memory",
+}
+"""Activations in memory that no memory format describes."""
+
+BEYOND = {
+    "below": "all elements are below the calibrated range",
+    "above": "all elements are above the calibrated range",
+}
+"""Activations that no calibration saw."""
+
+INDICES = {
+    "first": "all indices are the first",
+    "last": "all indices are the last",
+    "int32": "indices and offsets are int32",
+}
+"""Indices without variety, and of the integer dtype that they do not have by default."""
+
+
+class FurtherData(Finding, kind="further-data"):
+    """The finding before this one is about inputs that DEGENERATE, VIEWS or INDICES names."""
+
+    separator = ", "
+    data: str
+
+    @property
+    def text(self) -> str:
+        return f"where {(DEGENERATE | VIEWS | INDICES)[self.data]}"
+
+
+class FurtherBeyond(Finding, kind="further-beyond"):
+    """The finding before this one is about inputs beyond the calibrated range, as BEYOND names them."""
+
+    separator = ", "
+    data: str
+
+    @property
+    def text(self) -> str:
+        return f"where {BEYOND[self.data]}"
+
+
+FURTHER = frozenset({FurtherInputs.kind, FurtherData.kind, FurtherBeyond.kind})
+"""The kinds of findings about other inputs than the run's own."""
+
+INPUTS = (FurtherInputs, FurtherRange, FurtherThreads, FurtherData, FurtherBeyond)
 """The kinds of findings that say how a model is executed of which the finding before them speaks."""
 
 
