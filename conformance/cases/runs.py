@@ -83,6 +83,10 @@ KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
+WITH_ALL_DATA = ("default", "depthwise")
+"""Variants whose programs are executed on all degenerate data: depthwise convolutions have kernels of their own."""
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """One case on one engine: one pytest item and one row. `variant` is None if an operator is missing from the tables."""
@@ -192,8 +196,8 @@ class Run:
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:
-        """The degenerate data that the run's program is executed on: all with default variants, else one in turn. A program
-        of an engine that lowers ahead of time accepts inputs in one memory format, and of one dtype."""
+        """The degenerate data that the run's program is executed on: all with `WITH_ALL_DATA`, one in turn in `pairs`. A
+        program of an engine that lowers ahead of time accepts inputs in one memory format, and of one dtype."""
         if self.variant is None or not PROFILES[self.profile].degenerate:
             return ()
         kinds = {spec.kind for spec in self.variant.operands.values()}
@@ -202,7 +206,7 @@ class Run:
         if ahead_of_time(self.engine):
             names = [name for name in names if name not in VIEWS and name != "int32"]
         if self.profile == EXACT.name:
-            return tuple(names) if self.variant.name == "default" else ()
+            return tuple(names) if self.variant.name in WITH_ALL_DATA else ()
         return (names[zlib.crc32(f"{self.key}/degenerate".encode()) % len(names)],) if names else ()
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:

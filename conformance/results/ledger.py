@@ -69,7 +69,7 @@ def judge(
     if undefined := tuple(entry for entry in (*covering, *alike) if entry.undefined):
         return _judge_undefined(row, undefined, host)
     demanding = [entry for entry in covering if demands(entry, row, host)]
-    covering = tuple(entry for entry in covering if entry in demanding or entry.check & row.failed)
+    covering = tuple(entry for entry in covering if entry in demanding or entry.excused(row) & row.failed)
     listed = frozenset(name for entry in demanding for name in entry.must) & due
     excused = frozenset(name for entry in covering for name in entry.excused(row))
     unlisted, gone = sorted(row.failed - excused - {*explained}), sorted(listed - row.failed)
