@@ -105,6 +105,7 @@ def _means() -> Iterator[Operator]:
         "dim_1_2_3": {"dim": (1, 2, 3), "style": EACH_BY_NAME},
         "0_2": {"dim": (0, 2)},
         "no_arguments": {"dim": LEFT_OUT},
+        "2_3_volume": {"form": (2, 3, 4, 5, 3)},
     }
     # in channels-last format the last dimension is not the innermost one in memory
     laid: dict[str, Values] = {
@@ -113,7 +114,8 @@ def _means() -> Iterator[Operator]:
     }
     # the memory format of an image with a single element in each channel is ambiguous
     laid["spread_strided"] = {"form": (2, 4, 1, 1), "layout": "strided"}
-    for operator, names in (("torch.mean", f"no_arguments {' '.join(laid)}"), ("Tensor.mean", " ".join(laid))):
+    further = f"2_3_volume {' '.join(laid)}"
+    for operator, names in (("torch.mean", f"no_arguments {further}"), ("Tensor.mean", further)):
         dim = Factor("dim", {"": (2, 3), **dims})
         keepdim = factor("keepdim", LEFT_OUT, True)
         constraints = (
