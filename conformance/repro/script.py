@@ -69,7 +69,7 @@ def executed_run(run: Run, findings: Iterable[Finding]) -> Run:
             variant = in_sizes(variant, dict(finding.operands))
         if isinstance(finding, FurtherRange):
             variant = in_range(variant, written(finding.below, finding.exponent))
-        if isinstance(finding, (FurtherData, FurtherBeyond)):
+        if isinstance(finding, FurtherData | FurtherBeyond):
             variant = in_degenerate_data(variant, finding.data)
     return replace(run, variant=variant)
 

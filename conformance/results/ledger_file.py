@@ -159,7 +159,7 @@ def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str,
     if unknown := sorted({*kind} - KINDS.keys()):
         raise UsageError(f"{source}: unknown kind of finding {unknown[0]!r}: kinds are {', '.join(KINDS)}")
     if (further := FURTHER.intersection(kind)) and must:
-        raise UsageError(f"{source}: must beside {', '.join(further)}, which differ between runs: write may")
+        raise UsageError(f"{source}: must beside {', '.join(sorted(further))}, which differ between runs: write may")
     when = values.get("when", {})
     _require_conditions(source, when)
     return Entry(

@@ -6,7 +6,7 @@ import pytest
 from ledger_entries import HOST, RUN, entry, row, where
 
 from conformance.results.findings import Finding
-from conformance.results.findings.stages import FurtherInputs
+from conformance.results.findings.stages import FurtherData, FurtherInputs
 from conformance.results.findings.values import CodesDiffer, LowSqnr
 from conformance.results.ledger import Expectation, judge
 from conformance.results.rows import Row
@@ -36,6 +36,7 @@ def test_an_unlisted_deviation_is_not_expected() -> None:
         ((), True),
         ((CodesDiffer("numerics", 0, 1, 8, 3, ()), FurtherInputs("numerics", (("x", (1, 3)),))), True),
         ((CodesDiffer("numerics", 0, 1, 8, 3, ()),), False),
+        ((CodesDiffer("numerics", 0, 1, 8, 3, ()), FurtherData("numerics", "zero")), False),
         ((LowSqnr("numerics", 1.0, 2.0), FurtherInputs("numerics", (("x", (1, 3)),))), False),
     ],
 )
@@ -160,6 +161,17 @@ def test_several_entries_cover_one_run_together() -> None:
     assert expectation.expected
     assert [covering.id for covering in expectation.entries] == ["one", "two"]
     assert expectation.known == "one"
+
+
+def test_a_row_names_no_entry_for_findings_of_another_kind() -> None:
+    other = replace(
+        entry(name="other"),
+        must=frozenset(),
+        may=frozenset({"numerics"}),
+        kind=("codes-differ", "further-data"),
+    )
+    found = replace(row("numerics"), findings=(CodesDiffer("numerics", 0, 1, 8, 3, ()),))
+    assert judge(found, [other, entry(name="one")], HOST).known == "one"
 
 
 def test_a_check_that_a_deviating_run_skips_is_not_said_to_be_gone() -> None:
