@@ -304,10 +304,13 @@ def elsewhere(entries: Iterable[Entry]) -> dict[str, str]:
 def _reason(entries: Sequence[Entry]) -> str:
     if not any(entry.applies(host()) for entry in entries):
         return "on other hosts"
+    alone = "only networks show them apart, and `tests/audit/causes.py` has one for each"
     if not any(entry.where for entry in entries):
-        return "only networks show them apart, and `tests/audit/causes.py` has one for each"
+        return alone
     if all(backends_of(entry) <= OTHERS for entry in entries):
         return "about ExecuTorch and the quantizers of PT2E, which audits do not lower to"
+    if not any(entry.where and not entry.on_further_inputs for entry in entries):
+        return alone
     checks = frozenset().union(*(entry.check for entry in entries))
     if any(entry.undefined for entry in entries) or "crashes" in checks:
         return "undefined results and crashes, which come and go"

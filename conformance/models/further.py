@@ -25,6 +25,9 @@ from .data import integer, integers, laid_out
 ELEMENTS = (12_000, 1_500, 200)
 """The most elements of an operand, for each further input in turn."""
 
+LARGE = 150_000
+"""About the number of elements of an operand in the first further input of the point `long`, as of images in networks."""
+
 Axes = Sequence[tuple[str, int]]
 """Axes of one size that change together: the name of each operand with the axis, counted from the last."""
 
@@ -102,16 +105,19 @@ class Sizes:
     def drawn(self, number: int) -> Variant | None:
         """Further input `number`: its sizes are a function of the run's key. None if they are the run's own, or unlike them.
 
-        A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands. Half of them are the nearest power
-        of two, or beside it, where kernels have paths of their own.
+        A size is uniform in its logarithm, up to what `ELEMENTS` leaves of the operands, or is an equal part of `LARGE`. Half
+        of them are the nearest power of two, or beside it, where kernels have paths of their own.
         """
         key, shapes = f"{self.run.key}/further{number}", dict(self.shapes)
+        large = number == 0 and self.variant.name == "long"
+        elements = LARGE if large else ELEMENTS[number % len(ELEMENTS)]
         order = integers(f"{key}/order", len(self.free), 0, 1 << 20).tolist()
-        for _, free in sorted(zip(order, self.free, strict=True), key=lambda pair: pair[0]):
+        drawn = sorted(zip(order, self.free, strict=True), key=lambda pair: pair[0])
+        for left, (_, free) in zip(range(len(drawn), 0, -1), drawn, strict=True):
             name, axis = free.axes[0]
             rest = max(math.prod(shapes[n]) for n, _ in free.axes) // shapes[name][axis]
-            most = max(free.least, ELEMENTS[number % len(ELEMENTS)] // max(rest, 1))
-            part = integer(f"{key}/{name}/{axis}", 0, 1 << 16) / (1 << 16)
+            most = max(free.least, elements // max(rest, 1))
+            part = 1 / left if large else integer(f"{key}/{name}/{axis}", 0, 1 << 16) / (1 << 16)
             size = round(free.least * (most / free.least) ** part)
             beside = integer(f"{key}/{name}/{axis}/beside", -4, 1)
             if beside >= -1:

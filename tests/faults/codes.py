@@ -48,10 +48,10 @@ def moved(result: Tensor, where: Tensor) -> Tensor:
 
 
 def in_the_tail(call: Call) -> Any:
-    """One off for great codes behind the last whole vector."""
+    """One off for great codes, but not for the greatest, behind the last whole vector."""
     result = call.original()
     where = torch.arange(result.numel()) >= result.numel() // LANES * LANES
-    return moved(result, where.reshape(result.shape) & (call.x.int_repr() > 200))
+    return moved(result, where.reshape(result.shape) & (call.x.int_repr() > 200) & (call.x.int_repr() < 250))
 
 
 def at_accumulator(number: int) -> Kernel:

@@ -167,10 +167,10 @@ PROCESS = [
 ]
 
 CHANCE = [
-    kernel("every second call is one up", "stable", counted(lambda count: added(count % 2, at(0)))),
-    kernel("every call is one further up", "stable", counted(lambda count: added(count, at(0)))),
+    kernel("every second call is one up", "numerics stable", counted(lambda count: added(count % 2, at(0)))),
+    kernel("every call is one further up", "numerics stable", counted(lambda count: added(count, at(0)))),
     kernel("returns the result of the previous call", "accuracy numerics stable", previous_result()),
-    kernel("returns the same memory at every call", "stable", one_buffer()),
+    kernel("returns the same memory at every call", "numerics stable", one_buffer()),
     kernel("does not write the end of its output", "accuracy numerics stable", after(unwritten)),
     kernel("is one up at random", "numerics stable", codes(at_random)),
     kernel(

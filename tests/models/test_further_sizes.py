@@ -13,7 +13,8 @@ from conformance.cases.operators import OPERATORS, Operand, Variant
 from conformance.cases.ranges import Range, magnitude, range_of
 from conformance.cases.runs import Run
 from conformance.models.build import Subject, subject
-from conformance.models.further import ELEMENTS, Sizes, in_other_sizes
+from conformance.models.further import ELEMENTS, LARGE, Sizes, in_other_sizes
+from tests.runs_by_id import run
 
 CONV = "nn.Conv2d", "default"
 
@@ -94,6 +95,14 @@ def test_operands_have_no_more_elements_than_their_budget() -> None:
         assert one.run.variant is not None
         assert one.run.variant.executed["x"].shape == tuple(one.inputs[0].shape)
         assert one.inputs[0].numel() <= ELEMENTS[number]
+
+
+@pytest.mark.parametrize("pattern", ["nn.Conv2d", "nn.AvgPool3d", "nn.LayerNorm"])
+def test_the_first_further_input_of_the_point_long_is_as_large_as_an_image(pattern: str) -> None:
+    long = run(f"onednn/{pattern}/static-quint8/ptq/long/pairs@onednn")
+    first, second = (math.prod(one.executed["x"].shape) for one in variants_of(long, 2))
+    assert 0.6 * LARGE < first <= LARGE
+    assert second <= max(ELEMENTS)
 
 
 def test_offsets_of_bags_are_ascending_and_within_the_indices() -> None:
