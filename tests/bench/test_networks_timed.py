@@ -345,7 +345,8 @@ def test_a_worker_answers_for_networks_as_for_runs() -> None:
         answer = server.answer({"do": "judge", "id": "networks/tiny/batch_1/eager@x86"})
         assert {*answer} == {"counts", "memory", "layers"}
         rounds = server.answer({"do": "time", "rounds": 2, "floating": True})
-        assert len(rounds["quantized"]) == len(rounds["floating"]) == 2
+        # a disturbed round is measured again
+        assert len(rounds["quantized"]) == len(rounds["floating"]) >= 2
         assert "floating" not in server.answer({"do": "time", "rounds": 2, "floating": False})
         assert server.answer({"do": "open", "id": "networks/scaled/batch_1/torchscript@float"}) == {
             "reason": "tracing changes the result"
