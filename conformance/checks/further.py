@@ -81,7 +81,7 @@ def qparams_set(lowered: GraphModule, nodes: Mapping[str, Node], qparams: Mappin
 
 
 def expectations(
-    subject: Subject, expectation: Expectation, count: int, data: Iterable[str] = (), *, in_ranges: bool
+    subject: Subject, expectation: Expectation, count: int, data: Iterable[str], *, in_ranges: bool
 ) -> Sequence[tuple[Subject, Expectation]]:
     """Subjects with degenerate `data` and up to `count` in other sizes, with what the oracle expects of them; none where it
     is uncertain, or where the float model refuses them or gives nothing."""

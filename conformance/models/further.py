@@ -173,7 +173,7 @@ def _blank(spec: Operand, shape: tuple[int, ...]) -> Tensor:
     return laid_out(zeros, spec.layout)
 
 
-def further(subject: Subject, count: int, data: Iterable[str] = (), *, in_ranges: bool) -> Iterator[Subject]:
+def further(subject: Subject, count: int, data: Iterable[str], *, in_ranges: bool) -> Iterator[Subject]:
     """Yield subjects of the same model with degenerate `data`, and with up to `count` further inputs.
 
     If `in_ranges`, the data of further inputs have other ranges, which they are calibrated with, where the run allows that.

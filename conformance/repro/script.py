@@ -16,11 +16,10 @@ from conformance.results.findings.memory import OutOfBounds
 from conformance.results.findings.stages import (
     INPUTS,
     Crashes,
-    FurtherBeyond,
-    FurtherData,
     FurtherInputs,
     FurtherRange,
     FurtherThreads,
+    OfData,
     Undefined,
 )
 from conformance.results.known import Entry
@@ -69,7 +68,7 @@ def executed_run(run: Run, findings: Iterable[Finding]) -> Run:
             variant = in_sizes(variant, dict(finding.operands))
         if isinstance(finding, FurtherRange):
             variant = in_range(variant, written(finding.below, finding.exponent))
-        if isinstance(finding, FurtherData | FurtherBeyond):
+        if isinstance(finding, OfData):
             variant = in_degenerate_data(variant, finding.data)
     return replace(run, variant=variant)
 

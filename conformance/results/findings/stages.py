@@ -88,26 +88,23 @@ INDICES = {
 """Indices without variety, and of the integer dtype that they do not have by default."""
 
 
-class FurtherData(Finding, kind="further-data"):
+class OfData(Finding):
+    """The finding before this one is about inputs that DEGENERATE, VIEWS, BEYOND or INDICES names."""
+
+    separator = ", "
+    data: str
+
+    @property
+    def text(self) -> str:
+        return f"where {(DEGENERATE | VIEWS | BEYOND | INDICES)[self.data]}"
+
+
+class FurtherData(OfData, kind="further-data"):
     """The finding before this one is about inputs that DEGENERATE, VIEWS or INDICES names."""
 
-    separator = ", "
-    data: str
 
-    @property
-    def text(self) -> str:
-        return f"where {(DEGENERATE | VIEWS | INDICES)[self.data]}"
-
-
-class FurtherBeyond(Finding, kind="further-beyond"):
+class FurtherBeyond(OfData, kind="further-beyond"):
     """The finding before this one is about inputs beyond the calibrated range, as BEYOND names them."""
-
-    separator = ", "
-    data: str
-
-    @property
-    def text(self) -> str:
-        return f"where {BEYOND[self.data]}"
 
 
 FURTHER = frozenset({FurtherInputs.kind, FurtherData.kind, FurtherBeyond.kind})
