@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -66,6 +66,14 @@ BINARY = {
 }
 """Functions of two operands, and the sign or name by which they are called."""
 
+IN_ROWS = frozenset(
+    {
+        *("nn.Linear", "F.linear", "nn.LayerNorm", "F.layer_norm", "nn.Embedding", "nn.EmbeddingBag", "nn.LSTM", "nn.GRU"),
+        *("torch.matmul", "nn.Softmax", "F.softmax", "nn.Flatten", "torch.flatten"),
+    }
+)
+"""Operators whose results no kernel lays out as images in channels-last format."""
+
 UNCONFIGURED = frozenset({"bias", "affine"})
 """Recorded attributes that the constructors of `POSITIONAL` do not take, or by default."""
 
@@ -110,12 +118,15 @@ class Unwritable(ValueError):
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer in use with values in place of text. `folded` says whether a batch norm follows the root operator."""
+    """A layer in use with values in place of text. `produced` says whether it follows another layer, `channels_last` whether
+    that lays out images in channels-last format, as kernels of convolutions do and those behind them keep it, and `folded`
+    whether a batch norm follows the root operator."""
 
     operator: str
     options: Mapping[str, object]
     shapes: tuple[Shape, ...]
     produced: bool
+    channels_last: bool
     folded: bool
 
     @classmethod
@@ -125,7 +136,10 @@ class _Layer:
         shapes = tuple(tuple(map(int, text.split("x"))) for text in layer.inputs)
         if not shapes:
             raise Unwritable("the table has no shape of an input")
-        return cls(operator, options, shapes, bool(layer.producers), any(map(is_batch_norm, followers.split("+"))))
+        behind = {producer.partition("+")[0] for producer in layer.producers}
+        images = operator not in IN_ROWS and not behind <= IN_ROWS
+        folded = any(map(is_batch_norm, followers.split("+")))
+        return cls(operator, options, shapes, bool(layer.producers), images, folded)
 
     @cached_property
     def configured(self) -> dict[str, object]:
@@ -157,7 +171,8 @@ def _collapsed(value: object) -> object:
     return value[0] if isinstance(value, tuple) and len({*value}) == 1 else value
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """The text of an option or shape in the table."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -168,9 +183,9 @@ def _label(options: Mapping[str, object]) -> str:
         if value is True:
             parts.append(f"_{name}")
         elif name in SHORT:
-            parts.append(f"_{SHORT[name]}{_text(value)}")
+            parts.append(f"_{SHORT[name]}{text_of(value)}")
         else:
-            parts.append(f"_{name}_{_text(value)}" if name else f"_{_text(value)}")
+            parts.append(f"_{name}_{text_of(value)}" if name else f"_{text_of(value)}")
     return "".join(parts)
 
 
@@ -297,7 +312,7 @@ def _binary(layer: _Layer) -> Variant:
         raise Unwritable("the table has more inputs than the function takes")
     numbers = {name: value for name, value in layer.options.items() if name in ("arg0", "arg1")}
     label = _sizes(shapes) + "".join(
-        f"_scalar_{'left' if n == 'arg0' else 'right'}_{_text(v)}" for n, v in numbers.items()
+        f"_scalar_{'left' if n == 'arg0' else 'right'}_{text_of(v)}" for n, v in numbers.items()
     )
     if len(shapes) == 2:
         taken: list[Any] = [X, Y]
@@ -350,4 +365,13 @@ def variant_of(layer: LayerInUse) -> Variant:
     if operator not in WRITERS:
         raise Unwritable("the table does not record what the operator takes")
     parsed = _Layer.of(layer)
-    return WRITERS[parsed.operator](parsed)
+    variant = WRITERS[parsed.operator](parsed)
+    return in_channels_last(variant) if parsed.channels_last else variant
+
+
+def in_channels_last(variant: Variant) -> Variant:
+    """The variant with its images and volumes in channels-last format; the variant itself if it has none."""
+    images = {
+        name: replace(spec, layout="channels_last") for name, spec in variant.operands.items() if len(spec.shape) in (4, 5)
+    }
+    return variant.named(f"{variant.name}_channels_last", operands={**variant.operands, **images}) if images else variant

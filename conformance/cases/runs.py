@@ -83,6 +83,9 @@ KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
+AHEAD_OF_TIME_FEWER = 6
+"""Of the layers in use one in so many is tested on engines that lower ahead of time."""
+
 WITH_ALL_DATA = ("default", "depthwise")
 """Variants whose programs are executed on all degenerate data: depthwise convolutions have kernels of their own."""
 
@@ -263,7 +266,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
-            for profile, variant in sized(claim):
+            fewer = AHEAD_OF_TIME_FEWER if any(map(ahead_of_time, backend.engines)) else 1
+            for profile, variant in sized(claim, fewer=fewer):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in () if api(backend).exports else engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)

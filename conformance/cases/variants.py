@@ -228,13 +228,14 @@ def representatives() -> Mapping[str, list[Variant]]:
     return by_pattern
 
 
-def sized(claim: Claim) -> Iterator[tuple[str, Variant]]:
-    """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
+def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
+    """Profiles and variants of a claim in the sizes of networks, per channel if any variant is: of the layers in use one in
+    `fewer`.
 
     The most frequent layer in use that has enough elements has dyadic data and trained parameters, whatever its name.
     """
     per_channel = has_per_channel(claim)
-    fewer = FEWER.get(claim.dtypes.input_dtype, 1)
+    fewer *= FEWER.get(claim.dtypes.input_dtype, 1)
     in_use = [variant for variant in representatives().get(claim.pattern, []) if has_form_of(claim.entry, variant)]
     variants = [required(claim.entry, variant) for variant in in_use]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)

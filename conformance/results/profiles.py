@@ -102,9 +102,10 @@ IN_USE = Profile(
     golden="computed",
     variants="in use",
     unasked="never",
-    further=3,
+    by_features=True,
+    further=1,
     certain_only=True,
-    seconds=0.03,
+    seconds=0.015,
 )
 """Layers of public networks, with dyadic data."""
 INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges", further=0)

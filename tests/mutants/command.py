@@ -20,6 +20,7 @@ from conformance.selection import Selection
 from conformance.suggestions import did_you_mean
 
 from . import records, table
+from .drawing import DRAWS, Draw
 from .mutant import Mutant
 from .parallel import results_of
 from .population import drawn_samples, searched_samples
@@ -45,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seed", type=int, default=0, metavar="S", help="the seed of populations and mutants (default 0)"
     )
+    made.add_argument(
+        "--draw",
+        choices=[*DRAWS],
+        default="layers",
+        help="draw them from layers of networks, with joint conditions (default), or from drawn samples",
+    )
     made.add_argument("--only", metavar="GLOB", help="only mutants whose id or title matches")
     made.add_argument(
         "--fuzz",
@@ -59,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("reports/out/mutants.jsonl"), metavar="FILE", help="the file of mutants"
     )
     made.add_argument(
+        "--witnesses", type=Path, metavar="FILE", help="write in which runs each mutant shows, as JSON, for --order"
+    )
+    made.add_argument(
         "--write-docs", type=Path, metavar="FILE", help="write docs/mutants.md from a file of mutants, and end"
     )
     return made
@@ -69,12 +79,14 @@ class Analysis:
     """The options of an analysis. `say` prints a line of progress, `keep` stores the records after each stage."""
 
     backends: Sequence[str]
+    draw: Draw
     count: int
     seed: int
     only: str | None
     fuzz: int
     say: Callable[[str], None]
     keep: Callable[[list[Record]], None]
+    witnesses: Path | None = None
 
     def run(self) -> list[Record]:
         """Draw mutants and take them through the stages."""
@@ -82,11 +94,13 @@ class Analysis:
         selection = Selection(backends=self.backends)
         for claims in selection.claims:
             derive_tables(claims.config)
-        made = draw(engines(self.backends), self.count, self.seed, self.say)
+        made = draw(engines(self.backends), self.draw, self.count, self.seed, self.say)
         mutants = self._selected(made.mutants)
         stage = self._ordinary(selection)
         stage.observe(mutants)
         self.say(f"{stage.name}: {len(stage.witnesses)} witnesses agree with the ledger without a mutant")
+        if self.witnesses is not None:
+            self.witnesses.write_text(stage.sets(), encoding="utf-8")
         found = stage.hunt(mutants)
         result = [Record(mutant.id, mutant.title, mutant, found[mutant.id]) for mutant in mutants]
         self.keep(result)
@@ -162,6 +176,7 @@ def main(arguments: Sequence[str]) -> int:
         def keep(result: list[Record]) -> None:
             header = {
                 **Selection(backends=backends).circumstances(),
+                "draw": options.draw,
                 "seed": options.seed,
                 "asked_for": options.mutants,
                 "samples": options.fuzz,
@@ -169,7 +184,8 @@ def main(arguments: Sequence[str]) -> int:
             }
             records.write(options.out, header, result)
 
-        result = Analysis(backends, options.mutants, options.seed, options.only, options.fuzz, say, keep).run()
+        how = DRAWS[options.draw]
+        result = Analysis(backends, how, options.mutants, options.seed, options.only, options.fuzz, say, keep, options.witnesses).run()
     except UsageError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2

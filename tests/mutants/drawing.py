@@ -1,10 +1,14 @@
 """Drawing of mutants: each from one call of the population, some of whose facts become its conditions.
 
+There are two draws. Of `layers` in use, conditions are joint and of the kinds that kernels branch on: options, remainders and
+bounds of sizes, formats. Of `samples`, a condition may be any fact of a drawn model.
+
 Candidate n of an engine depends on the seed, on n, and on the population, and on nothing else.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from .effects import ON_ARGUMENTS
@@ -35,14 +39,45 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 WEIGHTS = {"option": 35, "size": 35, "qparams": 20, "format": 6, "process": 4}
 
 
+TILES = (4, 8, 16, 32, 64)
+"""Widths of vectors and tiles: remainders by them, and whether a size is beyond one, decide about paths of kernels."""
+
+BOUNDS = (*TILES, 256)
+"""The tiles, and the products that are summed up in one block of the cache."""
+
+ENDS = (-128, 0, 127, 128, 255)
+"""Zero points that kernels may have paths for."""
+
+FLAT = re.compile(
+    r"aten\.(relu|sigmoid|tanh|clamp|hardtanh|hardsigmoid|gelu|threshold)_?(\..*)?|aten\.(de)?quantize.*"
+    r"|quantized\.(add|mul|elu|celu|leaky_relu|hardswish|sigmoid|relu6|threshold)(_relu|_scalar)*(\..*)?"
+)
+"""Kernels that treat all elements alike: of operands of one size only the number of elements matters."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the population of a draw has: `samples` of each family of operators, and `layers` of networks; and whether
+    conditions are `joint`, of the kinds that kernels branch on."""
+
+    samples: int
+    layers: int
+    joint: bool
+
+
+DRAWS = {"layers": Draw(0, 700, joint=True), "samples": Draw(40, 150, joint=False)}
+"""The draws by name."""
+
+
 def group_of(fact: str) -> str:
     return next((group for group, parts in GROUPS.items() if any(part in fact for part in parts)), "option")
 
 
 class Population:
-    """The calls of one engine, by kernel, with the number of the run that made each."""
+    """The calls of one engine, by kernel, with the number of the run that made each. `joint` as in `Draw`."""
 
-    def __init__(self, calls: Sequence[Sequence[Seen]]) -> None:
+    def __init__(self, calls: Sequence[Sequence[Seen]], *, joint: bool = False) -> None:
+        self.joint = joint
         self.by_kernel: dict[str, list[tuple[int, Seen]]] = {}
         for number, of_run in enumerate(calls):
             for seen in of_run:
@@ -71,7 +106,10 @@ def candidate(population: Population, backend: str, engine: str, seed: int, numb
     run, seen = random.choice(population.by_kernel[kernel])
     region = drawn_region(random, seen)
     effect = drawn_effect(random, seen)
-    conditions = drawn_conditions(random, seen, 1 if random.random() < 0.6 else 2)
+    if population.joint:
+        region, conditions = tiled(random, region), joint_conditions(random, seen)
+    else:
+        conditions = drawn_conditions(random, seen, 1 if random.random() < 0.6 else 2)
     mutant = Mutant(backend, engine, number, kernel, conditions, region, effect)
     share = population.share(mutant)
     if share > MOST_COMMON and random.random() >= WIDE:
@@ -122,6 +160,58 @@ def drawn_condition(random: Random, fact: str, value: Fact) -> Condition:
         return Condition(fact, "==", value)
     off = random.choice((0, 1, max(1, abs(value) // 8)))
     return Condition(fact, kind, value - off if kind == ">=" else value + off)
+
+
+def joint_conditions(random: Random, seen: Seen) -> tuple[Condition, ...]:
+    """Up to three conditions on facts of different kinds, which a call fulfils."""
+    by_group: dict[str, list[str]] = {}
+    for fact in seen.facts:
+        if fact not in UNCONDITIONAL and not fact.endswith((" dtype", " rank")) and not _follows(fact, seen):
+            by_group.setdefault(group_of(fact), []).append(fact)
+    (count,) = random.choices((1, 2, 3), (35, 45, 20))
+    conditions = []
+    while by_group and len(conditions) < count:
+        groups = sorted(by_group)
+        (group,) = random.choices(groups, [WEIGHTS[name] for name in groups])
+        fact = random.choice(by_group.pop(group))
+        conditions.append(joint_condition(random, fact, seen.facts[fact]))
+    return tuple(conditions)
+
+
+def _follows(fact: str, seen: Seen) -> bool:
+    """Whether a kernel that treats all elements alike does not know a size, but only the number of elements."""
+    counts = {value for name, value in seen.facts.items() if name.endswith(" elements")}
+    flat = FLAT.fullmatch(seen.kernel) is not None and len(counts) == 1
+    return flat and group_of(fact) in ("size", "format") and not fact.endswith("elements")
+
+
+def joint_condition(random: Random, fact: str, value: Fact) -> Condition:
+    """A condition of a kind that kernels branch on, which the value fulfils: an option, a format and a small number by its
+    value, any other number by its remainder by a tile or by whether it is beyond a bound, a zero point by its end."""
+    group = group_of(fact)
+    if isinstance(value, bool | str | float) or group == "process":
+        return Condition(fact, "==", value)
+    if group == "qparams":
+        if "exponent" in fact:
+            return Condition(fact, random.choice((">=", "<=")), value)
+        at_end = value in ENDS
+        return Condition(fact, "==", value) if at_end else Condition(fact, *random.choice(((">=", 1), ("<=", 254))))
+    if value <= 4:
+        return Condition(fact, "==", value)
+    if random.random() < 0.5:
+        modulus = random.choice(TILES)
+        return Condition(fact, "%", value % modulus, modulus)
+    bound = random.choice(BOUNDS)
+    return Condition(fact, ">=", bound + 1) if value > bound else Condition(fact, "<=", bound)
+
+
+def tiled(random: Random, region: Region) -> Region:
+    """A region of a joint draw: an index or an element lies within the first tiles, and what is beyond begins at one."""
+    if region.kind == "element" or region.kind == "index":
+        return replace(region, number=random.randrange(min(region.number + 1, TILES[-1])))
+    if region.kind == "beyond":
+        return replace(region, number=random.choice([bound for bound in (1, 2, *TILES) if bound <= region.number]))
+    return region
 
 
 def _special(size: int) -> bool:

@@ -31,12 +31,11 @@ from .effects import LOW
 from .facts import PER_TENSOR, Fact
 from .injection import INJECTION, Handler, described
 
-SAMPLES_OF_FAMILY = 40
-LAYERS = 150
-"""Layers of networks on each engine."""
+ON_SEVERAL_THREADS = 4
+"""One run of so many is executed on several threads."""
 
-ON_TWO_THREADS = 4
-"""One run of so many is executed on two threads."""
+THREADS = (2, 3, 4, 7)
+"""Their numbers, in turn."""
 
 MOST_ELEMENTS = 100_000
 """Elements of an input of a layer. The networks of the corpus have small images."""
@@ -127,7 +126,8 @@ def executed(run: Run, handler: Handler, threads: int = 1) -> None:
 
 def threads_of(number: int) -> int:
     """The number of threads on which a run of the population is executed, by its number."""
-    return 1 + (number % ON_TWO_THREADS == 0)
+    turn, rest = divmod(number, ON_SEVERAL_THREADS)
+    return 1 if rest else THREADS[turn % len(THREADS)]
 
 
 def calls_of(run: Run, threads: int = 1) -> list[Seen]:

@@ -14,13 +14,11 @@ from conformance.host.isolation import Done
 from conformance.results import in_use
 from conformance.results.families import family_named
 
-from .drawing import Population, candidates
+from .drawing import Draw, Population, candidates
 from .injection import Sightings, observing
 from .mutant import Mutant
 from .parallel import in_batches, in_parallel, results_of
 from .population import (
-    LAYERS,
-    SAMPLES_OF_FAMILY,
     Seen,
     calls_of,
     drawn_samples,
@@ -54,15 +52,15 @@ def engines(backends: Sequence[str]) -> list[Engine]:
     return [engine for engine in found if probe(engine.name) is None]
 
 
-def population_of(engine: Engine, seed: int, samples: int = SAMPLES_OF_FAMILY, layers: int = LAYERS) -> list[Run]:
+def population_of(engine: Engine, seed: int, draw: Draw) -> list[Run]:
     """The runs of an engine's population."""
     claims = backend(engine.backend)
     key = f"{seed}/{engine.name}"
-    chosen = [*families(claims, [engine.name])]
+    chosen = [*families(claims, [engine.name])] if draw.samples else []
     title = f"{engine.name}: drawing a population"
-    by_family = results_of(lambda family: drawn_samples(family, samples, f"{key}/{family.name}"), chosen, title)
+    by_family = results_of(lambda family: drawn_samples(family, draw.samples, f"{key}/{family.name}"), chosen, title)
     in_networks = layers_of(claims, engine.name, in_use.read(), Random(f"{key}/layers"))
-    return [run_of(claims, sample) for sample in (*chain(*by_family), *islice(in_networks, layers))]
+    return [run_of(claims, sample) for sample in (*chain(*by_family), *islice(in_networks, draw.layers))]
 
 
 def seen_calls(runs: Sequence[Run]) -> list[list[Seen]]:
@@ -105,15 +103,15 @@ class Drawn:
     families: Mapping[tuple[str, str], frozenset[str]]
 
 
-def draw(chosen: Sequence[Engine], count: int, seed: int, say: Callable[[str], None]) -> Drawn:
+def draw(chosen: Sequence[Engine], how: Draw, count: int, seed: int, say: Callable[[str], None]) -> Drawn:
     """`count` mutants, as many of each engine as of any other: the first candidates that change a result."""
     mutants: list[Mutant] = []
     called_in: dict[tuple[str, str], frozenset[str]] = {}
     for place, engine in enumerate(chosen):
         share = count // len(chosen) + (place < count % len(chosen))
-        runs = population_of(engine, seed)
+        runs = population_of(engine, seed, how)
         calls = seen_calls(runs)
-        population = Population(calls)
+        population = Population(calls, joint=how.joint)
         for kernel, of_kernel in population.by_kernel.items():
             called_in[engine.name, kernel] = frozenset(family_named(runs[number].claim.root) for number, _ in of_kernel)
         found, tried = first_effective(population, runs, engine, seed, share)

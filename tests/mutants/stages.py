@@ -1,5 +1,6 @@
 """The stages of an analysis: which mutants change the result of some witness, and which of those a witness notices."""
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -115,6 +116,15 @@ class Stage:
             return blind, witness.run.profile == "typical", -elements, number
 
         return [number for number, _ in sorted(self.shown[mutant.id], key=rank)]
+
+    def sets(self) -> str:
+        """The ids of the runs of cases in which each mutant shows and the ledger expects no deviation, as JSON."""
+        shown = {name: [self.witnesses[n] for n, _ in found] for name, found in self.shown.items()}
+        sets = {
+            name: [one.id for one in runs if "numerics" not in one.listed and PROFILES[one.run.profile].kind == "case"]
+            for name, runs in shown.items()
+        }
+        return json.dumps(sets, indent=0)
 
     def hunt(self, mutants: Sequence[Mutant]) -> dict[str, Result]:
         """Judge the witnesses in which each mutant shows, until one contradicts the ledger."""

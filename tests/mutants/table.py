@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .drawing import MOST_COMMON, WIDE
-from .population import LAYERS, SAMPLES_OF_FAMILY
+from .drawing import BOUNDS, DRAWS, MOST_COMMON, TILES, WIDE
 from .records import Record
 
 PATH = Path(__file__).parents[2] / "docs" / "mutants.md"
@@ -15,26 +14,29 @@ INTRODUCTION = f"""\
 # Random mutants that the suite notices
 
 This page is written by `tox -q -e mutants -- --write-docs FILE` from the file that `tox -e mutants` writes. A mutant
-is a kernel that is off in a narrow way: an effect in a region of its result, where its call fulfils one or two
+is a kernel that is off in a narrow way: an effect in a region of its result, where its call fulfils some
 conditions. An ordinary run catches a mutant if a row contradicts the ledger, a search reports a deviation, or a process dies.
 
 ## How mutants are drawn
 
-Each engine has a population of calls: those of {SAMPLES_OF_FAMILY} drawn samples of every family of operators, by other
-seeds than the ordinary run's searches, and of {LAYERS} layers of the networks in the corpus, the frequent ones more likely.
-Candidate n of an engine depends on the seed, on n and on the population alone:
+Each engine has a population of calls: those of {DRAWS["layers"].layers} layers of the networks in the corpus, in their own
+sizes and the memory format that the layer before gives them, the frequent ones more likely. Candidate n of an engine depends
+on the seed, on n and on the population alone:
 
 - **kernel**: drawn with the square root of its calls in the population as weight, conversions with a fifth of that
 - **call**: one of the kernel's calls, all alike; facts, region and effect are drawn from it, so that it meets them
-- **conditions**: one, or two with probability 0.4, each on another fact of the call: an option (35 %), a size (35 %),
-  qparams (20 %), a memory format (6 %), the count of calls or of threads (4 %). An option, a format or a scale has the value
-  that the call has; a number is at least or at most a value at or around the call's, has its remainder by a power of two or
-  by 3, or equals it. A size is only required to be equal if it is at most 4 or next to a power of two
+- **conditions**: one to three that this call fulfils jointly, each of another kind: an option (35 %), a size (35 %),
+  qparams (20 %), a memory format (6 %), the count of calls or of threads (4 %). They are of the kinds that kernels branch on:
+  a size has a remainder by {", ".join(map(str, TILES))}, is beyond or within one of these or {BOUNDS[-1]}, or is one of at most 4
 - **region**: everywhere, an index or the last index of a dimension or all from an index on, one element, one lane of a
   vector, the rest after the last whole vector, elements with a code of the result or of the input, lookups from an index on
 - **effect**: one step more or less (of a float result the 128th of its greatest value), a neighbour's value, zero, saturation
   one step early, a wrap, or the result for changed arguments: zero points one off or ignored, an operand, the bias or the
   last input channel dropped, the neighbour's bias or weight scale, a weight one step off
+
+`--draw samples` draws from {DRAWS["samples"].samples} drawn samples of every family of operators, by other seeds than the
+ordinary run's searches, and {DRAWS["samples"].layers} layers, with one or two conditions on any facts of a call: also that a
+scale, a zero point or a count has exactly some value, which no kernel asks for.
 
 A candidate is a mutant if it changes a result in the population. Of the candidates whose conditions hold for more than
 {MOST_COMMON:.0%} of their kernel's calls only {WIDE:.0%} are kept.

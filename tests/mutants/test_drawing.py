@@ -5,7 +5,20 @@ from random import Random
 
 import pytest
 
-from .drawing import Population, candidate, candidates, changeable, drawn_condition, drawn_region
+from .drawing import (
+    BOUNDS,
+    TILES,
+    Population,
+    candidate,
+    candidates,
+    changeable,
+    drawn_condition,
+    drawn_region,
+    group_of,
+    joint_condition,
+    joint_conditions,
+    tiled,
+)
 from .facts import Fact
 from .mutant import Condition, Effect, Mutant, Region
 from .population import Seen
@@ -72,6 +85,44 @@ def test_a_size_is_required_to_be_equal_only_where_kernels_distinguish_it() -> N
     sizes = [drawn_condition(Random(number), "qx size(1)", 12) for number in range(200)]
     assert not [condition for condition in sizes if condition.relation == "=="]
     assert [c for c in (drawn_condition(Random(n), "qx size(1)", 15) for n in range(200)) if c.relation == "=="]
+
+
+def test_joint_conditions_are_of_different_kinds_and_hold_together() -> None:
+    counts = set()
+    for number in range(300):
+        conditions = joint_conditions(Random(number), CONVOLUTION)
+        assert all(condition.holds(FACTS) for condition in conditions)
+        assert len({group_of(condition.fact) for condition in conditions}) == len(conditions)
+        counts.add(len(conditions))
+    assert counts == {1, 2, 3}
+
+
+def test_a_joint_condition_on_a_size_is_a_remainder_or_a_bound() -> None:
+    sizes = [joint_condition(Random(number), "qx size(1)", 67) for number in range(200)]
+    assert {(one.relation, one.modulus) for one in sizes if one.relation == "%"} == {("%", tile) for tile in TILES}
+    assert {one.value for one in sizes if one.relation == ">="} == {bound + 1 for bound in BOUNDS if bound < 67}
+    assert {one.value for one in sizes if one.relation == "<="} == {256}
+    assert joint_condition(Random(0), "qx size(1)", 3) == Condition("qx size(1)", "==", 3)
+
+
+def test_a_joint_condition_on_a_zero_point_is_about_the_ends_of_the_codes() -> None:
+    assert joint_condition(Random(0), "qx zero point", 128) == Condition("qx zero point", "==", 128)
+    inner = {joint_condition(Random(number), "qx zero point", 107) for number in range(20)}
+    assert inner == {Condition("qx zero point", ">=", 1), Condition("qx zero point", "<=", 254)}
+
+
+def test_a_kernel_that_treats_all_elements_alike_knows_their_number_alone() -> None:
+    facts: dict[str, Fact] = {"self size(1)": 33, "self elements": 66, "self format": "channels_last", "call": 1}
+    drawn = [joint_conditions(Random(n), Seen("aten.relu", facts, (2, 33), "codes")) for n in range(100)]
+    assert {condition.fact for conditions in drawn for condition in conditions} == {"self elements", "call"}
+
+
+def test_a_region_of_a_joint_draw_begins_within_the_first_tiles() -> None:
+    found = [tiled(Random(number), Region("index", 1, 900)).number for number in range(100)]
+    assert max(found) < TILES[-1]
+    begins = {tiled(Random(number), Region("beyond", 1, 9)).number for number in range(100)}
+    assert begins == {1, 2, 4, 8}
+    assert tiled(Random(0), Region("last", -1)) == Region("last", -1)
 
 
 def test_few_candidates_are_wide() -> None:
