@@ -68,7 +68,16 @@ BINARY = {
 
 IN_ROWS = frozenset(
     {
-        *("nn.Linear", "F.linear", "nn.LayerNorm", "F.layer_norm", "nn.Embedding", "nn.EmbeddingBag", "nn.LSTM", "nn.GRU"),
+        *(
+            "nn.Linear",
+            "F.linear",
+            "nn.LayerNorm",
+            "F.layer_norm",
+            "nn.Embedding",
+            "nn.EmbeddingBag",
+            "nn.LSTM",
+            "nn.GRU",
+        ),
         *("torch.matmul", "nn.Softmax", "F.softmax", "nn.Flatten", "torch.flatten"),
     }
 )
@@ -372,6 +381,10 @@ def variant_of(layer: LayerInUse) -> Variant:
 def in_channels_last(variant: Variant) -> Variant:
     """The variant with its images and volumes in channels-last format; the variant itself if it has none."""
     images = {
-        name: replace(spec, layout="channels_last") for name, spec in variant.operands.items() if len(spec.shape) in (4, 5)
+        name: replace(spec, layout="channels_last")
+        for name, spec in variant.operands.items()
+        if len(spec.shape) in (4, 5)
     }
-    return variant.named(f"{variant.name}_channels_last", operands={**variant.operands, **images}) if images else variant
+    return (
+        variant.named(f"{variant.name}_channels_last", operands={**variant.operands, **images}) if images else variant
+    )

@@ -14,7 +14,7 @@ from .operators.arithmetic import ARITHMETIC
 from .operators.elementwise import ELEMENTWISE
 
 MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 20_000_000, 2**18, 2**16
-"""What a shrunk layer should not exceed: what the oracle, the generator of parameters, and that of inputs take some 20 ms for."""
+"""What a shrunk layer should not exceed: what the oracle, and the generators of parameters and of inputs take 20 ms for."""
 
 FLAT = frozenset(record.name for record in (*ELEMENTWISE, *ARITHMETIC)) - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
 """Operators that treat all elements alike, whatever the shape, unless they broadcast one."""
@@ -113,6 +113,7 @@ def least(size: int, modulus: int, *bounds: int) -> int:
 
 def _shrunk(layer: LayerInUse, moduli: Moduli) -> LayerInUse:
     values: dict[str, Any] = {name: value_of(text) for name, text in layer.options.items()}
+    changed: dict[str, object]
     shapes = [_shape(text) for text in layer.inputs]
     if "in_channels" in values:
         changed, shapes = _convolution(values, shapes, moduli)
@@ -129,7 +130,7 @@ def _shrunk(layer: LayerInUse, moduli: Moduli) -> LayerInUse:
     else:
         if root(layer) in BINARY:  # an axis of one operand is another one of the other
             moduli = Moduli(moduli.others, moduli.others)
-        changed = {name: least(values[name], moduli.channels) for name in ("num_features",) if name in values}
+        changed = {"num_features": least(values["num_features"], moduli.channels)} if "num_features" in values else {}
         normalized = root(layer).endswith(("LayerNorm", "layer_norm"))
         if normalized:
             name = "normalized_shape" if "normalized_shape" in values else "arg1"
@@ -143,7 +144,7 @@ def _shrunk(layer: LayerInUse, moduli: Moduli) -> LayerInUse:
 
 def _convolution(
     values: Mapping[str, Any], shapes: list[tuple[int, ...]], moduli: Moduli
-) -> tuple[dict[str, int], list[tuple[int, ...]]]:
+) -> tuple[dict[str, object], list[tuple[int, ...]]]:
     """The channels and groups of a convolution, and its shape. A depthwise one has as many groups as channels."""
     groups = values["groups"]
     inner, outer = values["in_channels"] // groups, values["out_channels"] // groups
@@ -157,7 +158,7 @@ def _convolution(
     reach = [_tuple(values[name]) for name in ("kernel_size", "dilation")]
     covered = [dilation * (kernel - 1) for kernel, dilation in zip(*reach, strict=True)]
     image = (least(size, moduli.others, bound) for size, bound in zip(spatial, covered, strict=True))
-    changed = {"in_channels": inner * groups, "out_channels": outer * groups, "groups": groups}
+    changed: dict[str, object] = {"in_channels": inner * groups, "out_channels": outer * groups, "groups": groups}
     return changed, [(least(batch, moduli.others), inner * groups, *image)]
 
 
@@ -168,8 +169,7 @@ def _of_rows(shape: tuple[int, ...], moduli: Moduli) -> tuple[int, ...]:
 
 def _of_image(shape: tuple[int, ...], moduli: Moduli) -> tuple[int, ...]:
     """A shape whose second axis has the channels."""
-    batch, channels, *spatial = (least(size, moduli.others) for size in shape)
-    return (batch, least(shape[1], moduli.channels), *spatial)
+    return tuple(least(size, moduli.channels if axis == 1 else moduli.others) for axis, size in enumerate(shape))
 
 
 def _tuple(value: Any) -> tuple[int, ...]:

@@ -34,6 +34,9 @@ ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 """Profiles of layers in use. Each layer has one of them, decided by its name."""
 
 
+DYADIC_ONLY = frozenset({"prelu"})
+"""What layers compute that have dyadic data alone: with the slopes of trained layers a known deviation hides any other."""
+
 FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8, torch.float16: 3}
 """Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
 raise, and those for float16 multiply in float32."""
@@ -229,8 +232,8 @@ def representatives() -> Mapping[str, list[Variant]]:
 
 
 def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
-    """Profiles and variants of a claim in the sizes of networks, per channel if any variant is: of the layers in use one in
-    `fewer`.
+    """Profiles and variants of a claim in the sizes of networks: of the layers in use one in `fewer`. Weights are quantized
+    per channel if any variant's are, but for those that torch's modules begin with.
 
     The most frequent layer in use that has enough elements has dyadic data and trained parameters, whatever its name.
     """
@@ -244,10 +247,11 @@ def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
         if variant is not main and hashed % fewer:
             continue
         turn = ROTATION[hashed // fewer % len(ROTATION)]
-        few = _least_elements(variant) < LEAST_ELEMENTS
+        few = _least_elements(variant) < LEAST_ELEMENTS or spelled(claim.root).computes in DYADIC_ONLY
         profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if variant is main else {turn}
         for profile in (profile for profile in ROTATION if profile in profiles):
-            yield profile, variant.named(variant.name, per_channel=per_channel)
+            # the default of QNNPACK's mapping is per tensor, that of the others per channel
+            yield profile, variant.named(variant.name, per_channel=per_channel and profile != INITIALIZED.name)
     for variant in _further(claim):
         yield IN_USE.name, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
 

@@ -13,6 +13,7 @@ from conformance.models.trace import Output
 from conformance.oracle.arithmetic import FLOAT_BAND, RANGES, Codes, Qparams, quantize
 from conformance.oracle.scheme import Grid
 from conformance.results.findings import Finding
+from conformance.results.findings.stages import Lies
 from conformance.results.findings.values import (
     CodesDiffer,
     Element,
@@ -23,6 +24,7 @@ from conformance.results.findings.values import (
     ValuesDiffer,
 )
 
+from .places import place_of
 from .tolerances import EQUAL, Tolerance
 
 SHOWN = 4
@@ -97,6 +99,11 @@ def _worst(wrong: Tensor, off: Tensor, got: Tensor, golden: Tensor, exact: Tenso
     return tuple(elements)
 
 
+def _lies(place: Place, wrong: Tensor) -> tuple[Lies, ...]:
+    """The finding that says where the elements of a mask lie, if that has a name."""
+    return (Lies(place.check, where),) if (where := place_of(wrong)) else ()
+
+
 def compare_codes(
     got: Tensor,
     expected: Expected,
@@ -123,7 +130,7 @@ def compare_codes(
         beyond = off * wrong
         elements = _worst(wrong, beyond, codes, expected.code, positions)
         counts = int(wrong.sum()), wrong.numel(), int(beyond.max())
-        findings = (CodesDiffer(place.check, place.output, *counts, elements=elements),)
+        findings = (CodesDiffer(place.check, place.output, *counts, elements=elements), *_lies(place, wrong))
     return Comparison(
         codes.numel(),
         int(wrong.sum()),
@@ -202,4 +209,4 @@ def _compare_values(values: Tensor, expected: Expected, allowed: Tolerance, plac
         return Comparison(got.numel())
     mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, low)
     finding = ValuesDiffer(place.check, place.output, mismatched, wrong.numel(), float(off.max()), elements)
-    return Comparison(got.numel(), mismatched, findings=(finding,))
+    return Comparison(got.numel(), mismatched, findings=(finding, *_lies(place, wrong)))

@@ -130,7 +130,8 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Further:
-    """An execution of a run's program on the inputs of `subject`, in further sizes, with qparams of its own calibration.
+    """An execution of a run's program on the inputs of `subject`, in further sizes, with qparams of its own calibration, or
+    on its own inputs on several threads.
 
     `failure` is the exception that it raises.
     """
@@ -155,6 +156,8 @@ class Further:
         threads = [FurtherThreads(check, self.threads)] if self.threads > 1 else []
         if data := self.degenerate:
             return (FurtherBeyond if data in BEYOND else FurtherData)(check, data), *threads
+        if not variant.executed:
+            return tuple(threads)
         inputs = FurtherInputs(check, tuple((name, spec.shape) for name, spec in variant.executed.items()))
         row = range_of(variant.data)
         ranged = [FurtherRange(check, int(row.covers), row.exponent)] if row.covers.isdecimal() else []

@@ -17,6 +17,7 @@ from conformance.models.qparams import get_qparams, operands_of, set_qparams, ta
 from conformance.oracle import Qparams
 from conformance.results.findings.stages import BEYOND
 from conformance.results.findings.structure import RanInFloat
+from conformance.results.profiles import PROFILES
 from conformance.stopwatch import Stopwatch
 
 from . import lowering
@@ -24,7 +25,8 @@ from .evidence import Back, Expectation, Further, Shared
 from .recorder import Recorder
 
 THREADS = (1, 2, 1, 3, 1, 4, 1, 7)
-"""The numbers of threads on which further inputs are executed in turn; the run decides where the turns begin."""
+"""The numbers of threads on which further inputs are executed in turn; the run decides where the turns begin. A run's own
+inputs are executed on one of those that are several."""
 
 
 def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Further, ...]:
@@ -34,7 +36,10 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     size has degenerate data of that size alone, and one that computes in float none: it has other values off the grid.
     """
     subject, expectation, program = shared.front.subject, shared.expectation, back.program
-    if not (run.further or run.degenerate) or subject is None or expectation is None or expectation.golden is None:
+    threaded = PROFILES[run.profile].threaded
+    if not (run.further or run.degenerate or threaded):
+        return ()
+    if subject is None or expectation is None or expectation.golden is None:
         return ()
     if program is None or back.lowered is None or back.execution is None:
         return ()
@@ -46,9 +51,13 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     kind = count, data, in_ranges
     if kind not in shared.further:
         shared.further[kind] = expectations(subject, expectation, count, data, in_ranges=in_ranges)
-    found = []
-    for number, (other, expected) in enumerate(shared.further[kind], zlib.crc32(run.key.encode())):
-        recorder, execution, threads = Recorder(watch), None, most(THREADS[number % len(THREADS)])
+    first, found = zlib.crc32(run.key.encode()), []
+    inputs = [(*one, THREADS[number % len(THREADS)]) for number, one in enumerate(shared.further[kind], first)]
+    if threaded and not expectation.unusable:
+        several = [count for count in THREADS if count > 1]
+        inputs.append((subject, expectation, several[first % len(several)]))
+    for other, expected, count in inputs:
+        recorder, execution, threads = Recorder(watch), None, most(count)
         own_qparams = qparams_set(back.lowered, nodes or {}, expected.qparams())
         with own_qparams, recorder.stage("execute"), fresh_memory_holds(0x55), thread_count(threads):
             execution = engine(run.engine).execute(program, other.fresh_inputs())

@@ -1,5 +1,6 @@
 """One pool of work for runs, laws, constraints and searches: the unit of each test, and units handed out largest first."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -111,9 +112,13 @@ class Pooling:
             turns[name] = min(turn, turns.get(name, turn))
         return turns
 
-    def urgency(self, unit: str) -> tuple[int, float]:
-        """The order in which units are handed out, the greatest first: by turn, then by their seconds."""
-        return -self.turns.get(unit, max(self.turns.values(), default=0)), self.seconds_of_unit[unit]
+    def urgency(self, unit: str) -> tuple[int, float, float]:
+        """The order in which units are handed out, the greatest first: by turn, the most telling ones, then by seconds."""
+        from conformance.execution.units import FIRST
+
+        last, (kind, _, number) = max(self.turns.values(), default=0), unit.partition(" ")
+        telling = -float(number) if kind == FIRST else -math.inf
+        return -self.turns.get(unit, last), telling, self.seconds_of_unit[unit]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -216,6 +216,35 @@ class Running:
             self.details.add(row.id, attachment["details"])
         if report.failed:
             self.unexpected.append(row)
+            self._show(report)
+
+    def _show(self, report: pytest.TestReport) -> None:
+        """Print the message of a run that fails when it happens."""
+        if (terminal := self.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+            if terminal.isatty:
+                terminal.rewrite("", erase=True)
+            terminal.ensure_newline()
+            terminal.write_line(report.longreprtext, red=True)
+
+    def _shared(self) -> Iterator[str]:
+        """What the new deviations of each kernel share, and what conforms does not: a line for each of several."""
+        from conformance.cases.conditions import kernel, shared
+        from conformance.results.verdicts import Verdict
+
+        if self.writer is None or not self.unexpected:
+            return
+        failing = {row.id for row in self.unexpected if row.verdict is not Verdict.CONFORMS}
+        conforming = {row.id for row in self.writer.rows.values() if row.verdict is Verdict.CONFORMS} - failing
+        groups: dict[tuple[object, ...], tuple[list[Run], list[Run]]] = {}
+        for run in self.selection.runs:
+            if run.variant is not None and run.id in failing | conforming:
+                groups.setdefault(kernel(run), ([], []))[run.id in conforming].append(run)
+        for deviating, others in groups.values():
+            if len(deviating) > 1 and others:
+                common, also = shared(deviating, others)
+                name = f"{deviating[0].claim.root} on {deviating[0].engine}"
+                stated = f"{', '.join(common)}; of {len(others)} that conform {also} too" if common else ""
+                yield f"all {len(deviating)} new of {name}: {stated or 'nothing that all have sets them apart'}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -259,7 +288,7 @@ class Running:
         unknown = self.selection.unknown_platform
         options = self.selection.repro_options
         text = lines(self.writer, self.unexpected, self.unneeded, not_selected, bool(unknown), options)
-        for line in (*filter(None, [unknown]), *self.selection.notes, *text):
+        for line in (*filter(None, [unknown]), *self.selection.notes, *self._shared(), *text):
             terminalreporter.line(line)
 
 
@@ -287,6 +316,7 @@ def details_line(
 @pytest.fixture
 def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectation, str]":
     """The row of a run, which goes into the rows file, what the ledger expects of it, and the command that reproduces it."""
+    from conformance.cases.conditions import inputs
     from conformance.cases.forms import form
     from conformance.execution.batch import undefined_row, unjudged_row
     from conformance.host.isolation import Raised
@@ -303,6 +333,10 @@ def verdict(request: pytest.FixtureRequest, run: "Run") -> "tuple[Row, Expectati
         # of a case that nobody chose by hand, `numerics` is skipped where the oracle is uncertain
         judged = replace(judged, row=unjudged_row(run, judged.unusable))
         expectation = running.compared(run, judged.row)
+    if not expectation.expected:
+        expectation = replace(
+            expectation, message=f"{expectation.message or judged.row.detail} (inputs: {inputs(run)})"
+        )
     # readers of the row take its word for what covers it by its features
     named = expectation.expected or not PROFILES[judged.row.profile].by_features
     row = replace(judged.row, known=expectation.known if named else None, form=form(run) if judged.row.failed else "")

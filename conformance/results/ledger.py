@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from conformance.configs.engines import ENGINES
 
+from .findings import detail_of
 from .known import Coverage, Entry, Host, checks_of
 from .profiles import OF_SOME_RUNS, PROFILES, profile_names
 from .rows import Row
@@ -78,7 +79,9 @@ def judge(
         return Expectation(True, covering)
     parts = []
     if unlisted:
-        parts.append(f"{row.detail} (not in the ledger: {', '.join(unlisted)})")
+        # what is known is not read before what is new
+        new_first = detail_of(sorted(row.findings, key=lambda one: one.check not in unlisted)) or row.detail
+        parts.append(f"{new_first} (not in the ledger: {', '.join(unlisted)})")
     skipped = [name for name in gone if row.checks.get(name) == "skip"]
     if passed := [name for name in gone if name not in skipped]:
         parts.append(f"no longer deviates in {', '.join(passed)}: remove it from {_demanding(covering, passed)}")

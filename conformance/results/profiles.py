@@ -67,6 +67,8 @@ class Profile:
     """The number of further inputs, in other sizes, that a run's program is executed on and compared for."""
     degenerate: bool = False
     """Whether a run's program is executed on degenerate data, too."""
+    threaded: bool = False
+    """Whether a run's program is executed on its own inputs on several threads, too."""
     certain_only: bool = False
     """Whether outputs are not compared where the oracle is uncertain, because nobody chose the models by hand."""
     seconds: float = 0.03
@@ -104,6 +106,7 @@ IN_USE = Profile(
     unasked="never",
     by_features=True,
     further=1,
+    threaded=True,
     certain_only=True,
     seconds=0.015,
 )

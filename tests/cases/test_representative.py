@@ -55,7 +55,8 @@ def convolution(
 ) -> LayerInUse:
     stated = {"kernel_size": "3x3", "stride": "1x1", "padding": "1x1", "dilation": "1x1", "groups": "1", "bias": "None"}
     counts = {"in_channels": str(channels[0]), "out_channels": str(channels[1])}
-    return layer(pattern, f"2x{channels[0]}x{image}", **{**stated, **counts, **options})
+    inputs = (f"2x{channels[0]}x{image}",)
+    return LayerInUse(pattern, {**stated, **counts, **options}, inputs, True, (), (), networks=1, occurrences=1)
 
 
 def test_the_committed_selection_is_that_of_the_command() -> None:

@@ -18,6 +18,7 @@ from conformance.goldens.golden import Expected
 from conformance.models.trace import Output
 from conformance.oracle.arithmetic import Qparams, quantize
 from conformance.oracle.scheme import Grid
+from conformance.results.findings.stages import Lies
 from conformance.results.findings.values import CodesDiffer, OutputQparams, OutputShape
 
 steadily = settings(max_examples=80, deadline=None, derandomize=True, database=None)
@@ -36,7 +37,7 @@ def expected(positions: list[float], grid: Grid = QUINT8) -> Expected:
 
 def detail(comparison: Comparison) -> str:
     """The sentence about an output that does not agree with its golden."""
-    (finding,) = comparison.findings
+    finding, *_ = comparison.findings
     return finding.text
 
 
@@ -275,10 +276,11 @@ def test_right_codes_on_another_grid_are_wrong_in_their_qparams_alone() -> None:
 
 
 def test_wrong_codes_on_another_grid_are_a_finding_of_their_own() -> None:
-    qparams, codes = own_grid([20, 23, 30], 0.5, 20).findings
+    qparams, codes, lies = own_grid([20, 23, 30], 0.5, 20).findings
     assert isinstance(qparams, OutputQparams)
     assert isinstance(codes, CodesDiffer)
     assert (codes.mismatched, codes.worst) == (1, 1)
+    assert lies == Lies("numerics", "at index 1 of dimension 0")
 
 
 def test_both_values_of_a_tie_before_are_right_on_another_grid() -> None:

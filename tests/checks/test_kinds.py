@@ -25,6 +25,7 @@ from conformance.results.findings.stages import (
     FurtherInputs,
     FurtherRange,
     FurtherThreads,
+    Lies,
     Raises,
     Undefined,
 )
@@ -138,6 +139,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (FurtherData("numerics", "zero"), "where all elements are zero"),
     (FurtherData("lowered", "int32"), "where indices and offsets are int32"),
     (FurtherBeyond("numerics", "above"), "where all elements are above the calibrated range"),
+    (Lies("numerics", "at index 1 of dimension 0"), "all at index 1 of dimension 0"),
     (OutputCount("numerics", 2, 1), "2 outputs, golden 1"),
     (OutputCount("reference", 0, 1), "the reference model's 0 outputs, golden 1"),
     (OutputShape("numerics", 0, (2,), (1, 2)), "shape (2,), golden (1, 2)"),

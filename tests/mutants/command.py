@@ -19,7 +19,7 @@ from conformance.results.profiles import PROFILES
 from conformance.selection import Selection
 from conformance.suggestions import did_you_mean
 
-from . import records, table
+from . import cover, records, table
 from .drawing import DRAWS, Draw
 from .mutant import Mutant
 from .parallel import results_of
@@ -67,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--witnesses", type=Path, metavar="FILE", help="write in which runs each mutant shows, as JSON, for --order"
+    )
+    made.add_argument(
+        "--cover", action="store_true", help="write docs/cover.md, how many runs have each condition, and end"
     )
     made.add_argument(
         "--write-docs", type=Path, metavar="FILE", help="write docs/mutants.md from a file of mutants, and end"
@@ -172,6 +175,11 @@ def main(arguments: Sequence[str]) -> int:
             table.PATH.write_text(table.text(*records.read(options.write_docs)), encoding="utf-8")
             return 0
         backends = checked(options.backend, options.mutants, options.fuzz)
+        if options.cover:
+            batch.warm_up()
+            text = cover.written(engines(backends), Selection(backends=backends), options.seed)
+            cover.PATH.write_text(text, encoding="utf-8")
+            return 0
 
         def keep(result: list[Record]) -> None:
             header = {
@@ -185,7 +193,9 @@ def main(arguments: Sequence[str]) -> int:
             records.write(options.out, header, result)
 
         how = DRAWS[options.draw]
-        result = Analysis(backends, how, options.mutants, options.seed, options.only, options.fuzz, say, keep, options.witnesses).run()
+        result = Analysis(
+            backends, how, options.mutants, options.seed, options.only, options.fuzz, say, keep, options.witnesses
+        ).run()
     except UsageError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2

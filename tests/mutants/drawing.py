@@ -28,6 +28,9 @@ WIDTHS = (4, 8, 16, 32, 64)
 UNCONDITIONAL = ("dtype", "output_scale", "Y_scale_i", "scale", "greatest weight scale")
 """Facts that are no conditions: the dtype decides the kernel's code path as a whole, and scales count by their exponents."""
 
+SIZES_AS_OPTIONS = ("normalized_shape", "num_groups")
+"""Options that repeat a size, which counts by remainders and bounds in a joint draw."""
+
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "qparams": ("zero point", "zero_point", "exponent", "per channel"),
     "process": ("call", "threads"),
@@ -166,10 +169,10 @@ def joint_conditions(random: Random, seen: Seen) -> tuple[Condition, ...]:
     """Up to three conditions on facts of different kinds, which a call fulfils."""
     by_group: dict[str, list[str]] = {}
     for fact in seen.facts:
-        if fact not in UNCONDITIONAL and not fact.endswith((" dtype", " rank")) and not _follows(fact, seen):
+        if not unconditional(fact) and not follows(fact, seen.kernel, seen.facts):
             by_group.setdefault(group_of(fact), []).append(fact)
     (count,) = random.choices((1, 2, 3), (35, 45, 20))
-    conditions = []
+    conditions: list[Condition] = []
     while by_group and len(conditions) < count:
         groups = sorted(by_group)
         (group,) = random.choices(groups, [WEIGHTS[name] for name in groups])
@@ -178,10 +181,15 @@ def joint_conditions(random: Random, seen: Seen) -> tuple[Condition, ...]:
     return tuple(conditions)
 
 
-def _follows(fact: str, seen: Seen) -> bool:
+def unconditional(fact: str) -> bool:
+    """Whether a fact is no condition of a joint draw, because it decides the path as a whole or repeats another one."""
+    return fact in (*UNCONDITIONAL, *SIZES_AS_OPTIONS) or fact.endswith((" dtype", " rank"))
+
+
+def follows(fact: str, kernel: str, facts: Mapping[str, Fact]) -> bool:
     """Whether a kernel that treats all elements alike does not know a size, but only the number of elements."""
-    counts = {value for name, value in seen.facts.items() if name.endswith(" elements")}
-    flat = FLAT.fullmatch(seen.kernel) is not None and len(counts) == 1
+    counts = {value for name, value in facts.items() if name.endswith(" elements")}
+    flat = FLAT.fullmatch(kernel) is not None and len(counts) == 1
     return flat and group_of(fact) in ("size", "format") and not fact.endswith("elements")
 
 

@@ -19,7 +19,7 @@ from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.families import Family
 from conformance.cases.in_use import Unwritable, variant_of
 from conformance.cases.runs import Run
-from conformance.cases.variants import flows, missing_operators
+from conformance.cases.variants import flows, has_per_channel, missing_operators
 from conformance.engines.registry import engine
 from conformance.fuzz.samples import Sample
 from conformance.fuzz.strategies import samples
@@ -36,6 +36,9 @@ ON_SEVERAL_THREADS = 4
 
 THREADS = (2, 3, 4, 7)
 """Their numbers, in turn."""
+
+PER_CHANNEL = 0.6
+"""The part of the layers with weights that are quantized per channel, as most mappings do."""
 
 MOST_ELEMENTS = 100_000
 """Elements of an input of a layer. The networks of the corpus have small images."""
@@ -103,6 +106,8 @@ def layers_of(
         except Unwritable:
             continue
         if max(math.prod(spec.shape) for spec in variant.operands.values()) <= MOST_ELEMENTS:
+            per_channel = has_per_channel(claim) and random.random() < PER_CHANNEL
+            variant = variant.named(variant.name, per_channel=per_channel)
             yield Sample(claim.id, flows(claim, backend.entries)[0], engine_name, variant)
 
 

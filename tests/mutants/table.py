@@ -27,9 +27,9 @@ on the seed, on n and on the population alone:
 - **call**: one of the kernel's calls, all alike; facts, region and effect are drawn from it, so that it meets them
 - **conditions**: one to three that this call fulfils jointly, each of another kind: an option (35 %), a size (35 %),
   qparams (20 %), a memory format (6 %), the count of calls or of threads (4 %). They are of the kinds that kernels branch on:
-  a size has a remainder by {", ".join(map(str, TILES))}, is beyond or within one of these or {BOUNDS[-1]}, or is one of at most 4
+  a size has a remainder by {", ".join(map(str, TILES))}, is beyond or within one of these or {BOUNDS[-1]}, or is at most 4
 - **region**: everywhere, an index or the last index of a dimension or all from an index on, one element, one lane of a
-  vector, the rest after the last whole vector, elements with a code of the result or of the input, lookups from an index on
+  vector, what is after the last whole vector, elements with a code of the result or of the input, lookups from an index on
 - **effect**: one step more or less (of a float result the 128th of its greatest value), a neighbour's value, zero, saturation
   one step early, a wrap, or the result for changed arguments: zero points one off or ignored, an operand, the bias or the
   last input channel dropped, the neighbour's bias or weight scale, a weight one step off

@@ -51,8 +51,8 @@ def _grouped(channels: tuple[int, int], groups: Any) -> tuple[tuple[int, int], i
 def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
     """The factors of a convolution's geometry."""
 
-    def uneven(name: str, *values: int) -> dict[str, Any]:
-        return {f"{name}_uneven": values[:rank]} if rank > 1 else {}
+    def uneven(name: str, *values: int, what: str = "uneven") -> dict[str, Any]:
+        return {f"{name}_{what}": values[:rank]} if rank > 1 else {}
 
     paddings: dict[str, Any] = {} if transposed else {"padding_same": "same", "padding_valid": "valid"}
     return [
@@ -78,6 +78,7 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
             drawn=per_dimension(rank, range(1, 6)),
             covers=("kernel_size", "weight"),
             **uneven("kernel_size", 3, 2, 1),
+            **uneven("kernel_size", 1, 3, 1, what="row"),
         ),
         factor("stride", LEFT_OUT, 2, 3, drawn=per_dimension(rank, range(1, 5)), **uneven("stride", 2, 1, 3)),
         factor(
@@ -96,6 +97,7 @@ def _geometry_factors(rank: int, *, transposed: bool) -> list[Factor]:
             "groups",
             LEFT_OUT,
             2,
+            9,
             drawn=[LEFT_OUT, 2, 3, 4, 8, "depthwise", "multiplied"],
             depthwise="depthwise",
             multiplied="multiplied",

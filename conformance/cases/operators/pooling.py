@@ -203,7 +203,9 @@ def _windows(rank: int, kind: str) -> Iterator[tuple[str, Values]]:
 
 def _pooling() -> Iterator[Operator]:
     for rank in SMALL:
-        lengths: dict[str, Any] = {"kernel_size_uneven": _uneven(rank, 3, 2, 1)} if rank > 1 else {}
+        lengths: dict[str, Any] = (
+            {"kernel_size_uneven": _uneven(rank, 3, 2, 1), "kernel_size_row": (1, 3, 1)[:rank]} if rank > 1 else {}
+        )
         kernel = factor("kernel_size", 2, 1, 3, 5 if rank < 3 else 4, drawn=per_dimension(rank, range(1, 6)), **lengths)
         strides: dict[str, Any] = {"stride_uneven": _uneven(rank, 2, 1, 3)} if rank > 1 else {}
         stride = factor("stride", LEFT_OUT, 1, 2, 3, drawn=per_dimension(rank, range(1, 4)), **strides)
@@ -291,7 +293,7 @@ def _interpolate() -> Operator:
         "size", LEFT_OUT, (5, 9), (8, 7), (3, 2), (16, 14), drawn=lambda pick: (pick(lengths), pick(lengths)), size_5=5
     )
     scale = factor(
-        "scale_factor", 2, 2.0, 0.5, 1.5, LEFT_OUT, scale_uneven=(1.0, 2.0), drawn=[1, 2, 3, 0.5, 1.5, 2.5, 0.75]
+        "scale_factor", 2, 2.0, 0.5, 1.5, LEFT_OUT, 3, 4, scale_uneven=(1.0, 2.0), drawn=[1, 2, 3, 0.5, 1.5, 2.5, 0.75]
     )
     modes: dict[str, Any] = {f"mode_{name}": name for name in ("nearest", "nearest-exact", "area", *RANKS_OF_MODES)}
     mode = factor("mode", LEFT_OUT, **modes)

@@ -110,8 +110,17 @@ class FurtherBeyond(OfData, kind="further-beyond"):
 FURTHER = frozenset({FurtherInputs.kind, FurtherData.kind, FurtherBeyond.kind})
 """The kinds of findings about other inputs than the run's own."""
 
-INPUTS = (FurtherInputs, FurtherRange, FurtherThreads, FurtherData, FurtherBeyond)
-"""The kinds of findings that say how a model is executed of which the finding before them speaks."""
+
+class Lies(Finding, kind="lies"):
+    """The elements of the finding before this one all lie in one part of the output."""
+
+    separator = ", "
+    where: str
+    template = "all {where}"
+
+
+INPUTS = (FurtherInputs, FurtherRange, FurtherThreads, FurtherData, FurtherBeyond, Lies)
+"""The kinds of findings that say how a model is executed of which the finding before them speaks, or where it is wrong."""
 
 
 UNDEFINED = {
