@@ -1,7 +1,8 @@
 """Representative layers: every layer in use, shrunk to sizes for which kernels take the same paths."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +20,13 @@ MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 20_000_000, 2**18, 2**16
 FLAT = frozenset(record.name for record in (*ELEMENTWISE, *ARITHMETIC)) - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
 """Operators that treat all elements alike, whatever the shape, unless they broadcast one."""
 
-UNCERTAIN = frozenset({"nn.LSTM", "nn.GRU"})
-"""Operators whose layers in use no oracle is certain of: in so many steps of so many features some value lies so close to the
-middle between two codes that the last bits of float32 decide every later step."""
+COUNTS = frozenset(
+    {
+        *("in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_groups"),
+        *("num_embeddings", "embedding_dim"),
+    }
+)
+"""Options that are numbers of channels or features."""
 
 WIDEST = 64
 """Codes of the widest vector, and a multiple of the tiles of all kernels."""
@@ -46,6 +51,10 @@ LEVELS = (
     *(Moduli(channels, 4) for channels in (32, 16, 8, 4)),
 )
 """Moduli in the order in which they are tried, until a layer is within the bounds."""
+
+UNCERTAIN = frozenset({"nn.LSTM", "nn.GRU"})
+"""Operators whose layers in use no oracle is certain of: sums of so many features round differently in the last bits of
+float32, which decide every later step."""
 
 
 def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
@@ -77,11 +86,16 @@ def root(layer: LayerInUse) -> str:
     return layer.pattern.partition("+")[0]
 
 
+def _kind(layer: LayerInUse) -> tuple[str, ...]:
+    """What a layer computes, without a batch norm behind it, which is folded."""
+    first, *rest = layer.pattern.split("+")
+    return (computation(first), *(computation(name) for name in rest if not is_batch_norm(name)))
+
+
 def identity(layer: LayerInUse) -> tuple[object, ...]:
     """What a kernel may depend on in a shrunk layer: of operators that treat all elements alike, the number of elements."""
     variant = variant_of(layer)
-    followers = tuple(computation(name) for name in layer.pattern.split("+")[1:] if not is_batch_norm(name))
-    own = computation(root(layer)), followers
+    own = _kind(layer)
     if root(layer) not in FLAT or len({*layer.inputs}) > 1:
         return (*own, variant.name)
     count = math.prod(variant.operands["x"].shape)
@@ -97,7 +111,7 @@ def shrunk(layer: LayerInUse) -> LayerInUse:
     """
     variant_of(layer)
     if root(layer) in UNCERTAIN:
-        raise Unwritable("no oracle is certain of so many steps")
+        raise Unwritable("no oracle is certain of it")
     for moduli in LEVELS:
         small = _shrunk(layer, moduli)
         if affordable(small):
@@ -178,6 +192,36 @@ def _tuple(value: Any) -> tuple[int, ...]:
 
 def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
+
+
+FEW = 3
+"""Layers that no trait should hang on less of."""
+
+BOUNDS = (4, 8, 16, 32, WIDEST)
+"""Sizes of vectors and tiles that a size may be beyond."""
+
+
+def with_rare_traits(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
+    """The layers that have a trait which fewer than FEW layers have that compute the same."""
+    having = [(layer, {(_kind(layer), trait) for trait in _traits(layer)}) for layer in layers]
+    counts = Counter(trait for _, traits in having for trait in traits)
+    return [layer for layer, traits in having if any(counts[trait] < FEW for trait in traits)]
+
+
+def _traits(layer: LayerInUse) -> Iterator[object]:
+    """The options of a layer, and the remainders and bounds of its sizes."""
+    for name, text in layer.options.items():
+        value = value_of(text)
+        yield from _of_size(name, value) if name in COUNTS and isinstance(value, int) else [(name, text)]
+    for number, text in enumerate(layer.inputs[:2]):
+        shape = _shape(text)
+        for axis, size in enumerate(shape):
+            yield from _of_size((number, axis if axis < 2 else axis - len(shape)), size)
+
+
+def _of_size(name: object, size: int) -> Iterator[object]:
+    yield name, size % 8
+    yield from ((name, "beyond", bound) for bound in BOUNDS if size > bound)
 
 
 def weights(layer: LayerInUse) -> int:

@@ -24,6 +24,7 @@ from conformance.results.profiles import (
     CODES,
     CONTEXTS,
     EXACT,
+    IN_USE,
     OF_MAPPINGS,
     PAIRS,
     PROFILES,
@@ -43,6 +44,7 @@ from .operators.signatures import finite_everywhere
 from .quantizers import has_channels
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares
+from .representative import UNCERTAIN
 from .sources import Model, model_source, target_source
 from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
 
@@ -199,13 +201,18 @@ class Run:
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:
-        """The degenerate data that the run's program is executed on: all with `WITH_ALL_DATA`, one in turn in `pairs`. A
-        program of an engine that lowers ahead of time accepts inputs in one memory format, and of one dtype."""
+        """The degenerate data that the run's program is executed on: all with `WITH_ALL_DATA`, one in turn in others. Layers
+        in use have no views and nothing beyond the calibration, which may saturate, and long sequences nothing, because their
+        rounding adds up. A program of an engine that lowers ahead of time accepts inputs in one memory format, and of one
+        dtype."""
         if self.variant is None or not PROFILES[self.profile].degenerate:
             return ()
         kinds = {spec.kind for spec in self.variant.operands.values()}
         names = [*DEGENERATE, *VIEWS, *BEYOND] if "activation" in kinds else []
         names += INDICES if "indices" in kinds else ()
+        if self.profile == IN_USE.name:
+            kept = () if self.claim.root in UNCERTAIN else (*DEGENERATE, *INDICES)
+            names = [name for name in names if name in kept]
         if ahead_of_time(self.engine):
             names = [name for name in names if name not in VIEWS and name != "int32"]
         if self.profile == EXACT.name:

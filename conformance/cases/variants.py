@@ -28,14 +28,15 @@ from .operators.declared import DECLARED
 from .operators.fused import is_qat_module, plain_of, wrapped
 from .operators.signatures import NAME, tried
 from .recipes import QUANTIZED, observes_inputs
+from .representative import with_rare_traits
 from .sources import Model, model_source
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
-"""Profiles of layers in use. Each layer has one of them, decided by its name."""
+"""Profiles of layers in use."""
 
 
-DYADIC_ONLY = frozenset({"prelu"})
-"""What layers compute that have dyadic data alone: with the slopes of trained layers a known deviation hides any other."""
+NOT_AS_INITIALIZED = frozenset({"prelu"})
+"""What layers compute whose initial parameters show a known deviation, which would hide any other."""
 
 FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8, torch.float16: 3}
 """Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
@@ -231,14 +232,25 @@ def representatives() -> Mapping[str, list[Variant]]:
     return by_pattern
 
 
+@cache
+def rare_representatives() -> Mapping[str, frozenset[str]]:
+    """The names of the representative layers with a trait that few others have, by pattern."""
+    by_pattern: dict[str, set[str]] = defaultdict(set)
+    for layer in with_rare_traits(read(REPRESENTATIVE)):
+        by_pattern[layer.pattern].add(variant_of(layer).name)
+    return {pattern: frozenset(names) for pattern, names in by_pattern.items()}
+
+
 def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
     """Profiles and variants of a claim in the sizes of networks: of the layers in use one in `fewer`. Weights are quantized
     per channel if any variant's are, but for those that torch's modules begin with.
 
-    The most frequent layer in use that has enough elements has dyadic data and trained parameters, whatever its name.
+    Each has one profile, which its name decides. The most frequent one that has enough elements has dyadic data and trained
+    parameters, and one with a trait that few have all profiles, so that no trait hangs on one run.
     """
     per_channel = has_per_channel(claim)
     fewer *= FEWER.get(claim.dtypes.input_dtype, 1)
+    rare = rare_representatives().get(claim.pattern, frozenset())
     in_use = [variant for variant in representatives().get(claim.pattern, []) if has_form_of(claim.entry, variant)]
     variants = [required(claim.entry, variant) for variant in in_use]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)
@@ -246,9 +258,13 @@ def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
         hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
         if variant is not main and hashed % fewer:
             continue
-        turn = ROTATION[hashed // fewer % len(ROTATION)]
-        few = _least_elements(variant) < LEAST_ELEMENTS or spelled(claim.root).computes in DYADIC_ONLY
-        profiles = {IN_USE.name} if few else {IN_USE.name, TRAINED.name} if variant is main else {turn}
+        turns: tuple[str, ...] = ROTATION
+        if spelled(claim.root).computes in NOT_AS_INITIALIZED:
+            turns = tuple(profile for profile in ROTATION if profile != INITIALIZED.name)
+        turn = turns[hashed // fewer % len(turns)]
+        few = _least_elements(variant) < LEAST_ELEMENTS
+        main_or_rare = turns if variant.name in rare else (IN_USE.name, TRAINED.name) if variant is main else (turn,)
+        profiles = {IN_USE.name} if few else {*main_or_rare}
         for profile in (profile for profile in ROTATION if profile in profiles):
             # the default of QNNPACK's mapping is per tensor, that of the others per channel
             yield profile, variant.named(variant.name, per_channel=per_channel and profile != INITIALIZED.name)

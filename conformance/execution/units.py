@@ -85,11 +85,16 @@ def _in_order(cases: Iterable[list[Run]]) -> Iterator[Unit]:
     for case in cases:
         more = sum(map(estimated, case))
         if kept and seconds + more > min(LONGEST, SHORTEST + before / GROWTH):
-            yield Unit(f"{FIRST} {number}", kept)
+            yield Unit(f"{FIRST} {number}", _sorted(kept))
             number, kept, before, seconds = number + 1, [], before + seconds, 0.0
         kept, seconds = kept + case, seconds + more
     if kept:
-        yield Unit(f"{FIRST} {number}", kept)
+        yield Unit(f"{FIRST} {number}", _sorted(kept))
+
+
+def _sorted(runs: Iterable[Run]) -> list[Run]:
+    """Runs with those next to each other that share work, and of these the engines of a case."""
+    return sorted(runs, key=lambda run: (run.claim.id, run.flow, PROFILES[run.profile].kind, run.key))
 
 
 def _divided(runs: Iterable[Run], most: float) -> Iterator[Unit]:

@@ -206,6 +206,10 @@ def spreads(key: str, count: int) -> Tensor:
     return 2.0 ** torch.where(dead, octaves - 16, octaves)
 
 
+AMPLIFYING = 1.5
+"""The first slope of a trained PReLU: where all slopes are below 1 a known deviation hides any other."""
+
+
 def fill_trained(model: nn.Module, key: str) -> None:
     """Set every parameter and buffer of `model` to values distributed as training leaves them.
 
@@ -226,6 +230,8 @@ def fill_trained(model: nn.Module, key: str) -> None:
                 tensor.copy_(bell(label, shape, 0.5) * spreads(key, shape[0]))
             elif leaf.endswith("weight"):
                 tensor.copy_((0.25 if isinstance(module, nn.PReLU) else 1.0) + bell(label, shape, 0.3))
+                if isinstance(module, nn.PReLU) and len(tensor) > 1:
+                    tensor[0] = AMPLIFYING
             else:
                 tensor.copy_(bell(label, shape, 0.3 if hasattr(module, "eps") else 0.05))
 

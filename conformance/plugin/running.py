@@ -223,26 +223,27 @@ class Running:
         if (terminal := self.config.pluginmanager.get_plugin("terminalreporter")) is not None:
             if terminal.isatty:
                 terminal.rewrite("", erase=True)
-            terminal.ensure_newline()
-            terminal.write_line(report.longreprtext, red=True)
+            terminal.write(f"\n{report.longreprtext}\n", red=True)
 
     def _shared(self) -> Iterator[str]:
-        """What the new deviations of each kernel share, and what conforms does not: a line for each of several."""
+        """What several new deviations of a kernel share that have findings of the same kinds, and what conforms does not."""
         from conformance.cases.conditions import kernel, shared
         from conformance.results.verdicts import Verdict
 
         if self.writer is None or not self.unexpected:
             return
-        failing = {row.id for row in self.unexpected if row.verdict is not Verdict.CONFORMS}
-        conforming = {row.id for row in self.writer.rows.values() if row.verdict is Verdict.CONFORMS} - failing
-        groups: dict[tuple[object, ...], tuple[list[Run], list[Run]]] = {}
-        for run in self.selection.runs:
-            if run.variant is not None and run.id in failing | conforming:
-                groups.setdefault(kernel(run), ([], []))[run.id in conforming].append(run)
-        for deviating, others in groups.values():
+        new = {row.id: row for row in self.unexpected if row.verdict is not Verdict.CONFORMS}
+        rows, runs = self.writer.rows, [run for run in self.selection.runs if run.variant is not None]
+        groups: dict[tuple[tuple[str, ...], tuple[object, ...]], list[Run]] = {}
+        for run in (run for run in runs if run.id in new):
+            kinds = tuple(dict.fromkeys(f"{one.check} {one.kind}" for one in new[run.id].findings))
+            groups.setdefault((kinds, kernel(run)), []).append(run)
+        for (kinds, of_kernel), deviating in groups.items():
+            alike = [run for run in runs if run.id in rows and run.id not in new and kernel(run) == of_kernel]
+            others = [run for run in alike if rows[run.id].verdict is Verdict.CONFORMS]
             if len(deviating) > 1 and others:
                 common, also = shared(deviating, others)
-                name = f"{deviating[0].claim.root} on {deviating[0].engine}"
+                name = f"{deviating[0].claim.root} on {deviating[0].engine} ({', '.join(kinds)})"
                 stated = f"{', '.join(common)}; of {len(others)} that conform {also} too" if common else ""
                 yield f"all {len(deviating)} new of {name}: {stated or 'nothing that all have sets them apart'}"
 

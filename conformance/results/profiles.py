@@ -106,14 +106,15 @@ IN_USE = Profile(
     unasked="never",
     by_features=True,
     further=1,
+    degenerate=True,
     threaded=True,
     certain_only=True,
     seconds=0.015,
 )
 """Layers of public networks, with dyadic data."""
-INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges", further=0)
+INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges", further=0, degenerate=False)
 """Layers of public networks, with the parameters that torch's modules begin with."""
-TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges", further=0)
+TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges", further=0, degenerate=False)
 """Layers of public networks, with parameters and activations distributed as in trained networks."""
 CONSTRAINTS = Profile(
     "constraints",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.execution.units import EACH, LONGEST, SHORTEST, Unit, estimated, limit, units
+from conformance.execution.units import EACH, FIRST, LONGEST, SHARE, SHORTEST, Unit, estimated, limit, telling, units
 from conformance.results.profiles import profile_names
 
 RUNS = [*runs(backend("fbgemm"))]
@@ -30,12 +30,17 @@ def test_every_run_is_in_one_unit_in_whatever_order_they_come() -> None:
         assert len({unit.name for unit in divided}) == len(divided)
 
 
+def is_first(unit: Unit) -> bool:
+    return unit.name.startswith(FIRST)
+
+
 def test_runs_that_share_work_are_in_one_unit_and_next_to_each_other() -> None:
     divided = [*units(RUNS)]
-    seconds = dict.fromkeys(map(group_of, RUNS), 0.0)
-    for run in RUNS:
-        seconds[group_of(run)] += estimated(run)
-    for group, places in positions(divided).items():
+    rest = [unit for unit in divided if not is_first(unit)]
+    seconds: dict[tuple[str, ...], float] = {}
+    for run in (run for unit in rest for run in unit.runs):
+        seconds[group_of(run)] = seconds.get(group_of(run), 0.0) + estimated(run)
+    for group, places in positions(rest).items():
         assert len(places) <= -(-seconds[group] // LONGEST) + 1, group
         if seconds[group] <= LONGEST:
             assert len(places) == 1, group
@@ -55,7 +60,18 @@ def test_all_engines_of_a_case_are_in_one_unit() -> None:
 def test_no_unit_takes_much_longer_than_the_limit_and_few_are_short() -> None:
     divided = [*units(RUNS)]
     assert max(unit.seconds for unit in divided) <= 1.5 * LONGEST
-    assert sum(unit.seconds for unit in divided) / len(divided) > LONGEST / 2
+    rest = [unit for unit in divided if not is_first(unit)]
+    assert sum(unit.seconds for unit in rest) / len(rest) > LONGEST / 2
+
+
+def test_the_most_telling_runs_are_in_short_units_in_their_order() -> None:
+    first = [unit for unit in units(RUNS) if is_first(unit)]
+    assert [unit.name for unit in first] == [f"{FIRST} {number}" for number in range(len(first))]
+    assert first[0].seconds <= SHORTEST < 2 * SHORTEST < first[-2].seconds
+    taken = sum(unit.seconds for unit in first)
+    assert 0.9 * SHARE < taken / sum(map(estimated, RUNS)) <= SHARE
+    told = [case[0] for case in telling(RUNS)]
+    assert {run.id for run in told[:10]} <= {run.id for run in first[0].runs}
 
 
 def test_a_run_that_is_known_to_crash_is_alone() -> None:

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--witnesses", type=Path, metavar="FILE", help="write in which runs each mutant shows, as JSON, for --order"
     )
     made.add_argument(
-        "--cover", action="store_true", help="write docs/cover.md, how many runs have each condition, and end"
+        "--cover", action="store_true", help="write docs/cover.md, too: how many runs have each condition"
     )
     made.add_argument(
         "--write-docs", type=Path, metavar="FILE", help="write docs/mutants.md from a file of mutants, and end"
@@ -90,6 +90,7 @@ class Analysis:
     say: Callable[[str], None]
     keep: Callable[[list[Record]], None]
     witnesses: Path | None = None
+    cover: bool = False
 
     def run(self) -> list[Record]:
         """Draw mutants and take them through the stages."""
@@ -100,10 +101,14 @@ class Analysis:
         made = draw(engines(self.backends), self.draw, self.count, self.seed, self.say)
         mutants = self._selected(made.mutants)
         stage = self._ordinary(selection)
-        stage.observe(mutants)
+        counts = cover.Counts() if self.cover else None
+        stage.observe(mutants, counts=counts)
         self.say(f"{stage.name}: {len(stage.witnesses)} witnesses agree with the ledger without a mutant")
         if self.witnesses is not None:
             self.witnesses.write_text(stage.sets(), encoding="utf-8")
+        if counts is not None:
+            required = {one.name: cover.of_layers(one, self.seed) for one in engines(self.backends)}
+            cover.PATH.write_text(cover.document(required, counts), encoding="utf-8")
         found = stage.hunt(mutants)
         result = [Record(mutant.id, mutant.title, mutant, found[mutant.id]) for mutant in mutants]
         self.keep(result)
@@ -175,11 +180,6 @@ def main(arguments: Sequence[str]) -> int:
             table.PATH.write_text(table.text(*records.read(options.write_docs)), encoding="utf-8")
             return 0
         backends = checked(options.backend, options.mutants, options.fuzz)
-        if options.cover:
-            batch.warm_up()
-            text = cover.written(engines(backends), Selection(backends=backends), options.seed)
-            cover.PATH.write_text(text, encoding="utf-8")
-            return 0
 
         def keep(result: list[Record]) -> None:
             header = {
@@ -194,7 +194,16 @@ def main(arguments: Sequence[str]) -> int:
 
         how = DRAWS[options.draw]
         result = Analysis(
-            backends, how, options.mutants, options.seed, options.only, options.fuzz, say, keep, options.witnesses
+            backends,
+            how,
+            options.mutants,
+            options.seed,
+            options.only,
+            options.fuzz,
+            say,
+            keep,
+            options.witnesses,
+            options.cover,
         ).run()
     except UsageError as error:
         print(f"mutants: {error}", file=sys.stderr)

@@ -4,27 +4,24 @@ A class is a kernel with one condition that it may branch on: the value of an op
 memory format, a number of threads, or a kind of data.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from faults.kernels import Call
-from torch import Tensor
 
-from conformance.checks.judge import Judge
+from conformance.cases.runs import Run
 from conformance.host.isolation import Done
 from conformance.markdown import table
-from conformance.selection import Selection
 
-from .drawing import BOUNDS, Draw, follows, group_of, unconditional
-from .facts import Fact
-from .injection import described
+from .drawing import BLOCK, TILES, Draw, bounds_of, follows, group_of, unconditional
+from .facts import Fact, facts_of
+from .injection import Handler, codes_before
 from .parallel import in_batches
 from .population import THREADS, executed, threads_of
 from .preparing import UNIT, Engine, population_of
-from .witnesses import Witness, ordinary, row_of
 
 PATH = Path(__file__).parents[2] / "docs" / "cover.md"
 
@@ -55,17 +52,19 @@ def classes(kernel: str, facts: Mapping[str, Fact], data: str = "") -> Iterator[
                 yield f"{fact} {value}"
             else:
                 yield f"{fact} % {MODULUS} is {value % MODULUS}"
-                yield from (f"{fact} is at least {bound + 1}" for bound in BOUNDS if value > bound)
+                yield from (f"{fact} is at least {bound + 1}" for bound in bounds_of(fact) if value > bound)
     if data:
         yield data
 
 
-def recorder(found: set[tuple[str, str]]) -> Callable[..., None]:
-    """A function that records the classes of each call."""
+def recording(found: set[tuple[str, str]], handler: Handler | None = None) -> Handler:
+    """A handler that records the classes of each call, which it makes, or has another one make."""
 
-    def record(kernel: str, facts: Mapping[str, Any], call: Call, result: Tensor, before: Tensor | None) -> None:
+    def record(name: str, call: Call, count: int) -> Any:
+        before = codes_before(call)
         data = "" if before is None or before.numel() < 2 else CONSTANT if before.min() == before.max() else SPREAD
-        found.update((kernel, text) for text in classes(kernel, facts, data))
+        found.update((name, text) for text in classes(name, facts_of(call, count), data))
+        return call.original() if handler is None else handler(name, call, count)
 
     return record
 
@@ -78,7 +77,7 @@ def of_layers(engine: Engine, seed: int) -> Classes:
         found: list[Classes] = []
         for number in numbers:
             of_run: set[tuple[str, str]] = set()
-            executed(runs[number], described(recorder(of_run)), threads_of(number))
+            executed(runs[number], recording(of_run), threads_of(number))
             found.append(frozenset(of_run))
         return found
 
@@ -90,35 +89,23 @@ def of_layers(engine: Engine, seed: int) -> Classes:
     )
 
 
-Cover = Mapping[tuple[str, str], Mapping[str, int]]
-"""Of each class the number of runs with each profile that belong to it."""
+class Counts:
+    """Of each class of an engine the number of runs with each profile that belong to it."""
+
+    def __init__(self) -> None:
+        self.by_engine: dict[str, dict[tuple[str, str], Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+
+    def add(self, run: Run, found: Classes) -> None:
+        for one in found:
+            self.by_engine[run.engine][one][run.profile] += 1
 
 
-def of_runs(witnesses: Sequence[Witness], selection: Selection) -> Mapping[str, Cover]:
-    """The classes that the calls of runs belong to, by engine. A search counts as a profile."""
-
-    def work(numbers: Sequence[int]) -> list[Classes]:
-        judge, found = Judge(selection.store), list[Classes]()
-        for number in numbers:
-            of_run: set[tuple[str, str]] = set()
-            row_of(judge, witnesses[number].run, described(recorder(of_run)))
-            found.append(frozenset(of_run))
-        return found
-
-    cover: dict[str, dict[tuple[str, str], dict[str, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
-    for number, outcome in in_batches(work, range(len(witnesses)), UNIT, "executing runs"):
-        run = witnesses[number].run
-        for one in outcome.value if isinstance(outcome, Done) else ():
-            cover[run.engine][one][run.profile] += 1
-    return cover
-
-
-def is_thin(profiles: Mapping[str, int]) -> bool:
+def is_thin(profiles: Counter[str]) -> bool:
     """Whether a class hangs on too few runs, or on runs with one profile."""
-    return sum(profiles.values()) < LEAST_RUNS or len(profiles) < LEAST_PROFILES
+    return profiles.total() < LEAST_RUNS or len(profiles) < LEAST_PROFILES
 
 
-def document(required: Mapping[str, Classes], cover: Mapping[str, Cover]) -> str:
+def document(required: Mapping[str, Classes], counts: Counts) -> str:
     """The page about the classes that layers in use need and the runs that have them, by engine."""
     lines = [INTRODUCTION]
     thin: dict[str, list[tuple[str, str, int, int]]] = {}
@@ -127,12 +114,12 @@ def document(required: Mapping[str, Classes], cover: Mapping[str, Cover]) -> str
         by_kernel: dict[str, list[int]] = defaultdict(list)
         thin[engine] = []
         for kernel, text in sorted(needed):
-            profiles = cover[engine].get((kernel, text), {})
-            by_kernel[kernel].append(sum(profiles.values()))
+            profiles = counts.by_engine[engine].get((kernel, text), Counter())
+            by_kernel[kernel].append(profiles.total())
             if is_thin(profiles):
-                thin[engine].append((kernel, text, sum(profiles.values()), len(profiles)))
-        counts = [count for of_kernel in by_kernel.values() for count in of_kernel]
-        rows.append([engine, len(by_kernel), len(counts), f"{median(counts):.0f}", min(counts), len(thin[engine])])
+                thin[engine].append((kernel, text, profiles.total(), len(profiles)))
+        every = [count for of_kernel in by_kernel.values() for count in of_kernel]
+        rows.append([engine, len(by_kernel), len(every), f"{median(every):.0f}", min(every), len(thin[engine])])
     lines += table(["engine", "kernels", "classes", "runs of a class, median", "fewest", "thin"], rows)
     for engine, found in thin.items():
         if found:
@@ -145,14 +132,8 @@ INTRODUCTION = f"""\
 # How many runs depend on each condition
 
 This page is written by `tox -q -e mutants -- --cover`. A class is a kernel with one condition that it may branch on: the
-value of an option, a remainder of a size by {MODULUS}, a size beyond {", ".join(map(str, BOUNDS))}, a memory format, a count of
-threads, or constant data. The classes are those of {LAYERS.layers} layers of the networks in the corpus in their own sizes; a
-class is thin if fewer than {LEAST_RUNS} runs of an ordinary invocation, or runs of one profile alone, make a call of it. Of
-kernels that treat all elements alike the number of elements counts.
+value of an option, a remainder of a size by {MODULUS}, a size beyond {", ".join(map(str, TILES))}, products beyond
+{BLOCK}, a memory format, a count of threads, or constant data. The classes are those of {LAYERS.layers} layers of the
+networks in the corpus in their own sizes; a class is thin if fewer than {LEAST_RUNS} runs of an ordinary invocation, or runs
+with one profile alone, make a call of it. Of kernels that treat all elements alike the number of elements counts.
 """
-
-
-def written(chosen: Sequence[Engine], selection: Selection, seed: int) -> str:
-    """Make the page for engines."""
-    required = {engine.name: of_layers(engine, seed) for engine in chosen}
-    return document(required, of_runs(ordinary(selection), selection))

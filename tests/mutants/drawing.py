@@ -45,8 +45,8 @@ WEIGHTS = {"option": 35, "size": 35, "qparams": 20, "format": 6, "process": 4}
 TILES = (4, 8, 16, 32, 64)
 """Widths of vectors and tiles: remainders by them, and whether a size is beyond one, decide about paths of kernels."""
 
-BOUNDS = (*TILES, 256)
-"""The tiles, and the products that are summed up in one block of the cache."""
+BLOCK = 256
+"""The products that are summed up in one block of the cache."""
 
 ENDS = (-128, 0, 127, 128, 255)
 """Zero points that kernels may have paths for."""
@@ -181,6 +181,11 @@ def joint_conditions(random: Random, seen: Seen) -> tuple[Condition, ...]:
     return tuple(conditions)
 
 
+def bounds_of(fact: str) -> tuple[int, ...]:
+    """The bounds that a size may be beyond: the tiles and, of the products of a sum, the block of the cache."""
+    return (*TILES, BLOCK) if fact == "products" else TILES
+
+
 def unconditional(fact: str) -> bool:
     """Whether a fact is no condition of a joint draw, because it decides the path as a whole or repeats another one."""
     return fact in (*UNCONDITIONAL, *SIZES_AS_OPTIONS) or fact.endswith((" dtype", " rank"))
@@ -209,7 +214,7 @@ def joint_condition(random: Random, fact: str, value: Fact) -> Condition:
     if random.random() < 0.5:
         modulus = random.choice(TILES)
         return Condition(fact, "%", value % modulus, modulus)
-    bound = random.choice(BOUNDS)
+    bound = random.choice(bounds_of(fact))
     return Condition(fact, ">=", bound + 1) if value > bound else Condition(fact, "<=", bound)
 
 

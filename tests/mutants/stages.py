@@ -15,6 +15,7 @@ from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 from conformance.selection import Selection
 
+from .cover import Classes, Counts, recording
 from .drawing import group_of
 from .injection import Sighting, Sightings, injecting, observing
 from .mutant import Condition, Mutant
@@ -60,24 +61,28 @@ class Stage:
     met: dict[str, int] = field(default_factory=Counter)
     shown: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
-    def observe(self, mutants: Sequence[Mutant], *, judged: bool = True) -> None:
+    def observe(self, mutants: Sequence[Mutant], *, judged: bool = True, counts: Counts | None = None) -> None:
         """Judge every witness once, without a mutant, and record where mutants would show; if not `judged`, only execute it.
+        With `counts`, add the classes of its calls to them.
 
         Raises UsageError if a witness contradicts the ledger without a mutant.
         """
         of_engine = {name: [m for m in mutants if m.engine == name] for name in {m.engine for m in mutants}}
 
-        def work(numbers: Sequence[int]) -> list[tuple[Sightings, frozenset[str]]]:
+        def work(numbers: Sequence[int]) -> list[tuple[Sightings, frozenset[str], Classes]]:
             judge, seen = Judge(self.selection.store), []
             for number in numbers:
                 sightings: Sightings = {}
                 witness = self.witnesses[number]
                 handler, alarms = observing(of_engine.get(witness.run.engine, ()), sightings), frozenset[str]()
+                classes = set[tuple[str, str]]()
+                if counts is not None:
+                    handler = recording(classes, handler)
                 if judged:
                     alarms = witness.alarms(row_of(judge, witness.run, handler), self.selection)
                 else:
                     executed(witness.run, handler)
-                seen.append((sightings, alarms))
+                seen.append((sightings, alarms, frozenset(classes)))
             return seen
 
         contradictions = list[str]()
@@ -86,8 +91,10 @@ class Stage:
             if isinstance(outcome, Raised):
                 raise UsageError(f"the suite itself fails on {name}:\n{outcome.traceback}")
             if isinstance(outcome, Done):
-                sightings, alarms = outcome.value
+                sightings, alarms, classes = outcome.value
                 self._add(number, sightings)
+                if counts is not None and self.witnesses[number].sample is None:
+                    counts.add(self.witnesses[number].run, classes)
             else:
                 # the ledger may say that samples like this one crash
                 row = crashed_row(self.witnesses[number].run, outcome)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .drawing import BOUNDS, DRAWS, MOST_COMMON, TILES, WIDE
+from .drawing import BLOCK, DRAWS, MOST_COMMON, TILES, WIDE
 from .records import Record
 
 PATH = Path(__file__).parents[2] / "docs" / "mutants.md"
@@ -27,7 +27,8 @@ on the seed, on n and on the population alone:
 - **call**: one of the kernel's calls, all alike; facts, region and effect are drawn from it, so that it meets them
 - **conditions**: one to three that this call fulfils jointly, each of another kind: an option (35 %), a size (35 %),
   qparams (20 %), a memory format (6 %), the count of calls or of threads (4 %). They are of the kinds that kernels branch on:
-  a size has a remainder by {", ".join(map(str, TILES))}, is beyond or within one of these or {BOUNDS[-1]}, or is at most 4
+  a size has a remainder by {", ".join(map(str, TILES))}, is beyond or within one of these, or is at most 4; sums
+  have more than {BLOCK} products or not
 - **region**: everywhere, an index or the last index of a dimension or all from an index on, one element, one lane of a
   vector, what is after the last whole vector, elements with a code of the result or of the input, lookups from an index on
 - **effect**: one step more or less (of a float result the 128th of its greatest value), a neighbour's value, zero, saturation

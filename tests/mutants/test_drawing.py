@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from .drawing import (
-    BOUNDS,
     TILES,
     Population,
     candidate,
@@ -100,8 +99,11 @@ def test_joint_conditions_are_of_different_kinds_and_hold_together() -> None:
 def test_a_joint_condition_on_a_size_is_a_remainder_or_a_bound() -> None:
     sizes = [joint_condition(Random(number), "qx size(1)", 67) for number in range(200)]
     assert {(one.relation, one.modulus) for one in sizes if one.relation == "%"} == {("%", tile) for tile in TILES}
-    assert {one.value for one in sizes if one.relation == ">="} == {bound + 1 for bound in BOUNDS if bound < 67}
-    assert {one.value for one in sizes if one.relation == "<="} == {256}
+    assert {one.value for one in sizes if one.relation == ">="} == {tile + 1 for tile in TILES}
+    assert not [one for one in sizes if one.relation == "<="]
+    assert Condition("products", ">=", 257) in {
+        joint_condition(Random(number), "products", 300) for number in range(99)
+    }
     assert joint_condition(Random(0), "qx size(1)", 3) == Condition("qx size(1)", "==", 3)
 
 

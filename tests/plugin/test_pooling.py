@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from invocation import row, write
 
+from conformance.execution.units import FIRST
 from conformance.plugin.pooling import Pooling, function_of, run_id_of
 from conformance.plugin.selecting import Selecting
 from conformance.selection import Selection
@@ -87,13 +88,16 @@ def test_every_test_is_handed_out_once_and_a_unit_to_one_worker(tmp_path: Path, 
     assert sum(map(len, units)) == len(set().union(*units))
 
 
-def test_the_largest_units_come_first(tmp_path: Path) -> None:
+def test_the_most_telling_units_come_first_and_then_the_largest(tmp_path: Path) -> None:
     pool = pooling(tmp_path / "rows.jsonl")
     _, order = worked_off(pool, 1)
-    seconds = [pool.seconds_of_unit[unit] for unit in order]
+    first = [unit for unit in order if unit.startswith(FIRST)]
+    assert order[: len(first)] == [f"{FIRST} {number}" for number in range(len(first))]
+    rest = order[len(first) :]
+    seconds = [pool.seconds_of_unit[unit] for unit in rest]
     assert seconds == sorted(seconds, reverse=True)
-    assert order[:2] == [search.removesuffix("@qnnpack]") for search in SEARCHES]
-    assert order[2] == "test_ledger_entry"
+    assert rest[:2] == [search.removesuffix("@qnnpack]") for search in SEARCHES]
+    assert rest[2] == "test_ledger_entry"
     assert order[-1] == CONFIG
 
 

@@ -153,7 +153,8 @@ def test_an_unlisted_deviation_fails_with_check_numbers_and_command(serial: Invo
     assert (row.verdict, row.known) == ("deviates", None)
     assert row.failed == {"numerics"}
     assert f"{UNLISTED}: numerics: {row.mismatched} of 32 codes differ" in serial.output
-    assert f"(not in the ledger: numerics). Reproduce: python -m conformance repro '{UNLISTED}'" in serial.output
+    assert "(not in the ledger: numerics) (inputs: x " in serial.output
+    assert f"Reproduce: python -m conformance repro '{UNLISTED}'" in serial.output
     assert serial.status == pytest.ExitCode.TESTS_FAILED
 
 
@@ -361,3 +362,21 @@ def test_a_config_that_computes_at_import_starts_no_threads_that_forked_children
     invocation = invoke(tmp_path, *options, suite="conformance/test_laws.py", sets_what_torch_reads=True)
     assert invocation.results.exists(), invocation.output
     assert {row.verdict for row in invocation.rows.values()} == {"conforms"}, invocation.output
+
+
+def test_a_failure_is_printed_with_its_inputs_when_it_happens(serial: Invocation, distributed: Invocation) -> None:
+    for invocation in (serial, distributed):
+        message = next(line for line in invocation.output.splitlines() if line.startswith(f"{UNLISTED}: "))
+        assert "(inputs: x " in message
+        assert invocation.output.index(message) < invocation.output.index("= FAILURES =")
+        assert invocation.output.count(message) == 2  # and where pytest lists failures
+
+
+def test_what_deviates_in_the_same_way_is_told_from_what_conforms(tmp_path: Path) -> None:
+    transposed = "fbgemm/nn.ConvTranspose2d/static-quint8/ptq/*/{}@fbgemm"
+    selected = cases(*(transposed.format(profile) for profile in ("exact", "pairs")))
+    invocation = invoke(tmp_path, "--backend", "fbgemm", *selected, ledger="")
+    (line,) = (line for line in invocation.output.splitlines() if line.startswith("all "))
+    assert re.fullmatch(
+        r"all 3 new of nn.ConvTranspose2d on fbgemm \(lowered raises\): .*rank3; of \d+ that conform 0 too", line
+    )
