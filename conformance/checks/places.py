@@ -11,8 +11,8 @@ WIDTHS = (64, 32, 16, 8, 4, 2)
 
 def place_of(wrong: Tensor) -> str:
     """Where the elements of a mask (bool, of any shape) lie, with dimensions counted from 0: `at the last index of dimension
-    3`. Empty if they lie in no part that has a name."""
-    if bool(wrong.all()):
+    3`. Empty if they lie in no part that has a name, and for a single one, which has an index."""
+    if bool(wrong.all()) or int(wrong.sum()) < 2:
         return ""
     parts = [*filter(None, map(_along, _hit(wrong), range(wrong.dim())))]
     return _in_vectors(wrong) or " and ".join(parts)

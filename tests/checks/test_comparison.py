@@ -18,6 +18,7 @@ from conformance.goldens.golden import Expected
 from conformance.models.trace import Output
 from conformance.oracle.arithmetic import Qparams, quantize
 from conformance.oracle.scheme import Grid
+from conformance.results.findings import text_of
 from conformance.results.findings.stages import Lies
 from conformance.results.findings.values import CodesDiffer, OutputQparams, OutputShape
 
@@ -276,11 +277,10 @@ def test_right_codes_on_another_grid_are_wrong_in_their_qparams_alone() -> None:
 
 
 def test_wrong_codes_on_another_grid_are_a_finding_of_their_own() -> None:
-    qparams, codes, lies = own_grid([20, 23, 30], 0.5, 20).findings
+    qparams, codes = own_grid([20, 23, 30], 0.5, 20).findings
     assert isinstance(qparams, OutputQparams)
     assert isinstance(codes, CodesDiffer)
     assert (codes.mismatched, codes.worst) == (1, 1)
-    assert lies == Lies("numerics", "at index 1 of dimension 0")
 
 
 def test_both_values_of_a_tie_before_are_right_on_another_grid() -> None:
@@ -297,3 +297,10 @@ def test_codes_of_another_dtype_are_not_compared() -> None:
     exact = torch.zeros(3, dtype=torch.float64)
     comparison = compare_outputs(got, expected([10.0, 14.0, 30.0]), EQUAL, lambda: exact)
     assert [type(finding) for finding in comparison.findings] == [OutputQparams]
+
+
+def test_a_finding_is_followed_by_where_its_elements_lie() -> None:
+    differ, lies = compare([0, 1, 3, 4], [0.0, 1.0, 2.0, 3.0]).findings
+    assert isinstance(differ, CodesDiffer)
+    assert lies == Lies("numerics", "from index 2 of dimension 0 on")
+    assert text_of([differ, lies]).endswith("got 4 golden 3, all from index 2 of dimension 0 on")

@@ -30,7 +30,6 @@ from conformance.results.findings.stages import (
     FurtherInputs,
     FurtherRange,
     FurtherThreads,
-    Lies,
     Raises,
 )
 from conformance.results.findings.values import CodesDiffer
@@ -79,9 +78,8 @@ def test_an_honest_model_conforms_for_further_inputs_and_degenerate_data() -> No
 def test_a_code_that_is_wrong_in_a_larger_output_alone_is_found() -> None:
     row, _ = row_of(run(CONV), with_codes(only_where(True, one_up)))
     assert row.failed == {"numerics"}
-    differ, lies, inputs, ranged = row.findings
+    differ, inputs, ranged = row.findings
     assert isinstance(differ, CodesDiffer)
-    assert isinstance(lies, Lies)
     assert isinstance(inputs, FurtherInputs)
     assert isinstance(ranged, FurtherRange)
     assert differ.mismatched == row.mismatched == 1
@@ -167,7 +165,7 @@ def test_what_no_calibration_saw_is_compared_last() -> None:
 
 def test_a_finding_about_the_runs_own_inputs_names_no_others() -> None:
     row, _ = row_of(run(CONV), with_codes(only_where(False, one_up)))
-    assert [type(finding) for finding in row.findings] == [CodesDiffer, Lies]
+    assert [type(finding) for finding in row.findings] == [CodesDiffer]
 
 
 def test_a_kernel_that_refuses_a_size_fails_lowered() -> None:

@@ -52,5 +52,9 @@ def test_parts_of_memory(wrong: torch.Tensor, words: str) -> None:
     assert place_of(wrong) == words
 
 
+def test_a_single_element_has_an_index() -> None:
+    assert place_of(in_memory((3, 4), 5)) == ""
+
+
 def test_what_has_no_order_has_no_name() -> None:
     assert place_of(in_memory((3, 4), 0, 2, 4, 5, 7, 9)) == ""
