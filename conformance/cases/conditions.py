@@ -12,6 +12,7 @@ from .features import features_of
 from .forms import WORDS, options
 from .operators.fused import plain_of
 from .runs import Run
+from .variants import in_tables
 
 MODULUS = 8
 """The modulus of the remainders that are conditions."""
@@ -27,8 +28,11 @@ def conditions(run: Run) -> frozenset[str]:
 
 def _conditions(run: Run) -> Iterator[str]:
     assert run.variant is not None
-    yield from (WORDS.get(name, name.replace("_", " ")) for name in features_of(run))
-    yield from (f"{name}={value}" for name, value in options(run.claim.root, run.variant).items())
+    if in_tables(run.claim):
+        yield from (WORDS.get(name, name.replace("_", " ")) for name in features_of(run))
+        yield from (f"{name}={value}" for name, value in options(run.claim.root, run.variant).items())
+    else:
+        yield run.variant.name.replace("_", " ")
     yield from (f"data {name}" for name in run.degenerate)
     for operand, spec in run.variant.operands.items():
         whose = "" if operand == "x" else f" of {operand}"

@@ -374,12 +374,17 @@ def variant_of(layer: LayerInUse) -> Variant:
     if operator not in WRITERS:
         raise Unwritable("the table does not record what the operator takes")
     parsed = _Layer.of(layer)
-    variant = WRITERS[parsed.operator](parsed)
-    return in_channels_last(variant) if parsed.channels_last else variant
+    return WRITERS[parsed.operator](parsed)
 
 
-def in_channels_last(variant: Variant) -> Variant:
-    """The variant with its images and volumes in channels-last format; the variant itself if it has none."""
+def as_produced(layer: LayerInUse) -> Variant:
+    """The variant of a layer with images and volumes in the memory format that the layer before gives them.
+
+    Raises Unwritable as `variant_of` does.
+    """
+    variant = variant_of(layer)
+    if not _Layer.of(layer).channels_last:
+        return variant
     images = {
         name: replace(spec, layout="channels_last")
         for name, spec in variant.operands.items()

@@ -1,84 +1,61 @@
-"""Representative layers: every layer in use, shrunk to sizes for which kernels take the same paths."""
+"""A selection of the layers in use for engines that lower ahead of time, of which a run takes a fifth of a second: the most
+frequent ones, and all values of options and classes of sizes."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
-from conformance.configs.spelling import TRANSPOSED, computation, is_batch_norm, spelled
+from conformance.configs.spelling import TRANSPOSED, computation, spelled
 from conformance.results.in_use import LayerInUse
 
-from .in_use import BINARY, Unwritable, text_of, value_of, variant_of
+from .in_use import Unwritable, value_of, variant_of
 from .operators import has_weights
 from .operators.arithmetic import ARITHMETIC
 from .operators.elementwise import ELEMENTWISE
 
-MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 20_000_000, 2**18, 2**16
-"""What a shrunk layer should not exceed: what the oracle, and the generators of parameters and of inputs take 20 ms for."""
+COUNTS = frozenset(
+    {
+        *("in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels"),
+        *("num_groups", "normalized_shape", "num_embeddings", "embedding_dim"),
+    }
+)
+"""Options that are numbers of channels or features, of which classes are covered instead of values."""
+
+MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 2**25, 2**18, 2**16
+"""Bounds of a selected layer: what the oracle, the generator of parameters, and that of inputs take some 50 ms for."""
 
 FLAT = frozenset(record.name for record in (*ELEMENTWISE, *ARITHMETIC)) - {"nn.PReLU", "nn.Softmax", "torch.matmul"}
 """Operators that treat all elements alike, whatever the shape, unless they broadcast one."""
 
-COUNTS = frozenset(
-    {
-        *("in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_groups"),
-        *("num_embeddings", "embedding_dim"),
-    }
-)
-"""Options that are numbers of channels or features."""
-
-WIDEST = 64
-"""Codes of the widest vector, and a multiple of the tiles of all kernels."""
-
-BLOCK = 256
-"""Products that kernels sum up in one block that fits the cache."""
-
-GROUPS = 8
-"""Groups of which kernels take several at a time."""
-
-
-@dataclass(frozen=True)
-class Moduli:
-    """The numbers modulo which channels and other sizes keep their remainders."""
-
-    channels: int
-    others: int
-
-
-LEVELS = (
-    *(Moduli(WIDEST, others) for others in (WIDEST, 32, 16, 8, 4)),
-    *(Moduli(channels, 4) for channels in (32, 16, 8, 4)),
-)
-"""Moduli in the order in which they are tried, until a layer is within the bounds."""
-
 UNCERTAIN = frozenset({"nn.LSTM", "nn.GRU"})
-"""Operators whose layers in use no oracle is certain of: sums of so many features round differently in the last bits of
-float32, which decide every later step."""
+"""Operators whose layers in use no oracle is certain of: in so many steps of so many features some value lies so close to the
+middle between two codes that the last bits of float32 decide every later step."""
+
+VECTORS = (32, 16, 8, 4)
+"""Widths of vectors and tiles of kernels, in elements."""
+
+Feature = tuple[str, object]
 
 
 def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
-    """Every layer, shrunk; equal ones as one, with the networks and occurrences of all.
+    """The most frequent layer of each pattern, and further ones until those of each computation have every feature.
 
-    What computes the same in the same kernel is equal, whatever pattern it was matched as. The most frequent layers are first
-    in `layers`, and each result has the pattern of the first of its kind; that of each pattern is among the results.
+    Layers beyond the bounds are left out, and of layers that differ in their neighbours alone all but the most frequent one.
+    The most frequent layers are first in `layers`; the result is in their order.
     """
-    found: dict[tuple[object, ...], LayerInUse] = {}
-    patterns = set[str]()
+    distinct: dict[tuple[str, str], LayerInUse] = {}
     for layer in layers:
         try:
-            small = shrunk(layer)
+            name = variant_of(layer).name
         except Unwritable:
             continue
-        kind: tuple[object, ...] = identity(small)
-        if small.pattern not in patterns:
-            patterns.add(small.pattern)
-            kind = (*kind, small.pattern) if kind in found else kind
-        one = found.setdefault(kind, replace(small, networks=0, occurrences=0))
-        # of the networks that have several of these layers it is not known which they are
-        networks, occurrences = max(one.networks, layer.networks), one.occurrences + layer.occurrences
-        found[kind] = replace(one, networks=networks, occurrences=occurrences)
-    return [*found.values()]
+        if affordable(layer) and root(layer) not in UNCERTAIN:
+            distinct.setdefault((layer.pattern, name), layer)
+    families: dict[str, list[LayerInUse]] = defaultdict(list)
+    for layer in distinct.values():
+        families[computation(root(layer))].append(layer)
+    chosen = {id(layer) for family in families.values() for layer in _covering(family)}
+    return [layer for layer in distinct.values() if id(layer) in chosen]
 
 
 def root(layer: LayerInUse) -> str:
@@ -86,153 +63,75 @@ def root(layer: LayerInUse) -> str:
     return layer.pattern.partition("+")[0]
 
 
-def _kind(layer: LayerInUse) -> tuple[str, ...]:
-    """What a layer computes, without a batch norm behind it, which is folded."""
-    first, *rest = layer.pattern.split("+")
-    return (computation(first), *(computation(name) for name in rest if not is_batch_norm(name)))
+def _covering(family: list[LayerInUse]) -> list[LayerInUse]:
+    """Layers of one computation: the first of each pattern, then the one with most further features for its cost."""
+    first = {layer.pattern: layer for layer in reversed(family)}
+    chosen = [layer for layer in family if first[layer.pattern] is layer]
+    having = {id(layer): features(layer) for layer in family}
+    costs = {id(layer): 1 + multiplications(layer) / 2**24 + elements(layer) / 2**17 for layer in family}
+    lacking = frozenset().union(*having.values()).difference(*(having[id(layer)] for layer in chosen))
+    while lacking:
+        best = max(family, key=lambda layer: len(having[id(layer)] & lacking) / costs[id(layer)])
+        chosen.append(best)
+        lacking -= having[id(best)]
+    for layer in [layer for layer in chosen if first[layer.pattern] is not layer]:
+        rest = [other for other in chosen if other is not layer]
+        if having[id(layer)] <= frozenset().union(*(having[id(other)] for other in rest)):
+            chosen = rest
+    return chosen
 
 
-def identity(layer: LayerInUse) -> tuple[object, ...]:
-    """What a kernel may depend on in a shrunk layer: of operators that treat all elements alike, the number of elements."""
-    variant = variant_of(layer)
-    own = _kind(layer)
-    if root(layer) not in FLAT or len({*layer.inputs}) > 1:
-        return (*own, variant.name)
-    count = math.prod(variant.operands["x"].shape)
-    layouts = tuple(spec.layout for spec in variant.operands.values())
-    size = count % WIDEST, count > WIDEST, len(variant.operands["x"].shape)
-    return (*own, *size, layouts, *sorted(layer.options.items()), variant.prelude)
+def features(layer: LayerInUse) -> frozenset[Feature]:
+    """What a kernel may depend on: the value of each option, the class of each size, and which dimensions are broadcast."""
+    return frozenset(_features(layer))
 
 
-def shrunk(layer: LayerInUse) -> LayerInUse:
-    """The layer in the least sizes that keep what kernels branch on, by the first of `LEVELS` that is within the bounds.
-
-    Raises Unwritable for a layer that cannot be written as a variant, or of whose result no oracle is certain.
-    """
-    variant_of(layer)
-    if root(layer) in UNCERTAIN:
-        raise Unwritable("no oracle is certain of it")
-    for moduli in LEVELS:
-        small = _shrunk(layer, moduli)
-        if affordable(small):
-            break
-    return small
-
-
-def least(size: int, modulus: int, *bounds: int) -> int:
-    """The least size with the same remainder that is beyond the same ones of the modulus and of further bounds."""
-    floor = max((bound for bound in (modulus, *bounds) if size > bound), default=size - 1)
-    return floor + 1 + (size - floor - 1) % modulus
-
-
-def _shrunk(layer: LayerInUse, moduli: Moduli) -> LayerInUse:
-    values: dict[str, Any] = {name: value_of(text) for name, text in layer.options.items()}
-    changed: dict[str, object]
-    shapes = [_shape(text) for text in layer.inputs]
-    if "in_channels" in values:
-        changed, shapes = _convolution(values, shapes, moduli)
-    elif "in_features" in values:
-        features = least(values["in_features"], moduli.channels, BLOCK)
-        changed = {"in_features": features, "out_features": least(values["out_features"], moduli.channels)}
-        shapes = [(*(least(size, moduli.others) for size in shape[:-1]), features) for shape in shapes[:1]]
-    elif "num_embeddings" in values:
-        changed = {
-            "num_embeddings": least(values["num_embeddings"], WIDEST, BLOCK),
-            "embedding_dim": least(values["embedding_dim"], WIDEST),
-        }
-        shapes = [tuple(least(size, WIDEST) for size in shape) for shape in shapes]
+def _features(layer: LayerInUse) -> Iterator[Feature]:
+    shapes = [shape_of(text) for text in layer.inputs]
+    values = {name: value_of(text) for name, text in layer.options.items()}
+    for name, value in values.items():
+        if name in COUNTS and isinstance(value, int):
+            yield from _classes(name, value)
+        elif not isinstance(value, float):
+            yield name, value
+    if "groups" in values:
+        channels, outputs = int(str(values["in_channels"])), int(str(values["out_channels"]))
+        yield "channels of a group", min(channels // int(str(values["groups"])), 8)
+        yield "equal channels", channels == outputs
+    yield "dimensions", len(shapes[0])
+    if root(layer) in FLAT and len({*shapes}) == 1:
+        yield from _classes("elements", math.prod(shapes[0]))
     else:
-        if root(layer) in BINARY:  # an axis of one operand is another one of the other
-            moduli = Moduli(moduli.others, moduli.others)
-        changed = {"num_features": least(values["num_features"], moduli.channels)} if "num_features" in values else {}
-        normalized = root(layer).endswith(("LayerNorm", "layer_norm"))
-        if normalized:
-            name = "normalized_shape" if "normalized_shape" in values else "arg1"
-            changed[name] = _of_rows(_tuple(values[name]), moduli)
-        shapes = [
-            _of_rows(shape, moduli) if normalized or len(shape) < 4 else _of_image(shape, moduli) for shape in shapes
-        ]
-    options = {name: text_of(changed[name]) if name in changed else text for name, text in layer.options.items()}
-    return replace(layer, options=options, inputs=tuple(map(text_of, shapes)))
+        yield "octave of elements", math.prod(shapes[0]).bit_length()
+        yield from _classes("channels", shapes[0][1] if len(shapes[0]) > 1 else 1)
+        for length in {length for shape in shapes for length in shape[2:]}:
+            yield from _classes("length", length)
+    yield "inputs", min(len(shapes), 8)
+    if len({*shapes}) > 1:
+        yield "of one", tuple(tuple(length == 1 for length in shape) for shape in shapes[:2])
 
 
-def _convolution(
-    values: Mapping[str, Any], shapes: list[tuple[int, ...]], moduli: Moduli
-) -> tuple[dict[str, object], list[tuple[int, ...]]]:
-    """The channels and groups of a convolution, and its shape. A depthwise one has as many groups as channels."""
-    groups = values["groups"]
-    inner, outer = values["in_channels"] // groups, values["out_channels"] // groups
-    if inner == 1 < groups:
-        groups = least(groups, moduli.channels)
-    else:
-        block = BLOCK // math.prod(_tuple(values["kernel_size"]))
-        inner, outer = least(inner, moduli.channels, block), least(outer, moduli.channels)
-        groups = least(groups, GROUPS)
-    batch, _, *spatial = shapes[0]
-    reach = [_tuple(values[name]) for name in ("kernel_size", "dilation")]
-    covered = [dilation * (kernel - 1) for kernel, dilation in zip(*reach, strict=True)]
-    image = (least(size, moduli.others, bound) for size, bound in zip(spatial, covered, strict=True))
-    changed: dict[str, object] = {"in_channels": inner * groups, "out_channels": outer * groups, "groups": groups}
-    return changed, [(least(batch, moduli.others), inner * groups, *image)]
+def _classes(name: str, size: int) -> Iterator[Feature]:
+    """The class of a size: its octave, and the widest vector that it is a multiple of."""
+    yield f"octave of {name}", size.bit_length()
+    yield f"vector of {name}", next((width for width in VECTORS if size % width == 0), 1)
 
 
-def _of_rows(shape: tuple[int, ...], moduli: Moduli) -> tuple[int, ...]:
-    """A shape whose last axis has the channels."""
-    return (*(least(size, moduli.others) for size in shape[:-1]), least(shape[-1], moduli.channels))
-
-
-def _of_image(shape: tuple[int, ...], moduli: Moduli) -> tuple[int, ...]:
-    """A shape whose second axis has the channels."""
-    return tuple(least(size, moduli.channels if axis == 1 else moduli.others) for axis, size in enumerate(shape))
-
-
-def _tuple(value: Any) -> tuple[int, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _shape(text: str) -> tuple[int, ...]:
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape that the table has as text."""
     return tuple(map(int, text.split("x")))
-
-
-FEW = 3
-"""Layers that no trait should hang on less of."""
-
-BOUNDS = (4, 8, 16, 32, WIDEST)
-"""Sizes of vectors and tiles that a size may be beyond."""
-
-
-def with_rare_traits(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
-    """The layers that have a trait which fewer than FEW layers have that compute the same."""
-    having = [(layer, {(_kind(layer), trait) for trait in _traits(layer)}) for layer in layers]
-    counts = Counter(trait for _, traits in having for trait in traits)
-    return [layer for layer, traits in having if any(counts[trait] < FEW for trait in traits)]
-
-
-def _traits(layer: LayerInUse) -> Iterator[object]:
-    """The options of a layer, and the remainders and bounds of its sizes."""
-    for name, text in layer.options.items():
-        value = value_of(text)
-        yield from _of_size(name, value) if name in COUNTS and isinstance(value, int) else [(name, text)]
-    for number, text in enumerate(layer.inputs[:2]):
-        shape = _shape(text)
-        for axis, size in enumerate(shape):
-            yield from _of_size((number, axis if axis < 2 else axis - len(shape)), size)
-
-
-def _of_size(name: object, size: int) -> Iterator[object]:
-    yield name, size % 8
-    yield from ((name, "beyond", bound) for bound in BOUNDS if size > bound)
 
 
 def weights(layer: LayerInUse) -> int:
     """Number of weights of a convolution, linear layer or embedding; 0 for another operator."""
-    values: dict[str, Any] = {name: value_of(text) for name, text in layer.options.items()}
+    values = {name: value_of(text) for name, text in layer.options.items()}
     if "kernel_size" in values and "in_channels" in values:
-        pairs = values["in_channels"] * values["out_channels"] // values["groups"]
-        return int(pairs * math.prod(_tuple(values["kernel_size"])))
+        kernel = values["kernel_size"] if isinstance(values["kernel_size"], tuple) else (values["kernel_size"],)
+        pairs = int(str(values["in_channels"])) * int(str(values["out_channels"])) // int(str(values["groups"]))
+        return pairs * math.prod(map(int, map(str, kernel)))
     for left, right in (("in_features", "out_features"), ("num_embeddings", "embedding_dim")):
         if left in values:
-            return int(values[left] * values[right])
+            return int(str(values[left])) * int(str(values[right]))
     return 0
 
 
@@ -247,7 +146,7 @@ def multiplications(layer: LayerInUse) -> int:
 
 def elements(layer: LayerInUse) -> int:
     """Number of elements of the inputs."""
-    return sum(math.prod(_shape(text)) for text in layer.inputs)
+    return sum(math.prod(shape_of(text)) for text in layer.inputs)
 
 
 def affordable(layer: LayerInUse) -> bool:

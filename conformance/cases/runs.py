@@ -85,9 +85,6 @@ KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
-AHEAD_OF_TIME_FEWER = 6
-"""Of the layers in use one in so many is tested on engines that lower ahead of time."""
-
 WITH_ALL_DATA = ("default", "depthwise")
 """Variants whose programs are executed on all degenerate data: depthwise convolutions have kernels of their own."""
 
@@ -193,6 +190,12 @@ class Run:
         )
         return (by_options or by_default) and _first_alike(self.backend, self.claim) is self.claim
 
+    @property
+    def threaded(self) -> bool:
+        """Whether the run's program is executed on its own inputs on several threads, too: of layers in use on torch's own
+        engines."""
+        return PROFILES[self.profile].threaded and not ahead_of_time(self.engine)
+
     @cached_property
     def further(self) -> int:
         """The number of further inputs that the run's program is executed on."""
@@ -211,7 +214,8 @@ class Run:
         names = [*DEGENERATE, *VIEWS, *BEYOND] if "activation" in kinds else []
         names += INDICES if "indices" in kinds else ()
         if self.profile == IN_USE.name:
-            kept = () if self.claim.root in UNCERTAIN else (*DEGENERATE, *INDICES)
+            none = ahead_of_time(self.engine) or self.claim.root in UNCERTAIN
+            kept = () if none else (*DEGENERATE, *INDICES)
             names = [name for name in names if name in kept]
         if ahead_of_time(self.engine):
             names = [name for name in names if name not in VIEWS and name != "int32"]
@@ -273,8 +277,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
-            fewer = AHEAD_OF_TIME_FEWER if any(map(ahead_of_time, backend.engines)) else 1
-            for profile, variant in sized(claim, fewer=fewer):
+            for profile, variant in sized(claim, ahead_of_time=any(map(ahead_of_time, backend.engines))):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in () if api(backend).exports else engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)

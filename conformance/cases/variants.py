@@ -4,7 +4,8 @@ import math
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -16,19 +17,19 @@ from conformance.configs.names import NAMESPACES
 from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import TRANSPOSED, computation, is_batch_norm, spelled
 from conformance.errors import UsageError
-from conformance.results.in_use import REPRESENTATIVE, read
+from conformance.results.in_use import REPRESENTATIVE, SHRUNK, read
 from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
 
 from .claims import Claim
 from .declarations import declared_variants, has_form_of, required
 from .followers import FOLLOWERS, JOINS, OPTIONS, follower, variants_of
-from .in_use import variant_of
+from .in_use import as_produced, variant_of
 from .operators import EXTENTS, NORMED_RANKS, OPERATORS, RECORDS, Variant
 from .operators.declared import DECLARED
 from .operators.fused import is_qat_module, plain_of, wrapped
 from .operators.signatures import NAME, tried
 from .recipes import QUANTIZED, observes_inputs
-from .representative import with_rare_traits
+from .shrunk import with_rare_traits
 from .sources import Model, model_source
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
@@ -223,52 +224,61 @@ def _wildcard_is_left(tree: Any) -> bool:
     return isinstance(tree, tuple) and (tree[1] is MatchAllNode or _wildcard_is_left(tree[1]))
 
 
+@dataclass(frozen=True)
+class Layers:
+    """Variants of layers in use by pattern, the most frequent first, and those of them with a trait that few have."""
+
+    by_pattern: Mapping[str, Sequence[Variant]]
+    rare: frozenset[tuple[str, str]] = frozenset()
+
+    def is_rare(self, pattern: str, variant: Variant) -> bool:
+        return (pattern, variant.name) in self.rare
+
+
 @cache
-def representatives() -> Mapping[str, list[Variant]]:
-    """Variants of the representative layers by pattern, the most frequent first."""
+def layers_in_use(*, ahead_of_time: bool) -> Layers:
+    """Every layer in use, shrunk; for engines that lower ahead of time a selection in their own sizes."""
     by_pattern = defaultdict(list)
-    for layer in read(REPRESENTATIVE):
-        by_pattern[layer.pattern].append(variant_of(layer))
-    return by_pattern
+    if ahead_of_time:
+        for layer in read(REPRESENTATIVE):
+            by_pattern[layer.pattern].append(variant_of(layer))
+        return Layers(by_pattern)
+    layers = read(SHRUNK)
+    for layer in layers:
+        by_pattern[layer.pattern].append(as_produced(layer))
+    rare = ((layer.pattern, as_produced(layer).name) for layer in with_rare_traits(layers))
+    return Layers(by_pattern, frozenset(rare))
 
 
-@cache
-def rare_representatives() -> Mapping[str, frozenset[str]]:
-    """The names of the representative layers with a trait that few others have, by pattern."""
-    by_pattern: dict[str, set[str]] = defaultdict(set)
-    for layer in with_rare_traits(read(REPRESENTATIVE)):
-        by_pattern[layer.pattern].add(variant_of(layer).name)
-    return {pattern: frozenset(names) for pattern, names in by_pattern.items()}
+def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, Variant]]:
+    """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
 
-
-def sized(claim: Claim, *, fewer: int = 1) -> Iterator[tuple[str, Variant]]:
-    """Profiles and variants of a claim in the sizes of networks: of the layers in use one in `fewer`. Weights are quantized
-    per channel if any variant's are, but for those that torch's modules begin with.
-
-    Each has one profile, which its name decides. The most frequent one that has enough elements has dyadic data and trained
-    parameters, and one with a trait that few have all profiles, so that no trait hangs on one run.
+    Each layer in use has one profile, which its name decides. The most frequent one that has enough elements has dyadic data
+    and trained parameters, and one with a trait that few have all profiles, so that no trait hangs on one run. Shrunk layers
+    with the parameters that torch's modules begin with are per tensor.
     """
-    per_channel = has_per_channel(claim)
-    fewer *= FEWER.get(claim.dtypes.input_dtype, 1)
-    rare = rare_representatives().get(claim.pattern, frozenset())
-    in_use = [variant for variant in representatives().get(claim.pattern, []) if has_form_of(claim.entry, variant)]
+    per_channel, layers = has_per_channel(claim), layers_in_use(ahead_of_time=ahead_of_time)
+    fewer = FEWER.get(claim.dtypes.input_dtype, 1)
+    in_use = [one for one in layers.by_pattern.get(claim.pattern, []) if has_form_of(claim.entry, one)]
     variants = [required(claim.entry, variant) for variant in in_use]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)
+    turns: tuple[str, ...] = ROTATION
+    if spelled(claim.root).computes in NOT_AS_INITIALIZED:
+        turns = tuple(profile for profile in ROTATION if profile != INITIALIZED.name)
     for variant in variants:
         hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
         if variant is not main and hashed % fewer:
             continue
-        turns: tuple[str, ...] = ROTATION
-        if spelled(claim.root).computes in NOT_AS_INITIALIZED:
-            turns = tuple(profile for profile in ROTATION if profile != INITIALIZED.name)
         turn = turns[hashed // fewer % len(turns)]
-        few = _least_elements(variant) < LEAST_ELEMENTS
-        main_or_rare = turns if variant.name in rare else (IN_USE.name, TRAINED.name) if variant is main else (turn,)
-        profiles = {IN_USE.name} if few else {*main_or_rare}
-        for profile in (profile for profile in ROTATION if profile in profiles):
-            # the default of QNNPACK's mapping is per tensor, that of the others per channel
-            yield profile, variant.named(variant.name, per_channel=per_channel and profile != INITIALIZED.name)
-    for variant in _further(claim):
+        profiles: tuple[str, ...] = (IN_USE.name, TRAINED.name) if variant is main else (turn,)
+        if _least_elements(variant) < LEAST_ELEMENTS:
+            profiles = (IN_USE.name,)
+        elif layers.is_rare(claim.pattern, variant):
+            profiles = turns
+        for profile in profiles:
+            by_tensor = profile == INITIALIZED.name and not ahead_of_time
+            yield profile, variant.named(variant.name, per_channel=per_channel and not by_tensor)
+    for variant in _further(claim, layers):
         yield IN_USE.name, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
 
 
@@ -276,12 +286,12 @@ def _least_elements(variant: Variant) -> int:
     return min(math.prod(spec.shape) for spec in variant.operands.values())
 
 
-def _further(claim: Claim) -> Iterator[Variant]:
+def _further(claim: Claim, layers: Layers) -> Iterator[Variant]:
     """Variants of an operator alone: its sizes with large counts and, if no layer in use computes the same, the smallest
     layer that is timed."""
     operator = claim.root
     if isinstance(claim.tree, tuple) or plain_of(operator) != operator or is_qat_module(operator):
         return
     yield from RECORDS[operator].counted()
-    if computation(operator) not in {computation(pattern.partition("+")[0]) for pattern in representatives()}:
+    if computation(operator) not in {computation(pattern.partition("+")[0]) for pattern in layers.by_pattern}:
         yield from (variant for extent, variant in deployed(claim) if extent == EXTENTS[0])

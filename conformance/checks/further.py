@@ -17,7 +17,6 @@ from conformance.models.qparams import get_qparams, operands_of, set_qparams, ta
 from conformance.oracle import Qparams
 from conformance.results.findings.stages import BEYOND
 from conformance.results.findings.structure import RanInFloat
-from conformance.results.profiles import PROFILES
 from conformance.stopwatch import Stopwatch
 
 from . import lowering
@@ -36,8 +35,7 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     size has degenerate data of that size alone, and one that computes in float none: it has other values off the grid.
     """
     subject, expectation, program = shared.front.subject, shared.expectation, back.program
-    threaded = PROFILES[run.profile].threaded
-    if not (run.further or run.degenerate or threaded):
+    if not (run.further or run.degenerate or run.threaded):
         return ()
     if subject is None or expectation is None or expectation.golden is None:
         return ()
@@ -53,7 +51,7 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
         shared.further[kind] = expectations(subject, expectation, count, data, in_ranges=in_ranges)
     first, found = zlib.crc32(run.key.encode()), []
     inputs = [(*one, THREADS[number % len(THREADS)]) for number, one in enumerate(shared.further[kind], first)]
-    if threaded and not expectation.unusable:
+    if run.threaded and not expectation.unusable:
         several = [count for count in THREADS if count > 1]
         inputs.append((subject, expectation, several[first % len(several)]))
     for other, expected, count in inputs:

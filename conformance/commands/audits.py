@@ -115,8 +115,9 @@ def _add_networks(commands: "Commands") -> None:
         actions,
         "representatives",
         representatives_command,
-        "print the layers in use that runs hold to the oracle, as JSON lines",
+        "print the layers in use that engines which lower ahead of time are tried with, as JSON lines",
     )
+    add_command(actions, "shrunk", shrunk_command, "print every layer in use, shrunk, as JSON lines")
 
 
 def _decibels(text: str) -> float:
@@ -307,6 +308,13 @@ def layers_command(arguments: argparse.Namespace) -> int:
 
 def representatives_command(arguments: argparse.Namespace) -> int:
     from conformance.cases.representative import selected
+    from conformance.results.in_use import lines, read
+
+    return print_lines(lines(selected(read())))
+
+
+def shrunk_command(arguments: argparse.Namespace) -> int:
+    from conformance.cases.shrunk import selected
     from conformance.results.in_use import lines, read
 
     return print_lines(lines(selected(read())))

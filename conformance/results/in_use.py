@@ -15,7 +15,10 @@ PATH = Path(__file__).parents[1] / "networks" / "layers_in_use.jsonl"
 """The committed table."""
 
 REPRESENTATIVE = PATH.with_name("representative_layers.jsonl")
-"""The layers of the table that the suite holds to the oracle."""
+"""The layers of the table that engines which lower ahead of time are tried with."""
+
+SHRUNK = PATH.with_name("shrunk_layers.jsonl")
+"""Every layer of the table that can be written, in the least sizes for which kernels take the same paths."""
 
 NOT_OPTIONS = frozenset(
     {

@@ -65,3 +65,9 @@ def test_what_failing_runs_share_sets_them_apart() -> None:
 
 def test_nothing_sets_apart_what_all_have() -> None:
     assert shared(RUNS[:4], RUNS[:4]) == ([], 4)
+
+
+def test_what_the_tables_do_not_know_has_the_name_of_its_variant() -> None:
+    unknown = next(run for run in runs(backend("tosa")) if run.claim.root == "torch.einsum" and run.variant)
+    assert unknown.variant is not None
+    assert unknown.variant.name.replace("_", " ") in conditions(unknown)

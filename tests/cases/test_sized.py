@@ -8,7 +8,7 @@ import torch
 from conformance.cases.claims import backend
 from conformance.cases.operators import RECORDS
 from conformance.cases.runs import Run, runs
-from conformance.cases.variants import ROTATION, representatives, sized
+from conformance.cases.variants import ROTATION, layers_in_use, sized
 from conformance.models import build
 
 NATIVE = ("qnnpack", "fbgemm", "onednn")
@@ -24,7 +24,7 @@ def test_every_claim_with_layers_in_use_has_dyadic_data_and_trained_parameters(n
     for run in of_layers(name):
         having.setdefault(run.claim.id, set()).add(run.profile)
     for claim in backend(name).claims:
-        if claim.pattern in representatives():
+        if claim.pattern in layers_in_use(ahead_of_time=False).by_pattern:
             assert {"in_use", "trained"} <= having[claim.id], claim.id
 
 

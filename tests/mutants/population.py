@@ -17,7 +17,7 @@ from torch import Tensor
 
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.families import Family
-from conformance.cases.in_use import Unwritable, variant_of
+from conformance.cases.in_use import Unwritable, as_produced
 from conformance.cases.runs import Run
 from conformance.cases.variants import flows, has_per_channel, missing_operators
 from conformance.engines.registry import engine
@@ -102,7 +102,7 @@ def layers_of(
     for layer in sorted(layers, key=lambda layer: random.random() ** (1 / layer.occurrences), reverse=True):
         claim = random.choice(claims[layer.pattern])
         try:
-            variant = variant_of(layer)
+            variant = as_produced(layer)
         except Unwritable:
             continue
         if max(math.prod(spec.shape) for spec in variant.operands.values()) <= MOST_ELEMENTS:
