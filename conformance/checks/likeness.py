@@ -109,6 +109,11 @@ class Explained:
         raised = {finding.stage for finding in self.row.findings if isinstance(finding, Raises)}
         return any(check in self.listed for stage, check in EARLIER.items() if stage in raised)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether the run is of a layer in use."""
+        return PROFILES[self.row.profile].variants == "in use"
+
     def in_float(self) -> bool:
         """Whether it is explained that the layer is left in float."""
         return "annotated" in self.known and not IN_FLOAT.isdisjoint(one.kind for one in self.row.findings)
@@ -125,7 +130,8 @@ class Consequence:
 
 CONSEQUENCES = (
     Consequence(
-        lambda one: "stable" in one.known and "channels_last" in one.layouts,
+        # of layers in use the fixed variants in this format say so, and `stable` may be about a state_dict
+        lambda one: "stable" in one.known and "channels_last" in one.layouts and not one.in_use,
         ("numerics", "lowered"),
         "the memory format changes the output, or the kernel raises for it",
     ),

@@ -207,7 +207,8 @@ def spreads(key: str, count: int) -> Tensor:
 
 
 AMPLIFYING = 1.5
-"""The first slope of a trained PReLU: where all slopes are below 1 a known deviation hides any other."""
+"""The greatest slope of a trained PReLU, whose slopes are not negative: 1 is a multiple of its 255th part. Where it is not, a
+known deviation hides any other."""
 
 
 def fill_trained(model: nn.Module, key: str) -> None:
@@ -231,7 +232,7 @@ def fill_trained(model: nn.Module, key: str) -> None:
             elif leaf.endswith("weight"):
                 tensor.copy_((0.25 if isinstance(module, nn.PReLU) else 1.0) + bell(label, shape, 0.3))
                 if isinstance(module, nn.PReLU) and len(tensor) > 1:
-                    tensor[0] = AMPLIFYING
+                    tensor.abs_().clamp_(max=AMPLIFYING)[0] = AMPLIFYING
             else:
                 tensor.copy_(bell(label, shape, 0.3 if hasattr(module, "eps") else 0.05))
 

@@ -106,3 +106,12 @@ def test_other_codes_follow_from_an_operator_that_is_quantized_unasked(pairs: di
     unasked = replace(row_of(run), checks={"numerics": "fail", "asked": "fail"})
     assert "numerics" in Likeness([]).known(run, unasked)
     assert "numerics" not in Likeness([]).known(run, row_of(run))
+
+
+def test_values_that_depend_on_the_state_explain_nothing_in_a_layer_in_use() -> None:
+    stable = replace(ENTRY, must=frozenset({"stable"}), where=(Where.of({"pattern": "nn.PReLU", "profile": "exact"}),))
+    found = [*runs(backend("onednn"), ["onednn"], ["onednn/nn.PReLU/static-quint8/*"])]
+    for profile, explained in (("in_use", False), ("pairs", True)):
+        in_format = (run for run in found if run.profile == profile and run.variant is not None)
+        run = next(one for one in in_format if one.variant and one.variant.operands["x"].layout == "channels_last")
+        assert ("numerics" in Likeness([stable]).known(run, row_of(run))) is explained

@@ -9,7 +9,16 @@ from torch import Tensor, nn
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.models.build import range_in_use, subject
-from conformance.models.data import activations, bell, fill_initialized, fill_trained, own_tensors, spreads, uniform
+from conformance.models.data import (
+    AMPLIFYING,
+    activations,
+    bell,
+    fill_initialized,
+    fill_trained,
+    own_tensors,
+    spreads,
+    uniform,
+)
 
 
 def values(model: nn.Module) -> dict[str, Tensor]:
@@ -145,3 +154,12 @@ def test_operands_have_one_step_where_the_output_has_their_qparams() -> None:
 def test_dynamic_layers_stay_in_the_range_that_their_kernel_observes() -> None:
     run = next(run for run in layers("fbgemm") if run.recipe.kind == "dynamic")
     assert torch.equal(subject(run).inputs[0], subject(run).calibration[0])
+
+
+def test_the_slopes_of_a_trained_prelu_have_1_on_their_grid() -> None:
+    layer = nn.PReLU(16)
+    fill_trained(nn.Sequential(layer), "slopes")
+    slopes = layer.weight.detach()
+    assert float(slopes.min()) >= 0
+    assert float(slopes.max()) == AMPLIFYING
+    assert 255 / AMPLIFYING == 170
