@@ -81,24 +81,25 @@ def most_telling(runs: Sequence[Run], costs: Mapping[str, float]) -> Iterator[Ru
 
     It tells the sum of its conditions, of which those count half as much that a run before it has for the same kernel.
     """
-    met = {run.id: conditions(run) for run in runs}
     seen: defaultdict[tuple[object, ...], Counter[str]] = defaultdict(Counter)
+    met = [(conditions(run), seen[kernel(run)]) for run in runs]
 
-    def told(run: Run) -> float:
-        before = seen[kernel(run)]
-        return sum(AGAIN ** before[one] for one in met[run.id]) / costs[run.id]
+    def told(number: int) -> float:
+        own, before = met[number]
+        return sum(AGAIN ** before[one] for one in own) / costs[runs[number].id]
 
     # what a run tells only gets less, so that the first one that is up to date is the greatest
-    queue = [(-told(run), number) for number, run in enumerate(runs)]
+    queue = [(-told(number), number) for number in range(len(runs))]
     heapify(queue)
     while queue:
         _, number = heappop(queue)
-        now = told(runs[number])
+        now = told(number)
         if queue and now < -queue[0][0]:
             heappush(queue, (-now, number))
             continue
         yield runs[number]
-        seen[kernel(runs[number])].update(met[runs[number].id])
+        own, before = met[number]
+        before.update(own)
 
 
 def shared(failing: Iterable[Run], passing: Iterable[Run]) -> tuple[list[str], int]:

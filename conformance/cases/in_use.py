@@ -361,6 +361,15 @@ WRITERS: dict[str, Callable[[_Layer], Variant]] = {
 """How a layer is written, by operator."""
 
 
+def _parsed(layer: LayerInUse) -> _Layer:
+    operator = layer.pattern.partition("+")[0]
+    if operator not in OPERATORS:
+        raise Unwritable("no claim has the operator")
+    if operator not in WRITERS:
+        raise Unwritable("the table does not record what the operator takes")
+    return _Layer.of(layer)
+
+
 def variant_of(layer: LayerInUse) -> Variant:
     """The variant of the root operator of a layer's pattern with the layer's options and shapes.
 
@@ -368,12 +377,7 @@ def variant_of(layer: LayerInUse) -> Variant:
     Raises Unwritable with the reason if the tables of operators lack the operator or the table of layers lacks what the
     operator takes.
     """
-    operator = layer.pattern.partition("+")[0]
-    if operator not in OPERATORS:
-        raise Unwritable("no claim has the operator")
-    if operator not in WRITERS:
-        raise Unwritable("the table does not record what the operator takes")
-    parsed = _Layer.of(layer)
+    parsed = _parsed(layer)
     return WRITERS[parsed.operator](parsed)
 
 
@@ -382,8 +386,9 @@ def as_produced(layer: LayerInUse) -> Variant:
 
     Raises Unwritable as `variant_of` does.
     """
-    variant = variant_of(layer)
-    if not _Layer.of(layer).channels_last:
+    parsed = _parsed(layer)
+    variant = WRITERS[parsed.operator](parsed)
+    if not parsed.channels_last:
         return variant
     images = {
         name: replace(spec, layout="channels_last")

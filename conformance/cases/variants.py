@@ -244,10 +244,13 @@ def layers_in_use(*, ahead_of_time: bool) -> Layers:
             by_pattern[layer.pattern].append(variant_of(layer))
         return Layers(by_pattern)
     layers = read(SHRUNK)
+    rare, names = {id(layer) for layer in with_rare_traits(layers)}, set[tuple[str, str]]()
     for layer in layers:
-        by_pattern[layer.pattern].append(as_produced(layer))
-    rare = ((layer.pattern, as_produced(layer).name) for layer in with_rare_traits(layers))
-    return Layers(by_pattern, frozenset(rare))
+        variant = as_produced(layer)
+        by_pattern[layer.pattern].append(variant)
+        if id(layer) in rare:
+            names.add((layer.pattern, variant.name))
+    return Layers(by_pattern, frozenset(names))
 
 
 def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, Variant]]:

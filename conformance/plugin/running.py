@@ -233,14 +233,17 @@ class Running:
         if self.writer is None or not self.unexpected:
             return
         new = {row.id: row for row in self.unexpected if row.verdict is not Verdict.CONFORMS}
-        rows, runs = self.writer.rows, [run for run in self.selection.runs if run.variant is not None]
+        rows = self.writer.rows
         groups: dict[tuple[tuple[str, ...], tuple[object, ...]], list[Run]] = {}
-        for run in (run for run in runs if run.id in new):
-            kinds = tuple(dict.fromkeys(f"{one.check} {one.kind}" for one in new[run.id].findings))
-            groups.setdefault((kinds, kernel(run)), []).append(run)
+        conforming: dict[tuple[object, ...], list[Run]] = {}
+        for run in (run for run in self.selection.runs if run.variant is not None and run.id in rows):
+            if run.id in new:
+                kinds = tuple(dict.fromkeys(f"{one.check} {one.kind}" for one in new[run.id].findings))
+                groups.setdefault((kinds, kernel(run)), []).append(run)
+            elif rows[run.id].verdict is Verdict.CONFORMS:
+                conforming.setdefault(kernel(run), []).append(run)
         for (kinds, of_kernel), deviating in groups.items():
-            alike = [run for run in runs if run.id in rows and run.id not in new and kernel(run) == of_kernel]
-            others = [run for run in alike if rows[run.id].verdict is Verdict.CONFORMS]
+            others = conforming.get(of_kernel, [])
             if len(deviating) > 1 and others:
                 common, also = shared(deviating, others)
                 name = f"{deviating[0].claim.root} on {deviating[0].engine} ({', '.join(kinds)})"

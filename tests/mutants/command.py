@@ -65,9 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--out", type=Path, default=Path("reports/out/mutants.jsonl"), metavar="FILE", help="the file of mutants"
     )
-    made.add_argument(
-        "--witnesses", type=Path, metavar="FILE", help="write in which runs each mutant shows, as JSON, for --order"
-    )
+    made.add_argument("--witnesses", type=Path, metavar="FILE", help="write in which runs each mutant shows, as JSON")
     made.add_argument(
         "--cover", action="store_true", help="write docs/cover.md, too: how many runs have each condition"
     )
