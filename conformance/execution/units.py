@@ -27,10 +27,11 @@ EACH = 8
 
 @dataclass(frozen=True)
 class Unit:
-    """Runs that are judged in one batch, in this order."""
+    """Runs that are judged in one batch, in this order. `place` is that of the most telling runs among their units."""
 
     name: str
     runs: Sequence[Run]
+    place: int | None = None
 
     @cached_property
     def seconds(self) -> float:
@@ -85,11 +86,11 @@ def _in_order(cases: Iterable[list[Run]]) -> Iterator[Unit]:
     for case in cases:
         more = sum(map(estimated, case))
         if kept and seconds + more > min(LONGEST, SHORTEST + before / GROWTH):
-            yield Unit(f"{FIRST} {number}", _sorted(kept))
+            yield Unit(f"{FIRST} {number}", _sorted(kept), number)
             number, kept, before, seconds = number + 1, [], before + seconds, 0.0
         kept, seconds = kept + case, seconds + more
     if kept:
-        yield Unit(f"{FIRST} {number}", _sorted(kept))
+        yield Unit(f"{FIRST} {number}", _sorted(kept), number)
 
 
 def _sorted(runs: Iterable[Run]) -> list[Run]:

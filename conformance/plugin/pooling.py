@@ -112,13 +112,15 @@ class Pooling:
             turns[name] = min(turn, turns.get(name, turn))
         return turns
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The place of each unit of the most telling runs, by its name."""
+        return {unit.name: unit.place for unit in self.unit_of_run.values() if unit.place is not None}
+
     def urgency(self, unit: str) -> tuple[int, float, float]:
         """The order in which units are handed out, the greatest first: by turn, the most telling ones, then by seconds."""
-        from conformance.execution.units import FIRST
-
-        last, (kind, _, number) = max(self.turns.values(), default=0), unit.partition(" ")
-        telling = -float(number) if kind == FIRST else -math.inf
-        return -self.turns.get(unit, last), telling, self.seconds_of_unit[unit]
+        last = max(self.turns.values(), default=0)
+        return -self.turns.get(unit, last), -self.places.get(unit, math.inf), self.seconds_of_unit[unit]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -204,7 +204,9 @@ def _windows(rank: int, kind: str) -> Iterator[tuple[str, Values]]:
 def _pooling() -> Iterator[Operator]:
     for rank in SMALL:
         lengths: dict[str, Any] = (
-            {"kernel_size_uneven": _uneven(rank, 3, 2, 1), "kernel_size_row": (1, 3, 1)[:rank]} if rank > 1 else {}
+            {"kernel_size_uneven": _uneven(rank, 3, 2, 1), "kernel_size_row": _uneven(rank, 1, 3, 1)}
+            if rank > 1
+            else {}
         )
         kernel = factor("kernel_size", 2, 1, 3, 5 if rank < 3 else 4, drawn=per_dimension(rank, range(1, 6)), **lengths)
         strides: dict[str, Any] = {"stride_uneven": _uneven(rank, 2, 1, 3)} if rank > 1 else {}
