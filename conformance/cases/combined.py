@@ -26,11 +26,9 @@ SLICE = 2
 LEAST = 24
 """The number of points that a module and the functions and methods of its name have together, at least."""
 
-EXECUTIONS = 200
-"""The number of further inputs that the models of all points of one name have together, about."""
-
-MOST_FURTHER = 12
-"""The number of further inputs of one model, at most."""
+EXECUTIONS = 64
+"""The number of further inputs that the models of all points of one name have together, at least: layers in use have other
+sizes, too."""
 
 PLACES = [below for below in range(256) if below % 128 not in (0, 127)]
 """Codes below zero that data may cover, of 256 or of 128."""
@@ -76,7 +74,7 @@ def _missing(operator: str) -> int:
 def further_inputs(operator: str) -> int:
     """The number of further inputs of the models of an operator: the more the fewer points it has."""
     points_of_name = max(_stated(operator), LEAST) if operator in SPACES else LEAST
-    return min(MOST_FURTHER, round(EXECUTIONS / points_of_name) + 1)
+    return -(-EXECUTIONS // points_of_name)
 
 
 def filled(operator: str, name: str) -> Variant:

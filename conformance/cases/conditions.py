@@ -1,7 +1,7 @@
 """What a kernel may branch on in a run, in words: by it the most telling runs come first, and what fails is told from what
 passes."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -14,8 +14,8 @@ from .operators.fused import plain_of
 from .runs import Run
 from .variants import in_tables
 
-MODULUS = 8
-"""The modulus of the remainders that are conditions."""
+MODULI = (8, 32)
+"""The moduli of the remainders that are conditions: elements of 4 and of 1 byte in a vector of 32."""
 
 BOUNDS = (1, 8, 16, 64, 256)
 """What a size may be beyond: one element, vectors, tiles, and blocks of the cache."""
@@ -45,7 +45,7 @@ def _conditions(run: Run) -> Iterator[str]:
 
 def _of_size(name: str, *size: int) -> Iterator[str]:
     for one in size:
-        yield f"{name} % {MODULUS} is {one % MODULUS}"
+        yield from (f"{name} % {modulus} is {one % modulus}" for modulus in MODULI)
         bounds = [bound for bound in BOUNDS if one > bound]
         yield f"more than {bounds[-1]} {name}" if bounds else f"{name} {one}"
 
@@ -81,12 +81,13 @@ def most_telling(runs: Sequence[Run], costs: Mapping[str, float]) -> Iterator[Ru
 
     It tells the sum of its conditions, of which those count half as much that a run before it has for the same kernel.
     """
-    seen: defaultdict[tuple[object, ...], Counter[str]] = defaultdict(Counter)
+    # how much each condition tells of a kernel
+    seen = defaultdict[tuple[object, ...], defaultdict[str, float]](lambda: defaultdict(lambda: 1.0))
     met = [(conditions(run), seen[kernel(run)]) for run in runs]
 
     def told(number: int) -> float:
-        own, before = met[number]
-        return sum(AGAIN ** before[one] for one in own) / costs[runs[number].id]
+        own, tells = met[number]
+        return sum(map(tells.__getitem__, own)) / costs[runs[number].id]
 
     # what a run tells only gets less, so that the first one that is up to date is the greatest
     queue = [(-told(number), number) for number in range(len(runs))]
@@ -98,8 +99,9 @@ def most_telling(runs: Sequence[Run], costs: Mapping[str, float]) -> Iterator[Ru
             heappush(queue, (-now, number))
             continue
         yield runs[number]
-        own, before = met[number]
-        before.update(own)
+        own, tells = met[number]
+        for one in own:
+            tells[one] *= AGAIN
 
 
 def shared(failing: Iterable[Run], passing: Iterable[Run]) -> tuple[list[str], int]:

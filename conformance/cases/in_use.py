@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
 
@@ -161,6 +161,7 @@ class _Layer:
         }
 
 
+@cache
 def value_of(text: str) -> object:
     """The value of an option from its text in the table: numbers joined by `x` are a tuple, and `0x3` is no number."""
     try:

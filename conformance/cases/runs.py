@@ -41,6 +41,7 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
+from .operators.variant import ALONE
 from .quantizers import has_channels
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares
@@ -80,6 +81,22 @@ def _compiled_before(claims: BackendClaims, claim: Claim) -> bool:
     before = names[: names.index(claims.name)] if claims.name in names else []
     return claim.dtypes.weight_dtype is None and any(claim.entry.pattern in backend(name).entries for name in before)
 
+
+def _recipe(claims: BackendClaims, claim: Claim, mapping: str, *, engine: str, **settings: Any) -> Recipe:
+    """The recipe of a mapping for a claim on an engine; the settings are those of `recipe`."""
+    exact = recipe(
+        claim.dtypes,
+        engine=engine,
+        by_row=spelled(claim.root).computes in EMBEDDINGS,
+        shares=shares(claim.entry),
+        fused=len(claim.operators) > 1,
+        **settings,
+    )
+    return api(claims).recipe(claim, exact, mapping, engine)
+
+
+_recipe_alone = cache(_recipe)
+"""The same without a context, which has no hash: most runs of a claim have one recipe."""
 
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
@@ -142,22 +159,21 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        assert self.variant is not None
-        exact = recipe(
-            self.claim.dtypes,
+        claim, variant = self.claim, self.variant
+        assert variant is not None
+        made, context = (_recipe_alone, {}) if variant.context is ALONE else (_recipe, {"context": variant.context})
+        return made(
+            self.backend,
+            claim,
+            PROFILES[self.profile].mapping,
             engine=self.engine,
             qat=self.flow == "qat",
-            per_channel=has_channels(self.claim, self.variant),
-            symmetric=self.variant.symmetric,
-            by_row=spelled(self.claim.root).computes in EMBEDDINGS,
-            target=target_source(self.claim) if self._has_own_qconfig else "",
-            shares=shares(self.claim.entry),
-            context=self.variant.context,
-            fused=len(self.claim.operators) > 1,
+            per_channel=has_channels(claim, variant),
+            symmetric=variant.symmetric,
+            target=target_source(claim) if self._has_own_qconfig else "",
             prelude_keeps=self._prelude_keeps,
+            **context,
         )
-        mapping = PROFILES[self.profile].mapping
-        return api(self.backend).recipe(self.claim, exact, mapping, self.engine)
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -199,8 +215,9 @@ class Run:
     @cached_property
     def further(self) -> int:
         """The number of further inputs that the run's program is executed on."""
-        most = PROFILES[self.profile].further
-        return most if self.profile != PAIRS.name else max(most, further_inputs(plain_of(self.claim.root)))
+        return (
+            further_inputs(plain_of(self.claim.root)) if self.profile == PAIRS.name else PROFILES[self.profile].further
+        )
 
     @cached_property
     def degenerate(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 from conformance.configs.spelling import computation, is_batch_norm
@@ -185,7 +186,7 @@ BOUNDS = (4, 8, 16, 32, WIDEST)
 
 def with_rare_traits(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
     """The layers that have a trait which fewer than FEW layers have that compute the same."""
-    having = [(layer, {(_kind(layer), trait) for trait in _traits(layer)}) for layer in layers]
+    having = [(layer, {*zip(repeat(_kind(layer)), _traits(layer))}) for layer in layers]
     counts = Counter(trait for _, traits in having for trait in traits)
     return [layer for layer, traits in having if any(counts[trait] < FEW for trait in traits)]
 

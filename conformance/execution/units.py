@@ -12,11 +12,11 @@ SHORTEST, LONGEST = 1.5, 8.0
 """Estimated seconds of a unit, if there are enough runs. What a child does for the first time takes some 0.2 s in all; after
 a death the rest of a batch is repeated, and at the end of an invocation workers wait for the last unit of another one."""
 
-SHARE = 0.2
+SHARE = 0.12
 """The part of the time of an invocation that its most telling runs take, which come first."""
 
-GROWTH = 20
-"""A unit of them may be longer than the shortest by the part of one in so many of what is before it."""
+GROWTH = 10
+"""A unit of them may be longer than half of the shortest by the part of one in so many of what is before it."""
 
 FIRST = "first"
 """How their units are named."""
@@ -85,7 +85,7 @@ def _in_order(cases: Iterable[list[Run]]) -> Iterator[Unit]:
     number, kept, before, seconds = 0, list[Run](), 0.0, 0.0
     for case in cases:
         more = sum(map(estimated, case))
-        if kept and seconds + more > min(LONGEST, SHORTEST + before / GROWTH):
+        if kept and seconds + more > min(LONGEST, SHORTEST / 2 + before / GROWTH):
             yield Unit(f"{FIRST} {number}", _sorted(kept), number)
             number, kept, before, seconds = number + 1, [], before + seconds, 0.0
         kept, seconds = kept + case, seconds + more

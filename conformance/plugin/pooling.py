@@ -1,9 +1,13 @@
 """One pool of work for runs, laws, constraints and searches: the unit of each test, and units handed out largest first."""
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +28,10 @@ BY_ENGINE = {"test_drawn_cases": SEARCH}
 """Tests of which the instances that differ in the engine are one unit, with the seconds of each: engines share samples."""
 
 
+DIVISION = "conformance_division"
+"""What xdist's controller tells its workers: the path of the file with the run ids of each unit."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[Pooling.KEY] = pooling = Pooling(config)
@@ -38,6 +46,7 @@ class Pooling:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.nodeids: Sequence[str] = ()
+        self.division: Path | None = None
 
     @property
     def selection(self) -> "Selection":
@@ -67,6 +76,36 @@ class Pooling:
 
         divided = units([*self.runs.values()], self.selection.crashing, self.workers)
         return {run.id: unit for unit in divided for run in unit.runs}
+
+    @cached_property
+    def batches(self) -> "Mapping[str, Sequence[Run]]":
+        """The runs of the unit of every collected run, by run id. A worker reads how the controller has divided them, which
+        takes longer to find out."""
+        told = Path(getattr(self.config, "workerinput", {}).get(DIVISION, ""))
+        if not told.is_file():
+            return {run_id: unit.runs for run_id, unit in self.unit_of_run.items()}
+        batches = [[self.runs[run_id] for run_id in unit] for unit in json.loads(told.read_text(encoding="utf-8"))]
+        return {run.id: batch for batch in batches for run in batch}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where the units of runs will be."""
+        if self.config.getoption("dist") != "load":
+            return
+        if self.division is None:
+            folder = TemporaryDirectory(prefix="conformance-")
+            self.config.add_cleanup(folder.cleanup)
+            self.division = Path(folder.name, "units.json")
+        node.workerinput[DIVISION] = str(self.division)
+
+    def divide(self) -> None:
+        """Write the units of runs for the workers, if the disk has room."""
+        if self.division is not None:
+            units = {unit.name: [run.id for run in unit.runs] for unit in self.unit_of_run.values()}
+            with suppress(OSError):
+                partial = self.division.with_suffix(".partial")
+                partial.write_text(json.dumps([*units.values()]), encoding="utf-8")
+                partial.replace(self.division)
 
     def unit_of(self, nodeid: str) -> str:
         """The name of a test's unit."""
@@ -137,6 +176,11 @@ class Pooling:
             @cached_property
             def positions(self) -> Mapping[str, int]:
                 return {nodeid: position for position, nodeid in enumerate(self.collection or ())}
+
+            def schedule(self) -> None:
+                if self.collection is None:
+                    pooling.divide()
+                super().schedule()
 
             def _split_scope(self, nodeid: str) -> str:
                 return pooling.unit_of(nodeid)

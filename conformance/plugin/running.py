@@ -121,7 +121,7 @@ class Running:
         from conformance.execution.batch import judge_runs
 
         if run.id not in self.judged:
-            batch = self.config.stash[Pooling.KEY].unit_of_run[run.id].runs
+            batch = self.config.stash[Pooling.KEY].batches[run.id]
             results = judge_runs(batch, self.selection.unavailable.get, self.selection.store)
             self.judged |= {judged.id: result for judged, result in zip(batch, results, strict=True)}
         return self.judged.pop(run.id)

@@ -4,7 +4,7 @@ Nothing here loads torch before a test of the suite is collected.
 """
 
 import gc
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conformance.configs.engines import ENGINES, QUANTIZER_ENGINES
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.host.isa import limit_isa
@@ -166,12 +167,26 @@ class Selecting:
 
     @property
     def checked_early(self) -> bool:
-        """Whether this process has to check the selection before tests are collected or workers are started."""
+        """Whether this process has to check the selection before tests are collected."""
         return controls(self.config) and any(self.config.getoption(name) for name in SELECTING)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self) -> None:
-        """Refuse a selection that makes no sense."""
+    @property
+    def _cannot_be_wrong(self) -> bool:
+        """Whether nothing but registered backends is selected: what that selects is enumerated while workers start."""
+        given = {name for name in SELECTING if self.config.getoption(name)}
+        return given == {"backend"} and {*self.config.getoption("backend")} <= {*ENGINES, *QUANTIZER_ENGINES}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionstart(self) -> Generator[None]:
+        """Refuse a selection that makes no sense, before workers are started."""
+        if self._cannot_be_wrong:
+            yield
+            self._check()
+        else:
+            self._check()
+            yield
+
+    def _check(self) -> None:
         if self.checked_early:
             with usage_errors():
                 # benchmarks select runs of their own

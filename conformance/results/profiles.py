@@ -112,9 +112,11 @@ IN_USE = Profile(
     seconds=0.015,
 )
 """Layers of public networks, with dyadic data."""
-INITIALIZED = replace(IN_USE, name="initialized", data="initialized", mapping="ranges", further=0, degenerate=False)
+INITIALIZED = replace(
+    IN_USE, name="initialized", data="initialized", mapping="ranges", further=0, degenerate=False, threaded=False
+)
 """Layers of public networks, with the parameters that torch's modules begin with."""
-TRAINED = replace(IN_USE, name="trained", data="trained", mapping="ranges", further=0, degenerate=False)
+TRAINED = replace(INITIALIZED, name="trained", data="trained")
 """Layers of public networks, with parameters and activations distributed as in trained networks."""
 CONSTRAINTS = Profile(
     "constraints",
@@ -142,7 +144,6 @@ PAIRS = Profile(
     variants="pairs",
     unasked="never",
     by_features=True,
-    further=3,
     degenerate=True,
     certain_only=True,
     seconds=0.015,

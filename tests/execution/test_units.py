@@ -67,7 +67,7 @@ def test_no_unit_takes_much_longer_than_the_limit_and_few_are_short() -> None:
 def test_the_most_telling_runs_are_in_short_units_in_their_order() -> None:
     first = [unit for unit in units(RUNS) if is_first(unit)]
     assert [unit.name for unit in first] == [f"{FIRST} {number}" for number in range(len(first))]
-    assert first[0].seconds <= SHORTEST < 2 * SHORTEST < first[-2].seconds
+    assert first[0].seconds <= SHORTEST / 2 < SHORTEST < first[-2].seconds
     taken = sum(unit.seconds for unit in first)
     assert 0.9 * SHARE < taken / sum(map(estimated, RUNS)) <= SHARE
     told = [case[0] for case in telling(RUNS)]

@@ -10,7 +10,7 @@ import pytest
 from invocation import row, write
 
 from conformance.execution.units import FIRST
-from conformance.plugin.pooling import Pooling, function_of, run_id_of
+from conformance.plugin.pooling import DIVISION, Pooling, function_of, run_id_of
 from conformance.plugin.selecting import Selecting
 from conformance.selection import Selection
 
@@ -103,16 +103,44 @@ def test_the_most_telling_units_come_first_and_then_the_largest(tmp_path: Path) 
 
 def test_earlier_rows_change_the_order_and_not_the_units(tmp_path: Path) -> None:
     before = pooling(tmp_path / "none.jsonl")
-    slow = next(run for run in before.selection.runs if run.id.startswith("qnnpack/nn.ReLU/"))
+    slow = next(
+        run
+        for run in before.selection.runs
+        if run.id.startswith("qnnpack/nn.ReLU/") and before.unit_of_run[run.id].place is None
+    )
     earlier = row("nn.ReLU", seconds=90.0, backend="qnnpack", dtype_config=slow.claim.dtype_config, engine="qnnpack",
-                  variant=slow.variant.name if slow.variant else "")  # fmt: skip
+                  flow=slow.flow, profile=slow.profile, variant=slow.variant.name if slow.variant else "")  # fmt: skip
     assert earlier.id == slow.id
     pool = pooling(write(tmp_path / "rows.jsonl", [earlier]))
     _, order = worked_off(pool, 1)
-    assert order[0] == pool.unit_of_run[slow.id].name
+    assert next(unit for unit in order if not unit.startswith(FIRST)) == pool.unit_of_run[slow.id].name
     assert {unit.name: [run.id for run in unit.runs] for unit in pool.unit_of_run.values()} == {
         unit.name: [run.id for run in unit.runs] for unit in before.unit_of_run.values()
     }
+
+
+def test_a_worker_judges_the_units_that_the_controller_has_divided(tmp_path: Path) -> None:
+    controller, worker = pooling(tmp_path / "rows.jsonl"), pooling(tmp_path / "rows.jsonl")
+    node, cleanups = SimpleNamespace(workerinput={"workercount": 2}), list[Any]()
+    vars(controller.config).update(add_cleanup=cleanups.append)
+    controller.pytest_configure_node(node)
+    vars(worker.config).update(workerinput=node.workerinput)
+    worked_off(controller, 2)
+    units = {run_id: unit.runs for run_id, unit in controller.unit_of_run.items()}
+    assert {run_id: [run.id for run in runs] for run_id, runs in worker.batches.items()} == {
+        run_id: [run.id for run in runs] for run_id, runs in units.items()
+    }
+    assert "unit_of_run" not in vars(worker)
+    cleanups[0]()
+    assert not Path(node.workerinput[DIVISION]).parent.exists()
+
+
+def test_a_worker_divides_runs_alike_if_the_controller_could_not_write_units(tmp_path: Path) -> None:
+    pool = pooling(tmp_path / "rows.jsonl")
+    pool.division = tmp_path / "missing" / "units.json"
+    pool.divide()
+    vars(pool.config).update(workerinput={"workercount": 2, DIVISION: str(pool.division)})
+    assert pool.batches == {run_id: unit.runs for run_id, unit in pool.unit_of_run.items()}
 
 
 def test_names_in_node_ids() -> None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from invoking import NATIVE, Invocation, cases, entry, invoke, side_by_side
 
+from conformance.plugin.selecting import Selecting
 from conformance.results.verdicts import Verdict
 
 pytestmark = pytest.mark.xdist_group("selecting")  # one worker: its fixtures take seconds
@@ -224,3 +227,28 @@ def test_an_invocation_that_executes_nothing_fails_with_the_reason(invocations: 
     assert row.detail.startswith("engine executorch: ")
     assert f"nothing was executed: {row.detail}" in invocation.output
     assert invocation.status == pytest.ExitCode.TESTS_FAILED
+
+
+def selecting(**options: Any) -> Selecting:
+    """The selection of these options in a process that starts workers."""
+    given = {"backend": [], "engine": [], "case": [], "operators": [], "backend_config": [], "quantizer": [], **options}
+    config: Any = SimpleNamespace(
+        getoption=given.get, pluginmanager=SimpleNamespace(get_plugin=lambda _: None), stash=pytest.Stash()
+    )
+    return Selecting(config)
+
+
+def test_what_registered_backends_select_is_enumerated_while_workers_start() -> None:
+    chosen = selecting(backend=["onednn"])
+    hook = chosen.pytest_sessionstart()
+    next(hook)
+    assert "selection" not in vars(chosen)
+    with pytest.raises(StopIteration):
+        next(hook)
+    assert "runs" in vars(chosen.selection)
+
+
+@pytest.mark.parametrize("options", [{"backend": ["onednnn"]}, {"backend": ["onednn"], "case": ["nothing"]}])
+def test_what_may_be_wrong_is_refused_before_workers_start(options: dict[str, list[str]]) -> None:
+    with pytest.raises(pytest.UsageError):
+        next(selecting(**options).pytest_sessionstart())
