@@ -18,7 +18,7 @@ from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import TRANSPOSED, computation, is_batch_norm, spelled
 from conformance.errors import UsageError
 from conformance.results.in_use import REPRESENTATIVE, SHRUNK, read
-from conformance.results.profiles import IN_USE, INITIALIZED, TRAINED
+from conformance.results.profiles import IN_USE, INITIALIZED, PAIRS, TRAINED
 
 from .claims import Claim
 from .declarations import declared_variants, has_form_of, required
@@ -29,6 +29,7 @@ from .operators.declared import DECLARED
 from .operators.fused import is_qat_module, plain_of, wrapped
 from .operators.signatures import NAME, tried
 from .recipes import QUANTIZED, observes_inputs
+from .representative import UNCERTAIN
 from .shrunk import with_rare_traits
 from .sources import Model, model_source
 
@@ -274,15 +275,17 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
             continue
         turn = turns[hashed // fewer % len(turns)]
         profiles: tuple[str, ...] = (IN_USE.name, TRAINED.name) if variant is main else (turn,)
-        if _least_elements(variant) < LEAST_ELEMENTS:
-            profiles = (IN_USE.name,)
-        elif layers.is_rare(claim.pattern, variant):
+        if layers.is_rare(claim.pattern, variant):
             profiles = turns
+        elif _least_elements(variant) < LEAST_ELEMENTS:
+            profiles = (IN_USE.name,)
         for profile in profiles:
             by_tensor = profile == INITIALIZED.name and not ahead_of_time
             yield profile, variant.named(variant.name, per_channel=per_channel and not by_tensor)
     for variant in _further(claim, layers):
-        yield IN_USE.name, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
+        # of what no layer in use can be written these are all runs in such sizes, so two profiles have them
+        for profile in (IN_USE.name, PAIRS.name) if claim.root in UNCERTAIN else (IN_USE.name,):
+            yield profile, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
 
 
 def _least_elements(variant: Variant) -> int:

@@ -76,6 +76,12 @@ SEQUENCES: Mapping[str, Values] = {
 """Fixed variants of layers of steps."""
 
 
+WIDE = {"nn.LSTM": ((72, 264), (264, 72)), "nn.GRU": ((72, 136), (136, 72))}
+"""Input and hidden features beyond vectors and blocks, of which an oracle is certain for one step."""
+
+MANY_ROWS = (20, 22, 24)
+
+
 def _recurrent(name: str) -> Operator:
     pair = name == "nn.LSTM"
 
@@ -125,7 +131,12 @@ def _recurrent(name: str) -> Operator:
         f" {projected} batch_first_empty one_step unbatched keyword unequal positive negative"
     )
     # a few features: of more steps no oracle would be certain
-    counts = {"steps_300": {"steps": 300, "rows": 1}}
+    counts: dict[str, Values] = {"steps_300": {"steps": 300, "rows": 1}}
+    for inputs, hidden in WIDE[name]:
+        one_step: Values = {"sizes": (inputs, hidden), "steps": 1, "state": True}
+        label = f"{inputs}to{hidden}_rows"
+        counts |= {f"{label}_{rows}": {**one_step, "rows": rows} for rows in MANY_ROWS}
+        counts[f"{label}_18_batch_first"] = {**one_step, "rows": 18, "batch_first": True}
     large = {"sizes": (67, 65), "steps": 19, "rows": 8}
     points = fixed(space, names, SEQUENCES)
     return Operator(name, space, points, large=large, layers=steps(steps=1, rows=1), counts=counts)
