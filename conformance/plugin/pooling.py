@@ -92,20 +92,22 @@ class Pooling:
         """Tell a worker where the units of runs will be."""
         if self.config.getoption("dist") != "load":
             return
-        if self.division is None:
-            folder = TemporaryDirectory(prefix="conformance-")
-            self.config.add_cleanup(folder.cleanup)
-            self.division = Path(folder.name, "units.json")
-        node.workerinput[DIVISION] = str(self.division)
+        with suppress(OSError):  # of a full disk: workers divide runs themselves
+            if self.division is None:
+                folder = TemporaryDirectory(prefix="conformance-")
+                self.config.add_cleanup(folder.cleanup)
+                self.division = Path(folder.name, "units.json")
+            node.workerinput[DIVISION] = str(self.division)
 
     def divide(self) -> None:
         """Write the units of runs for the workers, if the disk has room."""
-        if self.division is not None:
-            units = {unit.name: [run.id for run in unit.runs] for unit in self.unit_of_run.values()}
-            with suppress(OSError):
-                partial = self.division.with_suffix(".partial")
-                partial.write_text(json.dumps([*units.values()]), encoding="utf-8")
-                partial.replace(self.division)
+        if self.division is None:
+            return
+        units = {unit.name: [run.id for run in unit.runs] for unit in self.unit_of_run.values()}
+        with suppress(OSError):
+            partial = self.division.with_suffix(".partial")
+            partial.write_text(json.dumps([*units.values()]), encoding="utf-8")
+            partial.replace(self.division)
 
     def unit_of(self, nodeid: str) -> str:
         """The name of a test's unit."""

@@ -70,7 +70,11 @@ def parser() -> argparse.ArgumentParser:
         "--cover", action="store_true", help="write docs/cover.md, too: how many runs have each condition"
     )
     made.add_argument(
-        "--write-docs", type=Path, metavar="FILE", help="write docs/mutants.md from a file of mutants, and end"
+        "--write-docs",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="write docs/mutants.md from a file of mutants and the totals of further ones, and end",
     )
     return made
 
@@ -175,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         if options.write_docs:
-            table.PATH.write_text(table.text(*records.read(options.write_docs)), encoding="utf-8")
+            table.PATH.write_text(table.text(*map(records.read, options.write_docs)), encoding="utf-8")
             return 0
         backends = checked(options.backend, options.mutants, options.fuzz)
 

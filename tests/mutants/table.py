@@ -13,7 +13,7 @@ PATH = Path(__file__).parents[2] / "docs" / "mutants.md"
 INTRODUCTION = f"""\
 # Random mutants that the suite notices
 
-This page is written by `tox -q -e mutants -- --write-docs FILE` from the file that `tox -e mutants` writes. A mutant
+This page is written by `tox -q -e mutants -- --write-docs FILE` from files that `tox -e mutants` writes. A mutant
 is a kernel that is off in a narrow way: an effect in a region of its result, where its call fulfils some
 conditions. An ordinary run catches a mutant if a row contradicts the ledger, a search reports a deviation, or a process dies.
 
@@ -103,16 +103,27 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
         yield from survivors(records)
 
 
-def text(header: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """The page."""
+Analyzed = tuple[Mapping[str, Any], Sequence[Record]]
+"""The header and the records of a file of mutants."""
+
+
+def outcome(header: Mapping[str, Any], records: Sequence[Record]) -> Iterator[str]:
+    """What an analysis was made with, and its table of outcomes."""
     searched = any(record.search is not None for record in records)
-    lines = [INTRODUCTION, "## Outcome\n"]
     search = f", and a search with {header['samples']} samples of each family on each engine" if searched else ""
-    lines.append(
-        f"Seed {header['seed']}, torch {header.get('torch')}, {header.get('arch')}: {len(records)} mutants on the ordinary "
-        f"run of {', '.join(header.get('backends', ()))}{search}, in {header.get('seconds', 0) / 60:.0f} minutes.\n"
+    yield (
+        f"Drawn from {header.get('draw')}, seed {header['seed']}, torch {header.get('torch')}, {header.get('arch')}: "
+        f"{len(records)} mutants on the ordinary run of {', '.join(header.get('backends', ()))}{search}, in "
+        f"{header.get('seconds', 0) / 60:.0f} minutes.\n"
     )
-    lines += [*totals(records, searched), ""]
+    yield from totals(records, searched)
+    yield ""
+
+
+def text(first: Analyzed, *others: Analyzed) -> str:
+    """The page: the first analysis with its survivors, and the outcomes of others."""
+    _, records = first
+    lines = [INTRODUCTION, "## Outcome\n", *(line for one in (first, *others) for line in outcome(*one))]
     if any(record.survives for record in records):
         lines += ["## Why mutants survive\n", *by_cause(records), "", *by_operator(records), ""]
         lines += ["## Survivors\n", *survivors(records)]

@@ -91,7 +91,7 @@ def test_the_reason_is_the_searchs_where_the_search_met_the_mutant() -> None:
 
 
 def test_the_page_counts_and_lists_survivors() -> None:
-    page = table.text(HEADER, ALL)
+    page = table.text((HEADER, ALL))
     assert "| x86 | 4 | 1 | 1 | 2 (50.0%) |" in page
     assert "| quantized.conv2d | 4 | 2 | groups: 1 |" in page
     assert "| at ties | 1 |\n| no call has such a size | 1 |" in page
@@ -102,7 +102,15 @@ def test_the_page_counts_and_lists_survivors() -> None:
 
 
 def test_the_page_without_survivors_has_no_list() -> None:
-    page = table.text({**HEADER, "samples": 0}, [CAUGHT])
+    page = table.text(({**HEADER, "samples": 0}, [CAUGHT]))
     assert "survive |" in page
     assert "## Survivors" not in page
     assert "search |" not in page
+
+
+def test_the_page_has_the_outcomes_of_further_draws_alone() -> None:
+    page = table.text(({**HEADER, "draw": "layers"}, [CAUGHT]), ({**HEADER, "draw": "samples"}, ALL))
+    assert "Drawn from layers" in page
+    assert "Drawn from samples" in page
+    assert "| x86 | 4 | 1 | 1 | 2 (50.0%) |" in page
+    assert "## Survivors" not in page
