@@ -1,8 +1,8 @@
 """Every layer in use, shrunk to sizes for which kernels take the same paths."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -177,29 +177,43 @@ def _tuple(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-FEW = 3
-"""Layers that no trait should hang on less of."""
+FEW_LAYERS, FEW_PROFILES = 3, 2
+"""Layers, and profiles among theirs, that no trait should hang on less of."""
 
 BOUNDS = (4, 8, 16, 32, WIDEST)
 """Sizes of vectors and tiles that a size may be beyond."""
 
 
-def with_rare_traits(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
-    """The layers that have a trait which fewer than FEW layers have that compute the same."""
+def with_rare_traits(layers: Iterable[LayerInUse], profile_of: Callable[[LayerInUse], str]) -> list[LayerInUse]:
+    """The layers that have a trait which fewer than FEW_LAYERS layers have that compute the same, or layers of fewer than
+    FEW_PROFILES profiles."""
     having = [(layer, {*zip(repeat(_kind(layer)), _traits(layer))}) for layer in layers]
-    counts = Counter(trait for _, traits in having for trait in traits)
-    return [layer for layer, traits in having if any(counts[trait] < FEW for trait in traits)]
+    profiles = defaultdict[tuple[object, ...], list[str]](list)
+    for layer, traits in having:
+        for trait in traits:
+            profiles[trait].append(profile_of(layer))
+    rare = {trait for trait, of in profiles.items() if len(of) < FEW_LAYERS or len({*of}) < FEW_PROFILES}
+    return [layer for layer, traits in having if not rare.isdisjoint(traits)]
 
 
 def _traits(layer: LayerInUse) -> Iterator[object]:
-    """The options of a layer, and the remainders and bounds of its sizes."""
+    """The options of a layer, and the remainders and bounds of its sizes: of operators that treat all elements alike, of the
+    number of elements, unless they broadcast."""
     for name, text in layer.options.items():
         value = value_of(text)
-        yield from _of_size(name, value) if name in COUNTS and isinstance(value, int) else [(name, text)]
-    for number, text in enumerate(layer.inputs[:2]):
-        shape = shape_of(text)
+        if name in COUNTS and isinstance(value, int) and (name != "groups" or value > GROUPS):
+            yield from _of_size(name, value)
+        else:
+            yield name, text
+    shapes = [shape_of(text) for text in layer.inputs[:2]]
+    if root(layer) in FLAT and len({*shapes}) == 1:
+        yield from _of_size("elements", math.prod(shapes[0]))
+        return
+    for number, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
-            yield from _of_size((number, axis if axis < 2 else axis - len(shape)), size)
+            yield from _of_size((number, axis if axis < 2 else axis - len(shape), len(shapes)), size)
+    if root(layer) == "F.interpolate":
+        yield "output", as_produced(layer).output[2:]
 
 
 def _of_size(name: object, size: int) -> Iterator[object]:

@@ -40,9 +40,12 @@ ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 NOT_AS_INITIALIZED = frozenset({"prelu"})
 """What layers compute whose initial parameters show a known deviation, which would hide any other."""
 
-FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8, torch.float16: 3}
+FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8}
 """Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
-raise, and those for float16 multiply in float32."""
+raise."""
+
+FEWER_AHEAD_OF_TIME = FEWER | {torch.float16: 3}
+"""The same for engines that lower ahead of time, on which kernels for float16 multiply in float32."""
 
 LEAST_ELEMENTS = 16
 """A layer with an operand of fewer elements has dyadic data: they are too few to be distributed like anything."""
@@ -245,13 +248,22 @@ def layers_in_use(*, ahead_of_time: bool) -> Layers:
             by_pattern[layer.pattern].append(variant_of(layer))
         return Layers(by_pattern)
     layers = read(SHRUNK)
-    rare, names = {id(layer) for layer in with_rare_traits(layers)}, set[tuple[str, str]]()
+    variants = {id(layer): as_produced(layer) for layer in layers}
     for layer in layers:
-        variant = as_produced(layer)
-        by_pattern[layer.pattern].append(variant)
-        if id(layer) in rare:
-            names.add((layer.pattern, variant.name))
-    return Layers(by_pattern, frozenset(names))
+        by_pattern[layer.pattern].append(variants[id(layer)])
+    rare = with_rare_traits(layers, lambda layer: turn(layer.pattern, variants[id(layer)]))
+    return Layers(by_pattern, frozenset((layer.pattern, variants[id(layer)].name) for layer in rare))
+
+
+def turn(pattern: str, variant: Variant, turns: Sequence[str] = ROTATION, fewer: int = 1) -> str:
+    """The profile that the name of a layer's variant decides. A small one has dyadic data."""
+    if _least_elements(variant) < LEAST_ELEMENTS:
+        return IN_USE.name
+    return turns[_hash(pattern, variant) // fewer % len(turns)]
+
+
+def _hash(pattern: str, variant: Variant) -> int:
+    return zlib.crc32(f"{pattern}/{variant.name}".encode())
 
 
 def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, Variant]]:
@@ -262,7 +274,7 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
     with the parameters that torch's modules begin with are per tensor.
     """
     per_channel, layers = has_per_channel(claim), layers_in_use(ahead_of_time=ahead_of_time)
-    fewer = FEWER.get(claim.dtypes.input_dtype, 1)
+    fewer = (FEWER_AHEAD_OF_TIME if ahead_of_time else FEWER).get(claim.dtypes.input_dtype, 1)
     in_use = [one for one in layers.by_pattern.get(claim.pattern, []) if has_form_of(claim.entry, one)]
     variants = [required(claim.entry, variant) for variant in in_use]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)
@@ -270,15 +282,14 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
     if spelled(claim.root).computes in NOT_AS_INITIALIZED:
         turns = tuple(profile for profile in ROTATION if profile != INITIALIZED.name)
     for variant in variants:
-        hashed = zlib.crc32(f"{claim.pattern}/{variant.name}".encode())
-        if variant is not main and hashed % fewer:
+        if variant is not main and _hash(claim.pattern, variant) % fewer:
             continue
-        turn = turns[hashed // fewer % len(turns)]
-        profiles: tuple[str, ...] = (IN_USE.name, TRAINED.name) if variant is main else (turn,)
+        profiles: tuple[str, ...] = (turn(claim.pattern, variant, turns, fewer),)
         if layers.is_rare(claim.pattern, variant):
-            profiles = turns
-        elif _least_elements(variant) < LEAST_ELEMENTS:
-            profiles = (IN_USE.name,)
+            with_values = [one for one in turns if one == IN_USE.name or not _has_few_values(variant)]
+            profiles = ROTATION if len(with_values) == len(ROTATION) else (*with_values, PAIRS.name)
+        elif variant is main:
+            profiles = IN_USE.name, TRAINED.name
         for profile in profiles:
             by_tensor = profile == INITIALIZED.name and not ahead_of_time
             yield profile, variant.named(variant.name, per_channel=per_channel and not by_tensor)
@@ -290,6 +301,12 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
 
 def _least_elements(variant: Variant) -> int:
     return min(math.prod(spec.shape) for spec in variant.operands.values())
+
+
+def _has_few_values(variant: Variant) -> bool:
+    """Whether an operand has too few values to be distributed like anything; indices have none."""
+    values = [spec for spec in variant.operands.values() if spec.kind == "activation"]
+    return any(math.prod(spec.shape) < LEAST_ELEMENTS for spec in values)
 
 
 def _further(claim: Claim, layers: Layers) -> Iterator[Variant]:

@@ -116,7 +116,7 @@ INITIALIZED = replace(
     IN_USE, name="initialized", data="initialized", mapping="ranges", further=0, degenerate=False, threaded=False
 )
 """Layers of public networks, with the parameters that torch's modules begin with."""
-TRAINED = replace(INITIALIZED, name="trained", data="trained")
+TRAINED = replace(INITIALIZED, name="trained", data="trained", threaded=True)
 """Layers of public networks, with parameters and activations distributed as in trained networks."""
 CONSTRAINTS = Profile(
     "constraints",

@@ -58,13 +58,15 @@ def classes(kernel: str, facts: Mapping[str, Fact], data: str = "") -> Iterator[
 
 
 def recording(found: set[tuple[str, str]], handler: Handler | None = None) -> Handler:
-    """A handler that records the classes of each call, which it makes, or has another one make."""
+    """A handler that records the classes of each call that does not raise, which it makes, or has another one make."""
 
     def record(name: str, call: Call, count: int) -> Any:
         before = codes_before(call)
         data = "" if before is None or before.numel() < 2 else CONSTANT if before.min() == before.max() else SPREAD
-        found.update((name, text) for text in classes(name, facts_of(call, count), data))
-        return call.original() if handler is None else handler(name, call, count)
+        met = [(name, text) for text in classes(name, facts_of(call, count), data)]
+        result = call.original() if handler is None else handler(name, call, count)
+        found.update(met)
+        return result
 
     return record
 
