@@ -396,6 +396,5 @@ def as_produced(layer: LayerInUse) -> Variant:
         for name, spec in variant.operands.items()
         if len(spec.shape) in (4, 5)
     }
-    return (
-        variant.named(f"{variant.name}_channels_last", operands={**variant.operands, **images}) if images else variant
-    )
+    name = f"{variant.name}_channels_last" if images else variant.name
+    return variant.named(name, operands={**variant.operands, **images})
