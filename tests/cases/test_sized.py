@@ -52,6 +52,21 @@ def test_a_layer_with_few_elements_has_dyadic_data() -> None:
     assert {run.profile for run in small} == {"in_use"}
 
 
+def test_a_layer_with_a_rare_trait_has_all_profiles_that_suit_it() -> None:
+    rare = layers_in_use(ahead_of_time=False).rare
+    of = {
+        pattern: next(name for other, name in sorted(rare) if other == pattern) for pattern in ("nn.PReLU", "nn.Conv2d")
+    }
+    for pattern, profiles in {"nn.Conv2d": {*ROTATION}, "nn.PReLU": {"in_use", "trained", "pairs"}}.items():
+        claim = next(claim for claim in backend("fbgemm").claims if claim.pattern == pattern)
+        assert {profile for profile, variant in sized(claim) if variant.name == of[pattern]} == profiles
+
+
+def test_one_step_of_wide_recurrent_layers_has_two_profiles() -> None:
+    claim = next(claim for claim in backend("fbgemm").claims if claim.pattern == "nn.GRU")
+    assert {profile for profile, variant in sized(claim) if variant.name == "72to136_rows_20"} == {"in_use", "pairs"}
+
+
 def test_a_claim_that_computes_what_no_layer_in_use_does_has_the_smallest_layer_that_is_timed() -> None:
     claim = next(claim for claim in backend("fbgemm").claims if claim.id == "fbgemm/nn.AvgPool1d/static-quint8")
     assert [(profile, variant.name) for profile, variant in sized(claim)] == [("in_use", "resnet50_256_14")]

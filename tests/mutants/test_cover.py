@@ -1,8 +1,13 @@
 """The report of cover: classes of calls, and which of them hang on too few runs."""
 
 from collections import Counter
+from typing import Any
 
-from .cover import CONSTANT, Counts, classes, document, is_thin
+import pytest
+import torch
+from faults.kernels import Call
+
+from .cover import CONSTANT, Counts, classes, document, is_thin, recording
 from .facts import Fact
 
 FACTS: dict[str, Fact] = {"qx size(1)": 67, "stride": "2x2", "groups": 3, "qx format": "channels_last", "call": 1}
@@ -12,6 +17,21 @@ def test_classes_are_values_of_options_remainders_bounds_formats_and_data() -> N
     found = {*classes("quantized.conv2d.new", FACTS, CONSTANT)}
     bounds = {f"qx size(1) is at least {bound + 1}" for bound in (4, 8, 16, 32, 64)}
     assert found == {"qx size(1) % 8 is 3", *bounds, "stride 2x2", "groups 3", "qx format channels_last", CONSTANT}
+
+
+def test_a_call_that_raises_meets_no_class() -> None:
+    def made(kernel: Any) -> Call:
+        return Call(torch.ops.aten.relu.default._schema, {"self": torch.ones(2)}, kernel)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("refused")
+
+    found = set[tuple[str, str]]()
+    with pytest.raises(RuntimeError):
+        recording(found)("aten.relu", made(refuse), 1)
+    assert not found
+    recording(found)("aten.relu", made(torch.relu), 1)
+    assert ("aten.relu", "self elements % 8 is 2") in found
 
 
 def test_a_class_is_thin_with_few_runs_or_one_profile() -> None:
