@@ -99,7 +99,7 @@ def _features(layer: LayerInUse) -> Iterator[Feature]:
         yield "channels of a group", min(channels // int(str(values["groups"])), 8)
         yield "equal channels", channels == outputs
     yield "dimensions", len(shapes[0])
-    if root(layer) in FLAT and len({*shapes}) == 1:
+    if treats_alike(layer):
         yield from _classes("elements", math.prod(shapes[0]))
     else:
         yield "octave of elements", math.prod(shapes[0]).bit_length()
@@ -109,6 +109,11 @@ def _features(layer: LayerInUse) -> Iterator[Feature]:
     yield "inputs", min(len(shapes), 8)
     if len({*shapes}) > 1:
         yield "of one", tuple(tuple(length == 1 for length in shape) for shape in shapes[:2])
+
+
+def treats_alike(layer: LayerInUse) -> bool:
+    """Whether a layer treats all elements alike, whatever the shape: it broadcasts no operand."""
+    return root(layer) in FLAT and len({*layer.inputs}) == 1
 
 
 def _classes(name: str, size: int) -> Iterator[Feature]:

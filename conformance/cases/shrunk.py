@@ -11,7 +11,7 @@ from conformance.configs.spelling import computation, is_batch_norm
 from conformance.results.in_use import LayerInUse
 
 from .in_use import BINARY, Unwritable, as_produced, text_of, value_of
-from .representative import FLAT, UNCERTAIN, elements, multiplications, root, shape_of, weights
+from .representative import UNCERTAIN, elements, multiplications, root, shape_of, treats_alike, weights
 
 MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 20_000_000, 2**18, 2**16
 """What a shrunk layer should not exceed: what the oracle, and the generators of parameters and of inputs take 20 ms for."""
@@ -83,7 +83,7 @@ def identity(layer: LayerInUse) -> tuple[object, ...]:
     """What a kernel may depend on in a shrunk layer: of operators that treat all elements alike, the number of elements."""
     variant = as_produced(layer)
     own = _kind(layer)
-    if root(layer) not in FLAT or len({*layer.inputs}) > 1:
+    if not treats_alike(layer):
         return (*own, variant.name)
     count = math.prod(variant.operands["x"].shape)
     layouts = tuple(spec.layout for spec in variant.operands.values())
@@ -190,8 +190,9 @@ def with_rare_traits(layers: Iterable[LayerInUse], profile_of: Callable[[LayerIn
     having = [(layer, {*zip(repeat(_kind(layer)), _traits(layer))}) for layer in layers]
     profiles = defaultdict[tuple[object, ...], list[str]](list)
     for layer, traits in having:
+        profile = profile_of(layer)
         for trait in traits:
-            profiles[trait].append(profile_of(layer))
+            profiles[trait].append(profile)
     rare = {trait for trait, of in profiles.items() if len(of) < FEW_LAYERS or len({*of}) < FEW_PROFILES}
     return [layer for layer, traits in having if not rare.isdisjoint(traits)]
 
@@ -206,7 +207,7 @@ def _traits(layer: LayerInUse) -> Iterator[object]:
         else:
             yield name, text
     shapes = [shape_of(text) for text in layer.inputs[:2]]
-    if root(layer) in FLAT and len({*shapes}) == 1:
+    if treats_alike(layer):
         yield from _of_size("elements", math.prod(shapes[0]))
         return
     for number, shape in enumerate(shapes):

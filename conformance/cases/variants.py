@@ -286,8 +286,8 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
             continue
         profiles: tuple[str, ...] = (turn(claim.pattern, variant, turns, fewer),)
         if layers.is_rare(claim.pattern, variant):
-            with_values = [one for one in turns if one == IN_USE.name or not _has_few_values(variant)]
-            profiles = ROTATION if len(with_values) == len(ROTATION) else (*with_values, PAIRS.name)
+            suiting = (IN_USE.name,) if _has_few_values(variant) else turns
+            profiles = suiting if suiting == ROTATION else (*suiting, PAIRS.name)
         elif variant is main:
             profiles = IN_USE.name, TRAINED.name
         for profile in profiles:

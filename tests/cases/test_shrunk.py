@@ -129,7 +129,10 @@ def test_a_trait_that_few_layers_have_makes_them_rare() -> None:
     same = [convolution(image="9x8", padding=padding) for padding in ("1x1", "1x1", "1x1")]
     odd = convolution(image="9x8", stride="3x1")
     turns = {id(layer): profile for layer, profile in zip([*same, odd], cycle(["in_use", "trained"]), strict=False)}
-    profile_of = lambda layer: turns[id(layer)]  # noqa: E731
+
+    def profile_of(layer: LayerInUse) -> str:
+        return turns[id(layer)]
+
     assert with_rare_traits([*same, odd], profile_of) == [odd]
     assert with_rare_traits([*same[:1], odd], profile_of) == [*same[:1], odd]
     assert with_rare_traits([*same, odd], lambda layer: "in_use") == [*same, odd]
