@@ -102,8 +102,9 @@ KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
-WITH_ALL_DATA = ("default", "depthwise")
-"""Variants whose programs are executed on all degenerate data: depthwise convolutions have kernels of their own."""
+WITH_ALL_DATA = ("default", "depthwise", "scalar")
+"""Variants whose programs are executed on all degenerate data: depthwise convolutions and arithmetic of a tensor and a number
+have kernels of their own."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ from .operators.declared import DECLARED
 from .operators.fused import is_qat_module, plain_of, wrapped
 from .operators.signatures import NAME, tried
 from .recipes import QUANTIZED, observes_inputs
-from .representative import UNCERTAIN
 from .shrunk import with_rare_traits
 from .sources import Model, model_source
 
@@ -294,8 +293,7 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
             by_tensor = profile == INITIALIZED.name and not ahead_of_time
             yield profile, variant.named(variant.name, per_channel=per_channel and not by_tensor)
     for variant in _further(claim, layers):
-        # of what no layer in use can be written these are all runs in such sizes, so two profiles have them
-        for profile in (IN_USE.name, PAIRS.name) if claim.root in UNCERTAIN else (IN_USE.name,):
+        for profile in (IN_USE.name, PAIRS.name):
             yield profile, required(claim.entry, variant.named(variant.name, per_channel=per_channel))
 
 

@@ -143,7 +143,12 @@ def _binary(name: str, sign: str) -> Iterator[Operator]:
         "every_code_same_tensor": {"form": (EVERY_CODE, None)},
     }
     alpha = [] if name == "mul" else [factor("alpha", LEFT_OUT, 2, -1, 0.5)]
-    counts = PAIR_BATCHED if name != "sub" else {}
+    tall = (9, 18, 3)
+    shapes: dict[str, Values] = {
+        "repeated_18": {"form": ((2, *tall), (1, *tall))},
+        "scalar_18": {"form": ((2, *tall), (2, *tall)), "scalar": (1, 0.5)},
+    }
+    counts = PAIR_BATCHED | shapes if name != "sub" else {}
     for operator, options, further in (
         (f"operator.{name}", [], "scalar_left"),
         (f"torch.{name}", alpha, f"keyword {'alpha_2' if alpha else ''}"),

@@ -65,15 +65,17 @@ def _channel_norms() -> Iterator[Operator]:
             "no_affine": {"affine": False},
             "eps": {"eps": 0.5},
             "wide": {"form": (2, 67, *SPATIAL[rank])},
+            "tall": {"form": (1, 3, 34, *SPATIAL[rank][1:])},
             "called_twice": {"style": TWICE},
             "called_twice_unit": {"style": TWICE, "data": "unit"},
         }
         further = "wide called_twice called_twice_unit channels_last keyword"
-        names = f"default no_affine eps batch0 batch1 batch5 {RANGES} {further}"
+        names = f"default tall no_affine eps batch0 batch1 batch5 {RANGES} {further}"
         yield Operator(
             f"nn.BatchNorm{rank}d",
             space,
             fixed(space, names, values),
+            frozenset({"default", "batch0", "tall"}),
             counts=BATCHED if rank == 2 else {},
             sweep=SweepKind.CHANNELS,
             sweeps={"every_code": {"form": (1, CHANNELS, *SWEPT_SIGNALS[rank])}},
@@ -146,7 +148,8 @@ def _layer_norms() -> Iterator[Operator]:
     }
     names = f"default two_dimensions no_affine no_bias eps wide batch0 batch1 batch5 {RANGES} keyword"
     sizes: dict[str, Any] = {"large": {"form": (8, 37, 131)}, "layers": sequences("rows")}
-    yield Operator("nn.LayerNorm", space, fixed(space, names, values), **sizes)
+    counts: dict[str, Values] = {"rows_9x5": {"form": (9, 5, 16)}}
+    yield Operator("nn.LayerNorm", space, fixed(space, names, values), counts=counts, **sizes)
 
     def write_layer(form: Any, dimensions: int, affine: str, style: str, eps: Any) -> Variant:
         return _functional("F.layer_norm", form, form[-dimensions:], "normalized_shape", affine, style, eps)

@@ -322,7 +322,13 @@ def _interpolate() -> Operator:
     modes_named = " ".join(name for name in values if name.startswith(("scale", "size")))
     shapes = "spread spread_volume signal volume volume_same volume_same_flat signal_linear volume_trilinear"
     points = fixed(space, f"default {modes_named} {usual()} keyword {shapes}", values)
-    return Operator("F.interpolate", space, points, counts=BATCHED)
+    # most layers in use take the size of their result from another tensor, which the table of layers does not record
+    sizes: dict[str, Values] = {
+        f"{mode}_to_{side}": {"form": (2, 9, 10, 10), "scale_factor": LEFT_OUT, "size": (side, side), "mode": mode}
+        for mode in ("nearest", "bilinear")
+        for side in (4, 8, 16)
+    }
+    return Operator("F.interpolate", space, points, counts=BATCHED | sizes)
 
 
 def _interpolated() -> dict[str, Values]:
