@@ -102,8 +102,8 @@ KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
 
-WITH_ALL_DATA = ("default", "depthwise", "scalar")
-"""Variants whose programs are executed on all degenerate data: depthwise convolutions and arithmetic of a tensor and a number
+WITH_ALL_DATA = ("default", "depthwise", "scalar_left", "scalar_left_18")
+"""Variants whose programs are executed on all degenerate data: depthwise convolutions and arithmetic of a number and a tensor
 have kernels of their own."""
 
 
@@ -237,8 +237,10 @@ class Run:
             names = [name for name in names if name in kept]
         if ahead_of_time(self.engine):
             names = [name for name in names if name not in VIEWS and name != "int32"]
+        if self.variant.name in WITH_ALL_DATA:
+            return tuple(names)
         if self.profile == EXACT.name:
-            return tuple(names) if self.variant.name in WITH_ALL_DATA else ()
+            return ()
         return (names[zlib.crc32(f"{self.key}/degenerate".encode()) % len(names)],) if names else ()
 
     def bounds(self, spec: Operand) -> tuple[int, int, int]:

@@ -146,9 +146,9 @@ def _binary(name: str, sign: str) -> Iterator[Operator]:
     tall = (9, 18, 3)
     shapes: dict[str, Values] = {
         "repeated_18": {"form": ((2, *tall), (1, *tall))},
-        "scalar_18": {"form": ((2, *tall), (2, *tall)), "scalar": (1, 0.5)},
+        "scalar_left_18": {"form": ((2, *tall), (2, *tall)), "scalar": (0, 0.5)},
     }
-    counts = PAIR_BATCHED | shapes if name != "sub" else {}
+    counts = {**PAIR_BATCHED, **shapes} if name != "sub" else {}
     for operator, options, further in (
         (f"operator.{name}", [], "scalar_left"),
         (f"torch.{name}", alpha, f"keyword {'alpha_2' if alpha else ''}"),

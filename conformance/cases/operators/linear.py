@@ -88,7 +88,7 @@ def _linear_operator(name: str, *, functional: bool) -> Operator:
     counts: dict[str, Values] = {
         f"batch_{rows}": {"features": (35, 67), "leading": (rows,)} for rows in (33, 129, LARGE_BATCH)
     }
-    counts |= {"rows_9x2": {"leading": (9, 2)}, "rows_2x9x3": {"leading": (2, 9, 3)}}
+    counts |= {"rank5_9x2": {"leading": (2, 3, 9, 2)}, "rank5_10x3": {"leading": (2, 2, 10, 3)}}
     counts[f"features_{WIDE}"] = {"features": (WIDE, 8), "leading": (2,)}
     return Operator(
         name,

@@ -148,7 +148,7 @@ def _layer_norms() -> Iterator[Operator]:
     }
     names = f"default two_dimensions no_affine no_bias eps wide batch0 batch1 batch5 {RANGES} keyword"
     sizes: dict[str, Any] = {"large": {"form": (8, 37, 131)}, "layers": sequences("rows")}
-    counts: dict[str, Values] = {"rows_9x5": {"form": (9, 5, 16)}}
+    counts: dict[str, Values] = {"rank5_9x2": {"form": (2, 3, 9, 2, 8)}}
     yield Operator("nn.LayerNorm", space, fixed(space, names, values), counts=counts, **sizes)
 
     def write_layer(form: Any, dimensions: int, affine: str, style: str, eps: Any) -> Variant:

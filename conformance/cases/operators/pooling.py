@@ -328,7 +328,7 @@ def _interpolate() -> Operator:
         for mode in ("nearest", "bilinear")
         for side in (4, 8, 16)
     }
-    return Operator("F.interpolate", space, points, counts=BATCHED | sizes)
+    return Operator("F.interpolate", space, points, counts={**BATCHED, **sizes})
 
 
 def _interpolated() -> dict[str, Values]:
