@@ -120,6 +120,7 @@ def facts(audit: Audit) -> Facts:
     return [
         *_outputs(audit),
         ("layers that compute", arithmetic(audit)),
+        *([("delegates", str(audit.delegates))] if audit.delegates is not None else []),
         ("conversions", conversions(audit)),
         ("time", times(audit)),
         ("repetitions", repetitions(audit)),

@@ -20,7 +20,7 @@ from torch.ao.quantization import default_qconfig
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from conformance.audit import audit_engines
+from conformance.audit import Fx
 from conformance.audit.auditing import Settings, host
 from conformance.audit.causes import explained
 from conformance.audit.network import network
@@ -203,7 +203,7 @@ def _verdict(
         if company:
             subject = in_company(subject)
         one = network(run.id, subject.model.eval(), [subject.calibration, subject.fresh_inputs()])
-        (found,) = audit_engines(one, [run.engine], Settings(mapping=subject.mapping, stable=False, reduce=False))
+        found = Fx(run.engine, Settings(mapping=subject.mapping, stable=False, reduce=False)).audit(one)
     except (UsageError, CannotBeBuilt) as error:
         return Verdict.REFUSED if "empty" in str(error) else Verdict.MISSED, (f"{run.id}: {error}",)
     found = explained(found, entries, host())
@@ -308,7 +308,7 @@ def _reason(entries: Sequence[Entry]) -> str:
     if not any(entry.where for entry in entries):
         return alone
     if all(backends_of(entry) <= OTHERS for entry in entries):
-        return "about ExecuTorch and the quantizers of PT2E, which audits do not lower to"
+        return "about ExecuTorch and the quantizers of PT2E, of which this page audits no networks"
     if not any(entry.where and not entry.on_further_inputs for entry in entries):
         return alone
     checks = frozenset().union(*(entry.check for entry in entries))

@@ -35,7 +35,7 @@ def test_environments_of_one_folder_have_the_same_requirements() -> None:
             section = {**parser["testenv"], **parser[name]}
             folder = section["env_dir"].replace("{env_name}", name).replace("{[dev]env_dir}", parser["dev"]["env_dir"])
             requirements[folder].add((section["dependency_groups"], section["deps"], section["install_command"]))
-    assert len(requirements) == 9
+    assert len(requirements) == 10
     assert {folder: found for folder, found in requirements.items() if len(found) > 1} == {}
 
 

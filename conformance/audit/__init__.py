@@ -3,7 +3,8 @@
 `audit` is the Python interface; `python -m conformance audit` and the pytest fixture `audit` call it.
 """
 
-from .auditing import audit, audit_engines
+from .auditing import Fx, audit
 from .network import Network
+from .quantizers import quantization
 
-__all__ = ["Network", "audit", "audit_engines"]
+__all__ = ["Fx", "Network", "audit", "quantization"]

@@ -1,28 +1,24 @@
-"""Audits of a network on engines, each in a child process, so that a kernel that crashes costs one layer."""
+"""Audits of a network on engines."""
 
 import platform
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
 from conformance.cases.claims import BackendClaims, backend, claims_of
 from conformance.cases.recipes import dtype_name
-from conformance.checks.tolerances import TYPICAL_BAND
-from conformance.configs.engines import ENGINE_TABLE, ENGINES, backend_of
+from conformance.configs.engines import ENGINE_TABLE, ENGINES, QUANTIZER_ENGINES, backend_of
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
 from conformance.host.cpu import cpu, isa
-from conformance.host.isolation import Death, Raised, run_isolated
 from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
@@ -32,19 +28,18 @@ from conformance.results.ledger_file import load
 
 from .agreement import compared, decibels, joined
 from .causes import explained
-from .conversion import LEAVE_IN_FLOAT, Converted, Stage, Unconvertible, convert
+from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert
 from .execution import Execution
+from .isolated import Stage, Way, isolated
 from .layers import Layers
 from .network import Network, copied, extremes, network, tensors_of
+from .quantizers import quantization
 from .reduction import Blamed, reductions
-from .stability import skipped, stability
-from .values import Moved, NodeRaises, inner_conversions, shares
+from .stability import skipped, stability, tied_db
+from .values import NodeRaises, inner_conversions, shares
 
-AUDIT_SECONDS = 600.0
-"""CPU seconds that the audit of a network on one engine may take before it counts as hanging."""
-
-MOST_CRASHES = 8
-"""Layers that may crash, one after another, before the audit is given up."""
+DEFAULT_ENGINE = "x86"
+"""The engine of audits through FX."""
 
 
 def claims_for(engine: str) -> BackendClaims:
@@ -53,7 +48,11 @@ def claims_for(engine: str) -> BackendClaims:
     engine_named(engine)
     if engine in NATIVE_ENGINES:
         return backend(backend_of(engine))
-    raise UsageError(f"engine {engine!r} lowers programs ahead of time: audit one of {', '.join(NATIVE_ENGINES)}")
+    names = [name for name, engines in QUANTIZER_ENGINES.items() if engine in engines]
+    through = f"add --quantizer {names[0]}" if names else "add --quantizer"
+    raise UsageError(
+        f"engine {engine!r} runs what a quantizer of PT2E converts: {through}, or audit one of {', '.join(NATIVE_ENGINES)}"
+    )
 
 
 NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if ENGINE_TABLE[name].native)
@@ -76,8 +75,10 @@ class Settings:
 def audit(
     model: nn.Module,
     inputs: Sequence[Any],
-    engine: str = "x86",
+    engine: str | None = None,
     *,
+    quantizer: object = None,
+    qat: bool = False,
     mapping: QConfigMapping | None = None,
     custom_config: PrepareCustomConfig | None = None,
     backend_config: BackendConfig | None = None,
@@ -89,10 +90,13 @@ def audit(
     """Quantize a float model for an engine, and hold every layer to the float model and to its reference.
 
     Args:
-        model: a float model in eval mode that FX can trace. It is not changed.
+        model: a float model in eval mode that FX can trace, or torch.export with a quantizer. It is not changed.
         inputs: at least two batches, each a tensor, a tuple of arguments or a dict of keyword arguments; the last is held
             out, the others calibrate.
-        engine: one of torch's engines: `x86`, `fbgemm`, `onednn`, `qnnpack`.
+        engine: one of torch's engines, `x86` (default), `fbgemm`, `onednn`, `qnnpack`; with a quantizer what runs the
+            converted network, by default the first engine of the quantizer.
+        quantizer: a quantizer of PT2E, or the name of a registered one, such as `xnnpack`; None for FX.
+        qat: whether a quantizer prepares the network for training.
         mapping: the qconfig mapping; torch's default for the engine if None.
         custom_config: what `prepare_fx` is told about modules of the network, such as those that FX shall not trace.
         backend_config: the config whose claims are looked up; that of the engine's backend if None.
@@ -106,14 +110,21 @@ def audit(
     Raises:
         UsageError: if the model or the inputs cannot be audited, or the engine is unknown or unavailable here.
     """
-    claims = None
-    if backend_config is not None:
-        config_name = backend_config.name or "backend_config"
-        claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
+    if quantizer:
+        of_fx = {"mapping": mapping, "custom_config": custom_config, "backend_config": backend_config}
+        if given := [name for name, one in of_fx.items() if one is not None]:
+            raise UsageError(f"{given[0]} is FX's: configure the quantizer in its place")
+        way: Way = quantization(quantizer, engine, qat=qat, floor_db=floor_db)
+    elif qat:
+        raise UsageError("qat is for quantizers of PT2E: name one, such as quantizer='xnnpack'")
+    else:
+        claims, engine = None, engine or DEFAULT_ENGINE
+        if backend_config is not None:
+            config_name = backend_config.name or "backend_config"
+            claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
+        way = Fx(engine, Settings(mapping, claims, custom_config, reduce=reduce, floor_db=floor_db))
     with thread_count(1):  # a child has no threads of a pool
-        checked = network(name or type(model).__name__, model, inputs)
-        settings = Settings(mapping, claims, custom_config, reduce=reduce, floor_db=floor_db)
-        (audited,) = audit_engines(checked, [engine], settings)
+        audited = way.audit(network(name or type(model).__name__, model, inputs), lambda _: None)
     return explained(audited, load(ledger), host())
 
 
@@ -122,42 +133,29 @@ def host(isa_limit: str | None = None) -> Host:
     return Host(torch.__version__, platform.machine(), isa(isa_limit), cpu()[1])
 
 
-def audit_engines(
-    subject: Network, engines: Sequence[str], settings: Settings = Settings(), progress: Stage = lambda _: None
-) -> list[Audit]:
-    """Audit a network on each engine. `progress` is called with a line for each stage, in a child process.
+@dataclass(frozen=True)
+class Fx:
+    """FX with an engine of torch. Raises UsageError for an engine that is unknown or unavailable here."""
 
-    Raises UsageError for an engine that is unknown or unavailable here.
-    """
-    for name in engines:
-        claims_for(name)
-        if reason := probe(name):
-            raise UsageError(f"engine {name} is unavailable here: {reason}")
-    return [_isolated(subject, name, settings, progress) for name in engines]
+    engine: str
+    settings: Settings = Settings()
 
+    def __post_init__(self) -> None:
+        claims_for(self.engine)
+        if reason := probe(self.engine):
+            raise UsageError(f"engine {self.engine} is unavailable here: {reason}")
 
-def _isolated(subject: Network, engine: str, settings: Settings, progress: Stage) -> Audit:
-    """Audit in a child. A child that dies in a node of the graph is followed by one that has the reference in its place."""
-    started = time.perf_counter()
-    crashed: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "node"
-        while True:
-            place.write_text("")
-            work = _Work(subject, settings, dict(crashed), place, progress)
-            (outcome,) = run_isolated([engine], work, AUDIT_SECONDS)
-            if isinstance(outcome, Raised):
-                raise RuntimeError(
-                    f"the suite itself fails on {subject.name}, which is our fault:\n{outcome.traceback}"
-                )
-            if not isinstance(outcome, Death):
-                return replace(outcome.value, seconds=round(time.perf_counter() - started, 2))
-            node = place.read_text()
-            if not node or node in crashed or len(crashed) >= MOST_CRASHES:
-                claims = settings.claims or claims_for(engine)
-                failure = f"the process dies ({outcome.reason})" + (f" in {node}" if node else " outside of any layer")
-                return Audit(subject.name, engine, claims.name, failure=failure, stage="execute")
-            crashed[node] = outcome.reason
+    @property
+    def backend(self) -> str:
+        return (self.settings.claims or claims_for(self.engine)).name
+
+    def audit(self, subject: Network, progress: Stage = lambda _: None) -> Audit:
+        """Audit a network. `progress` is called with a line for each stage, in a child process."""
+
+        def work(crashed: Mapping[str, str], place: Path) -> _Work:
+            return _Work(subject, self.settings, crashed, place, progress)
+
+        return isolated(subject.name, self.engine, self.backend, work)
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,11 @@ class _Work:
             outputs_db=tuple(_apart(got, float_output)),
             floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
         )  # fmt: skip
-        return replace(whole_network, tied_db=_tied(converted, exact)) if whole_network.loses else whole_network
+        return (
+            replace(whole_network, tied_db=tied_db(converted.reference, subject.held_out, exact))
+            if whole_network.loses
+            else whole_network
+        )
 
 
 def _apart(got: Any, expected: Any) -> Iterator[float | None]:
@@ -265,17 +267,3 @@ def _without_claims(layers: Sequence[Layer], converted: Converted, engine: str) 
         failure,
         f"nothing of it runs in integers on {engine}: give a --backend-config that has its operators, or a --mapping",
     )
-
-
-PERIODS = (1, 2, 1 << 30)
-"""Numbers of elements that are moved in the same direction, for each run of `_tied`."""
-
-
-def _tied(converted: Converted, exact: Tensor) -> float | None:
-    """The worst SQNR in dB of the reference with values moved by a tie before they are rounded."""
-    found = []
-    for period in PERIODS:
-        with torch.no_grad():
-            output = Moved(converted.reference, TYPICAL_BAND, period).run(*copied(converted.network.held_out))
-        found.append(decibels(joined(output), exact))
-    return min((value for value in found if value is not None), default=None)

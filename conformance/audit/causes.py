@@ -9,7 +9,7 @@ from conformance.cases.runs import Run
 from conformance.checks.likeness import Likeness
 from conformance.configs.registry import REGISTERED
 from conformance.results.audits import Audit, Fault, Layer, Refusal
-from conformance.results.findings.layers import LayerDiffers, LayerRaises, LayerShape
+from conformance.results.findings.layers import LayerDiffers, LayerRaises, LayerShape, LayersRaise
 from conformance.results.findings.values import OutputQparams
 from conformance.results.known import Entry, Host
 from conformance.results.ledger import explaining
@@ -29,7 +29,7 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
 
     def fault(layer: Layer, one: Fault) -> Fault:
         seen = {"pattern": layer.pattern, "kernels": " ".join(layer.kernels), "finding": one.finding.kind}
-        if isinstance(one.finding, LayerRaises):
+        if isinstance(one.finding, LayerRaises | LayersRaise):
             seen["error"] = f"{one.finding.exception}: {one.finding.message}"
         features = {**seen, **layer.features}
         found = cause(one.check, features) or alike(layer, one.check, one.finding.kind)
@@ -68,10 +68,15 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
     found = replace(audited, layers=layers, refusals=tuple(map(refusal, audited.refusals)))
     if audited.failure:
         check = "lowered" if audited.stage in ("convert", "execute") else "observed"
-        found = replace(
-            found, cause=cause(check, {"failure": audited.failure, "stage": audited.stage, "error": audited.failure})
-        )
+        own = cause(check, {"failure": audited.failure, "stage": audited.stage, "error": audited.failure})
+        return replace(found, cause=own or _of_layers(found))
     return found
+
+
+def _of_layers(audited: Audit) -> str | None:
+    """The cause of the layers that raise in a network which fails as a whole, if all have one."""
+    raising = [fault for layer in audited.layers for fault in layer.faults if fault.check == "lowered"]
+    return raising[0].cause if raising and all(fault.cause for fault in raising) else None
 
 
 def _of_runs(runs: Iterable[Run], check: str, likeness: Likeness, kind: str = "") -> str | None:

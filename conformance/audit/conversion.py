@@ -5,7 +5,6 @@ import copy
 import inspect
 import linecache
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -26,6 +25,7 @@ from conformance.models.correspondence import Matches
 from conformance.results.audits import Refusal
 
 from .agreement import compared, decibels
+from .isolated import Stage
 from .network import Network, copied, tensors_of
 from .refusals import Refusals
 from .values import NodeRaises, Recorded
@@ -35,9 +35,6 @@ LEAVE_IN_FLOAT = (
     "keep the operator out of what FX sees: a module around it, given to set_non_traceable_module_classes of a "
     "PrepareCustomConfig (--custom-config)"
 )
-
-Stage = Callable[[str], None]
-"""Called with the name of each stage as it begins."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +231,7 @@ def _calibrate(prepared: GraphModule, network: Network) -> None:
 def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:
     if any(frame.f_globals.get("__name__") == "copy" for frame, _ in traceback.walk_tb(error.__traceback__)):
         return Unconvertible(stage, brief(error), COPIED)
-    where = _line(error) if stage == "prepare" else ""
+    where = line_of(error) if stage == "prepare" else ""
     text = brief(error) + (f" at {where}" if where else "")
     if not (where and isinstance(error, TraceError | TypeError | RuntimeError | KeyError | AttributeError)):
         return Unconvertible(stage, text, LEAVE_IN_FLOAT)
@@ -246,7 +243,7 @@ def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconverti
     return Unconvertible(stage, text, f"{advice}; these parts can be traced: {', '.join(parts)}" if parts else advice)
 
 
-def _line(error: Exception) -> str:
+def line_of(error: Exception) -> str:
     """The innermost line outside of torch that an exception passed through, with its source."""
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         name, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -13,20 +14,19 @@ from conformance.host.isolation import Death, Raised, interrupts_held, run_isola
 from conformance.networks.zoo import network as network_named
 from conformance.results.audits import Audit
 
-from .auditing import AUDIT_SECONDS, Settings, audit_engines, claims_for
+from .isolated import AUDIT_SECONDS, Way
 from .network import Network, network
 
 
-def audited(names: Sequence[str], engines: Sequence[str], settings: Settings, workers: int) -> Iterator[list[Audit]]:
+def audited(names: Sequence[str], ways: Sequence[Way], workers: int) -> Iterator[list[Audit]]:
     """Yield the audits of each network of the corpus as they are completed, in so many processes."""
-    audits_of = partial(_audits_of, engines=engines, settings=settings)
     if workers <= 1 or len(names) <= 1:
-        yield from map(audits_of, names)
+        for name in names:
+            yield _audits_of(name, ways)
         return
     with interrupts_held() as handler:
-        restored = (signal.SIGINT, handler)
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), signal.signal, restored)
-        submitted = [pool.submit(audits_of, name) for name in names]
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin, (handler, ways))
+        submitted = [pool.submit(_audits_in_pool, name) for name in names]
     try:
         for done in as_completed(submitted):
             yield done.result()
@@ -34,24 +34,38 @@ def audited(names: Sequence[str], engines: Sequence[str], settings: Settings, wo
         pool.shutdown(cancel_futures=True)
 
 
-def _audits_of(name: str, engines: Sequence[str], settings: Settings) -> list[Audit]:
+_ways: list[Way] = []
+"""The ways of a process of a pool. It inherits them, because quantizers cannot be pickled."""
+
+
+def _begin(handler: Any, ways: Sequence[Way]) -> None:
+    signal.signal(signal.SIGINT, handler)
+    _ways[:] = ways
+
+
+def _audits_in_pool(name: str) -> list[Audit]:
+    return _audits_of(name, _ways)
+
+
+def _audits_of(name: str, ways: Sequence[Way]) -> list[Audit]:
     """The audits of a network. Its packages are imported in a child, whose death costs one network."""
     torch.set_num_threads(1)
-    (outcome,) = run_isolated([name], partial(_in_child, engines, settings), AUDIT_SECONDS * len(engines))
+    (outcome,) = run_isolated([name], partial(_in_child, ways), AUDIT_SECONDS * len(ways))
     if isinstance(outcome, Raised):
         raise RuntimeError(f"the suite itself fails on {name}, which is our fault:\n{outcome.traceback}")
     if isinstance(outcome, Death):
         failure = f"the process dies ({outcome.reason}) outside of any engine"
-        return [Audit(name, engine, claims_for(engine).name, failure=failure) for engine in engines]
+        return [Audit(name, way.engine, way.backend, failure=failure) for way in ways]
     if isinstance(outcome.value, str):
         raise UsageError(outcome.value)
     return outcome.value
 
 
-def _in_child(engines: Sequence[str], settings: Settings, name: str) -> list[Audit] | str:
+def _in_child(ways: Sequence[Way], name: str) -> list[Audit] | str:
     """The audits of a network, or the message of an error of usage, such as a package that is not installed."""
     try:
-        return audit_engines(built(name), engines, settings)
+        subject = built(name)
+        return [way.audit(subject, lambda _: None) for way in ways]
     except UsageError as error:
         return str(error)
 

@@ -236,7 +236,11 @@ class Layers:
         elif origin is not None and origin.reference_db is not None:
             wrong.append(ReferenceDiffers("reference", origin.reference_db))
         fields: dict[str, Any] = {"agreement": found, "local_db": decibels(value, local)}
-        if found.wrong and not _as_good(value, local, origin) and not _right(value, origin, band):
+        if (
+            found.wrong
+            and not as_good(value, local, origin.truth if origin else None)
+            and not _right(value, origin, band)
+        ):
             wrong.append(LayerDiffers("numerics", found.wrong, found.total, found.steps_max))
         if origin is not None:
             fields["float_db"] = decibels(value, origin.truth)
@@ -292,11 +296,16 @@ def _band(step: Step, weight: Tensor | None) -> float:
     source = next((found for x in step.inputs if (found := qparams(x))), None)
     if output is None or weight is None or source is None:
         return TYPICAL_BAND
-    greatest = float(qparams_of(weight)[0].max())
-    return max(TYPICAL_BAND, 0.5 * source.scale * greatest / output.scale + TYPICAL_BAND / 4)
+    return band_of_bias(source.scale, float(qparams_of(weight)[0].max()), output.scale)
 
 
-def _as_good(value: Tensor, local: Tensor, origin: Origin | None) -> bool:
+def band_of_bias(source: float, weight: float, output: float) -> float:
+    """The distance from a tie at which either code is right, in steps, where a bias is rounded to the accumulator's grid: for
+    the scales of the input, the greatest of the weight, and that of the output."""
+    return max(TYPICAL_BAND, 0.5 * source * weight / output + TYPICAL_BAND / 4)
+
+
+def as_good(value: Tensor, local: Tensor, truth: Tensor | None) -> bool:
     """Whether a value in float is the reference's but for roundings of either, or as near to the float network's as that:
     what is quantized on the way, such as the state of a recurrent layer, need not be the same."""
     if value.is_quantized:
@@ -304,7 +313,7 @@ def _as_good(value: Tensor, local: Tensor, origin: Origin | None) -> bool:
     local_db = decibels(value, local)
     if local_db is None or local_db > SAME_DB:
         return True
-    own, other = (None, None) if origin is None else (decibels(value, origin.truth), decibels(local, origin.truth))
+    own, other = (None, None) if truth is None else (decibels(value, truth), decibels(local, truth))
     return own is not None and other is not None and own > other - AS_GOOD_DB
 
 

@@ -14,7 +14,7 @@ from conformance.errors import brief
 from conformance.host.poison import fresh_memory_holds
 from conformance.results.audits import Stability
 
-from .agreement import decibels, values_of
+from .agreement import decibels, joined, values_of
 from .conversion import Converted
 from .network import Batch, copied, tensors_of
 from .values import Moved
@@ -29,7 +29,7 @@ def stability(converted: Converted) -> tuple[Stability, ...]:
     with torch.no_grad():
         first = _run(converted.lowered, batch, 0x00)
         again = _run(converted.lowered, batch, 0xAA)
-        checks = [_same("repeatable", first, again, "a second run, with other contents of fresh memory,")]
+        checks = [same("repeatable", first, again, "a second run, with other contents of fresh memory,")]
         checks.append(_memory_format(converted, batch, first))
         checks.append(_batch_split(converted))
     return tuple(checks)
@@ -45,7 +45,7 @@ def _run(model: GraphModule, batch: Batch, byte: int) -> list[Tensor]:
         return [values_of(x) for x in tensors_of(model(*copied(batch)))]
 
 
-def _same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
+def same(name: str, first: Outputs, other: Outputs, what: str) -> Stability:
     if [x.shape for x in first] != [x.shape for x in other]:
         return Stability(name, "fail", f"{what} changes the shapes of the outputs")
     changed = sum(int(differ(x, y).sum()) for x, y in zip(first, other, strict=True))
@@ -70,10 +70,10 @@ def _memory_format(converted: Converted, batch: Batch, first: Outputs) -> Stabil
             return Stability(name, "skip", "the float model does not take channels-last inputs either")
         return Stability(name, "fail", f"channels-last inputs raise {brief(error)}")
     what = "the same inputs in channels-last"
-    result = _same(name, first, got, what)
+    result = same(name, first, got, what)
     if result.outcome == "fail":
         plain, changed = (_run(converted.reference, inputs, 0x00) for inputs in (batch, other))
-        if _same(name, plain, changed, what).outcome == "fail" or _within_ties(converted, plain, first, got):
+        if same(name, plain, changed, what).outcome == "fail" or _within_ties(converted, plain, first, got):
             return Stability(name, "skip", f"{what}: {LIKE_TIES}")
     return result
 
@@ -102,6 +102,20 @@ def _within_ties(converted: Converted, plain: Outputs, first: Outputs, got: Outp
     tied = decibels(_joined([values_of(x) for x in tensors_of(moved)]), _joined(plain))
     changed = decibels(_joined(got), _joined(first))
     return tied is not None and changed is not None and changed > tied - LEAST_DIFFERENCE_DB
+
+
+PERIODS = (1, 2, 1 << 30)
+"""Numbers of elements that are moved in the same direction, for each run of `tied_db`."""
+
+
+def tied_db(reference: GraphModule, batch: Batch, exact: Tensor) -> float | None:
+    """The worst SQNR in dB of a reference with values moved by a tie before they are rounded."""
+    found = []
+    for period in PERIODS:
+        with torch.no_grad():
+            output = Moved(reference, TYPICAL_BAND, period).run(*copied(batch))
+        found.append(decibels(joined(output), exact))
+    return min((value for value in found if value is not None), default=None)
 
 
 def _has_float(converted: Converted) -> bool:
@@ -142,7 +156,7 @@ def _split(name: str, model: GraphModule, batch: Batch, items: Sequence[Batch]) 
     together = _run(model, batch, 0x00)
     if any(not x.dim() or len(x) != len(items) for x in together):
         return Stability(name, "skip", "an output has no batch dimension")
-    return _same(name, together, _each(model, items), "running each item by itself")
+    return same(name, together, _each(model, items), "running each item by itself")
 
 
 def _each(model: GraphModule, items: Sequence[Batch]) -> list[Tensor]:

@@ -14,6 +14,8 @@ from conformance.models.trace import conversions_inside, inner_conversion
 
 from .network import Batch, copied
 
+IN_EXPORTED = "quantized_decomposed.quantize_per_tensor.default"
+"""How exported graphs quantize a tensor with one scale."""
 PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
 
@@ -88,7 +90,8 @@ class Moved(ListsAsLists):
         self.by, self.period = by, period
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if target is torch.quantize_per_tensor and isinstance(args[0], Tensor) and not args[0].is_quantized:
+        rounds = target is torch.quantize_per_tensor or str(target) == IN_EXPORTED
+        if rounds and isinstance(args[0], Tensor) and not args[0].is_quantized:
             x, scale = args[0], float(args[1])
             signs = 1 - 2 * (torch.arange(x.numel()) // self.period % 2).reshape(x.shape)
             args = (x + signs * scale * self.by, *args[1:])

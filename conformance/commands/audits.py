@@ -10,6 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
+    from conformance.audit.isolated import Way
     from conformance.results.audits import Audit
     from conformance.results.known import Entry
 
@@ -51,6 +53,13 @@ def _add_audit(commands: "Commands") -> None:
     audit = add_command(commands, "audit", audit_command, text)
     audit.add_argument("network", metavar="MODULE:CALLABLE", help="returns the float model, in eval mode")
     add_repeatable(audit, "--engine", "NAME", "engine to run it on (default x86)")
+    audit.add_argument(
+        "--quantizer",
+        metavar="NAME",
+        help="take it through PT2E in place of FX: xnnpack, x86inductor, arminductor, tosa, cortexm, or the module:attribute "
+        "of a quantizer or of what returns one; --engine is what runs it then",
+    )
+    audit.add_argument("--qat", action="store_true", help="have the quantizer prepare the network for training")
     audit.add_argument(
         "--inputs",
         metavar="MODULE:CALLABLE",
@@ -94,7 +103,8 @@ def _add_networks(commands: "Commands") -> None:
     run = add_command(
         actions, "run", run_command, "audit networks; the exit status is 1 if the ledger does not explain all"
     )
-    add_repeatable(run, "--engine", "NAME", "default: every native engine")
+    add_repeatable(run, "--engine", "NAME", "default: every native engine, or the first one of the quantizer")
+    run.add_argument("--quantizer", metavar="NAME", help="take them through PT2E in place of FX, as `audit` does")
     add_repeatable(run, "--network", "GLOB", "default: all")
     run.add_argument("--results", metavar="PATH", help="the rows file (default reports/out/networks-<arch>.jsonl)")
     run.add_argument("--audits", metavar="PATH", help="also write the audits, as compressed JSON lines")
@@ -147,31 +157,48 @@ def audit_command(arguments: argparse.Namespace) -> int:
     if arguments.isa:
         limit_isa(arguments.isa)
     import torch
-    from torch.ao.quantization import QConfigMapping
-    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
     # no thread pool that children would lack; of a network of small layers, one thread is also the fastest to audit
     torch.set_num_threads(1)
-    from conformance.audit.auditing import Settings, audit_engines, claims_for, host
+    from conformance.audit.auditing import host
     from conformance.audit.causes import explained
-    from conformance.audit.network import loaded, option_of
+    from conformance.audit.network import loaded
+
+    ways = _ways_through_pt2e(arguments) if arguments.quantizer else _ways_through_fx(arguments)
+    entries = entries_of(arguments.ledger)
+    subject = loaded(arguments.network, arguments.inputs, arguments.shape)
+    audits = [explained(way.audit(subject, reporter()), entries, host(arguments.isa)) for way in ways]
+    _write(audits, entries, arguments)
+    return int(not all(audited.holds for audited in audits))
+
+
+def _ways_through_fx(arguments: argparse.Namespace) -> "list[Way]":
+    from torch.ao.quantization import QConfigMapping
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+
+    from conformance.audit.auditing import DEFAULT_ENGINE, Fx, Settings
+    from conformance.audit.network import option_of
     from conformance.cases.claims import third_party
 
-    engines = list(dict.fromkeys(arguments.engine)) or ["x86"]
-    for name in engines:
-        claims_for(name)
+    if arguments.qat:
+        raise UsageError("--qat is for quantizers of PT2E: add --quantizer, such as --quantizer xnnpack")
+    engines = [Fx(name) for name in dict.fromkeys(arguments.engine or [DEFAULT_ENGINE])]
     mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
     named = arguments.custom_config
     custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
     claims = third_party(arguments.backend_config) if arguments.backend_config else None
-    entries = entries_of(arguments.ledger)
-    subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     settings = Settings(mapping, claims, custom, reduce=not arguments.no_reduce, floor_db=arguments.floor)
-    audits = [
-        explained(one, entries, host(arguments.isa)) for one in audit_engines(subject, engines, settings, reporter())
-    ]
-    _write(audits, entries, arguments)
-    return int(not all(audited.holds for audited in audits))
+    return [replace(one, settings=settings) for one in engines]
+
+
+def _ways_through_pt2e(arguments: argparse.Namespace) -> "list[Way]":
+    from conformance.audit.quantizers import quantization
+
+    for option in ("mapping", "custom_config", "backend_config"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option.replace('_', '-')} is FX's: configure the quantizer in its place")
+    engines = dict.fromkeys(arguments.engine or [None])
+    return [quantization(arguments.quantizer, name, qat=arguments.qat, floor_db=arguments.floor) for name in engines]
 
 
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:
@@ -221,24 +248,28 @@ def selected(globs: Sequence[str]) -> list[str]:
 def run_command(arguments: argparse.Namespace) -> int:
     if arguments.isa:
         limit_isa(arguments.isa)
-    from conformance.audit.auditing import Settings, claims_for, host
+    from conformance.audit.auditing import Fx, Settings, host
     from conformance.audit.causes import explained
     from conformance.audit.corpus import audited
+    from conformance.audit.quantizers import quantization
     from conformance.reports.audit_text import summary_line
     from conformance.results.networks import rows
     from conformance.results.rows import Writer
 
     started = time.perf_counter()
-    engines = tuple(dict.fromkeys(arguments.engine)) or ENGINES
-    for name in engines:
-        claims_for(name)
+    settings = Settings(reduce=arguments.reduce)
+    ways: Sequence[Way]
+    if arguments.quantizer:
+        ways = [quantization(arguments.quantizer, name) for name in dict.fromkeys(arguments.engine or [None])]
+    else:
+        ways = [Fx(name, settings) for name in dict.fromkeys(arguments.engine or ENGINES)]
+    engines = [way.engine for way in ways]
     entries, here = entries_of(arguments.ledger), host(arguments.isa)
     names = selected(arguments.network)
     path = arguments.results or f"reports/out/networks-{platform.machine()}.jsonl"
     writer = Writer(Path(path), _header(arguments, engines))
-    settings = Settings(reduce=arguments.reduce)
     kept: list[Audit] = []
-    for audits in audited(names, engines, settings, arguments.workers or os.cpu_count() or 1):
+    for audits in audited(names, ways, arguments.workers or os.cpu_count() or 1):
         for audit in audits:
             one = explained(audit, entries, here)
             for row in rows(one):

@@ -6,7 +6,7 @@ torchao and the quantizers are imported inside of functions only, because the su
 import copy
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +19,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.fx.graph import CodeGen
+from torch.utils._pytree import tree_leaves
 
 from conformance.cases.claims import BackendClaims
 from conformance.cases.runs import Run
@@ -71,16 +73,23 @@ def small(quantizer: QuantizerSpec) -> GraphModule:
     from torchao.quantization.pt2e import move_exported_model_to_eval
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
-    scope, inputs = _names(quantizer), [torch.ones(SMALL_INPUT)]
+    inputs = [torch.ones(SMALL_INPUT)]
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU())
-    qconfig = eval(quantizer.default.format(per_channel=False, qat=True, dynamic=False), dict(scope))
-    made = eval(quantizer.configured, dict(scope, qconfig=qconfig))
+    made = default_quantizer(quantizer, per_channel=False, qat=True)
     with _patterns_exported_once():
         prepared: GraphModule = prepare_qat_pt2e(exported(model, inputs), made)
     move_exported_model_to_eval(prepared)
     with torch.no_grad():
         prepared(*inputs)
     return converted(prepared)
+
+
+def default_quantizer(quantizer: QuantizerSpec, *, per_channel: bool = True, qat: bool = False) -> Any:
+    """Return a quantizer that is configured for all operators as its users begin. Raises ImportError if it is not
+    installed."""
+    scope = _names(quantizer)
+    qconfig = eval(quantizer.default.format(per_channel=per_channel, qat=qat, dynamic=False), dict(scope))
+    return eval(quantizer.configured, dict(scope, qconfig=qconfig))
 
 
 def _names(quantizer: QuantizerSpec) -> dict[str, Any]:
@@ -90,13 +99,19 @@ def _names(quantizer: QuantizerSpec) -> dict[str, Any]:
 
 def prepare(subject: Subject) -> GraphModule:
     """Export a copy of the model and return it with the observers that the quantizer asks for."""
+    graph = exported(subject.model, subject.calibration)
+    return prepared_graph(graph, quantizer_of(subject.run), qat=subject.run.flow == "qat")
+
+
+def prepared_graph(graph: GraphModule, quantizer: Any, *, qat: bool) -> GraphModule:
+    """Return an exported graph, which is changed, with the observers that a quantizer asks for, and its annotations in
+    `meta`."""
     from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
 
-    flow = prepare_qat_pt2e if subject.run.flow == "qat" else prepare_pt2e
-    quantizer = _Watched(quantizer_of(subject.run))
+    watched = _Watched(quantizer)
     with _patterns_exported_once():
-        prepared: GraphModule = flow(exported(subject.model, subject.calibration), quantizer)
-    prepared.meta[ANNOTATIONS] = quantizer.annotations
+        prepared: GraphModule = (prepare_qat_pt2e if qat else prepare_pt2e)(graph, watched)
+    prepared.meta[ANNOTATIONS] = watched.annotations
     return prepared
 
 
@@ -150,6 +165,19 @@ class _Watched:
         return annotated
 
 
+def is_annotated(node: Node) -> bool:
+    """Whether a quantizer has annotated an operator of a graph, by itself or as part of a fusion, also after conversion."""
+    own = node.meta.get(ANNOTATION)
+    return own is not None and bool(own._annotated)
+
+
+def is_quantized(node: Node) -> bool:
+    """Whether an annotation asks for integers: some only say that an operator stays in float."""
+    own = node.meta.get(ANNOTATION)
+    specs = [] if own is None else [own.output_qspec, *own.input_qspec_map.values()]
+    return any(spec is not None for spec in specs)
+
+
 def _annotated(node: Node) -> Annotated:
     own = node.meta.get(ANNOTATION)
     specs = {} if own is None else {source.name: spec for source, spec in own.input_qspec_map.items()}
@@ -195,17 +223,40 @@ def exported(model: nn.Module, inputs: Sequence[Tensor]) -> GraphModule:
     return graph
 
 
+def exported_network(model: nn.Module, batch: Sequence[Any]) -> GraphModule:
+    """Return the exported graph of a copy of a network, which takes the tensors of a batch, in any nesting of containers, and
+    returns a tuple of tensors. Raises the exceptions of torch.export, and ValueError naming an argument without a tensor
+    that the graph computes with."""
+    graph = EXPORT(copy.deepcopy(model), tuple(batch)).module(check_guards=False)
+    flat = graph.graph
+    flat.set_codegen(CodeGen())
+    taken = [node for node in flat.nodes if node.op == "placeholder"]
+    for node, value in zip(taken, tree_leaves(tuple(batch)), strict=True):
+        if isinstance(value, Tensor):
+            continue
+        if node.users:
+            raise ValueError(f"the graph computes with its argument {node.name}, which is no tensor")
+        flat.erase_node(node)
+    return GraphModule(graph, flat)
+
+
 def calibrate(prepared: GraphModule, subject: Subject) -> None:
     """Run the calibration data through the observers.
 
     A model for training is in eval mode by then: batch norm statistics that are updated would not be dyadic.
     """
-    if subject.run.flow == "qat":
+    observe(prepared, [subject.calibration], qat=subject.run.flow == "qat")
+
+
+def observe(prepared: GraphModule, batches: Iterable[Sequence[Tensor]], *, qat: bool) -> None:
+    """Run batches through the observers of a prepared graph, in eval mode."""
+    if qat:
         from torchao.quantization.pt2e import move_exported_model_to_eval
 
         move_exported_model_to_eval(prepared)
     with torch.no_grad():
-        prepared(*(x.clone() for x in subject.calibration))
+        for batch in batches:
+            prepared(*(x.clone() for x in batch))
 
 
 def converted(prepared: GraphModule) -> GraphModule:

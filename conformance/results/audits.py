@@ -262,7 +262,8 @@ class Audit:
     `tied_db` is the worst of the reference with values moved by a tie before they are rounded, measured only where the
     engine loses more than LOST_DB: a network may be so sensitive that two right roundings differ as much. Below `floor_db` an
     output is not usable. `failure` is why there is no more, or no more after the last layer, `stage` what it failed in, and
-    `cause` the ledger entry that explains it. `remarks` say what is wrong with the inputs, or with outputs of integers."""
+    `cause` the ledger entry that explains it. `remarks` say what is wrong with the inputs, or with outputs of integers.
+    `delegates` is the number of delegates of a program, None where an engine has none."""
 
     network: str
     engine: str
@@ -282,6 +283,7 @@ class Audit:
     advice: str = ""
     cause: str | None = None
     remarks: tuple[str, ...] = ()
+    delegates: Count | None = None
     seconds: Seconds = 0.0
 
     @cached_property

@@ -24,7 +24,8 @@ class Cause:
     """A model that shows one cause on an engine, with its batches, of which the last is held out.
 
     `id` is that of the entry that explains it, `beside` has those of others that the model shows too. `arch` and `isa` are
-    globs over hosts on which it occurs, as in the ledger. `mapping` takes the place of the engine's default one.
+    globs over hosts on which it occurs, as in the ledger. `mapping` takes the place of the engine's default one, `quantizer`
+    that of FX.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Cause:
     isa: str = "*"
     beside: frozenset[str] = frozenset()
     mapping: Callable[[], QConfigMapping] | None = None
+    quantizer: str = ""
 
     @property
     def name(self) -> str:
@@ -403,10 +405,24 @@ def in_dtype(dtype: torch.dtype) -> nn.Module:
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
+
+def flattened() -> nn.Module:
+    """A convolution whose result is flattened."""
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
+
+
+def indices() -> list[Batch]:
+    """Bags of indices."""
+    return [(torch.tensor([[0, 3, 8], [1, first, 2]]),) for first in range(3)]
+
+
 FIXED = frozenset({"fixed-range-on-input"})
 READ_AGAIN = frozenset({"weight-read-after-lowering"})
 
 CAUSES = (
+    Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
+    Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
+    Cause("x86-view-of-channels-last", "x86-inductor", flattened, IMAGE, quantizer="x86inductor"),
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
     *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "fbgemm")),
     Cause("avg-pool-options", "qnnpack", lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), IMAGE),

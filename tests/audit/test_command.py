@@ -93,6 +93,23 @@ def test_inputs_come_from_a_callable(capfd: pytest.CaptureFixture[str]) -> None:
             ["audited_networks:residual", *SHAPE, "--mapping", "audited_networks:residual"],
             "it has to return a QConfigMapping",
         ),
+        (
+            ["audited_networks:residual", *SHAPE, "--engine", "executorch"],
+            "converts: add --quantizer xnnpack, or audit one",
+        ),
+        (["audited_networks:residual", *SHAPE, "--qat"], "--qat is for quantizers of PT2E: add --quantizer, such as"),
+        (
+            ["audited_networks:residual", *SHAPE, "--quantizer", "xnpack"],
+            "unknown quantizer 'xnpack': did you mean xnnpack",
+        ),
+        (
+            ["audited_networks:residual", *SHAPE, "--quantizer", "audited_networks:residual"],
+            "has no annotate and no validate: give a Quantizer of PT2E",
+        ),
+        (
+            ["audited_networks:residual", *SHAPE, "--quantizer", "xnnpack", "--mapping", "audited_networks:residual"],
+            "--mapping is FX's: configure the quantizer in its place",
+        ),
         (["audited_networks:residual", *SHAPE, "--json", "/proc/nothing/a.json"], "--json /proc/nothing/a.json: "),
     ],
 )

@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from conformance.configs.quantizer import QuantizerConfig
 from conformance.engines.decomposed import Grid, grids
@@ -99,12 +99,17 @@ def xnnpack_kernels(graph: Any) -> Iterator[Kernel]:
         yield Kernel(name, any(dtype.startswith("q") for dtype in inputs), takes_float)
 
 
+def is_delegate(node: Node) -> bool:
+    """Whether a node of a program calls a delegate."""
+    return node.op == "call_function" and "executorch_call_delegate" in str(node.target)
+
+
 def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kernel]:
     """Yield the kernels of a program, in order: XNNPACK's nodes for a delegate call, portable kernels for any other."""
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
-        if "executorch_call_delegate" in str(node.target):
+        if is_delegate(node):
             lowered: Any = program.get_submodule(str(node.args[0].target))
             yield from xnnpack_kernels(graphs[lowered.processed_bytes])
         elif isinstance(node.target, torch._ops.OpOverload):
@@ -117,12 +122,16 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
 
 
 class LoadedProgram:
-    """A program in the runtime, with its serialized form, its kernels and the grids of its outputs."""
+    """A program in the runtime, with its serialized form, its kernels, the number of its delegates and the grids of its
+    outputs."""
 
-    def __init__(self, serialized: bytes, kernels: Sequence[Kernel], grids: Sequence[Grid | None]) -> None:
+    def __init__(
+        self, serialized: bytes, kernels: Sequence[Kernel], delegates: int, grids: Sequence[Grid | None]
+    ) -> None:
         from executorch.runtime import Runtime
 
         self.serialized, self.kernels, self.grids = serialized, tuple(kernels), tuple(grids)
+        self.delegates = delegates
         with stage("load"):
             self._program = Runtime.get().load_program(serialized)
             method = self._program.load_method("forward")
@@ -134,11 +143,19 @@ class LoadedProgram:
             return build.tensors(self._method.execute(inputs))
 
     def again(self) -> "LoadedProgram":
-        return LoadedProgram(self.serialized, self.kernels, self.grids)
+        return LoadedProgram(self.serialized, self.kernels, self.delegates, self.grids)
 
 
-def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[bytes, list[Kernel]]:
-    """Lower a model to the XNNPACK delegate. Returns the serialized program and its kernels. Raises Refused."""
+class Lowered(NamedTuple):
+    """A serialized program, its kernels in order, and the number of its delegates."""
+
+    serialized: bytes
+    kernels: list[Kernel]
+    delegates: int
+
+
+def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> Lowered:
+    """Lower a model to the XNNPACK delegate. Raises Refused."""
     import executorch.kernels.quantized  # noqa: F401  (registers the out variants of quantize and dequantize)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
@@ -152,7 +169,8 @@ def lowered(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[bytes, list[Ker
         fuses = any("embedding" in str(node.target) for node in edge.exported_program().graph.nodes)
         with stage("to_executorch"):
             program = edge.to_executorch(ExecutorchBackendConfig(do_quant_fusion_and_const_prop=fuses))
-            return program.buffer, [*kernels(program.exported_program().graph_module, graphs)]
+        graph = program.exported_program().graph_module
+        return Lowered(program.buffer, [*kernels(graph, graphs)], sum(map(is_delegate, graph.graph.nodes)))
 
 
 class ExecuTorchEngine:
@@ -181,8 +199,7 @@ class ExecuTorchEngine:
 
             if not Runtime.get().backend_registry.is_available(BACKEND):
                 return f"this build of executorch has no {BACKEND}"
-            serialized, kernels = _small_program()
-            LoadedProgram(serialized, kernels, ())(torch.ones(1, 4))
+            LoadedProgram(*_small_program(), ())(torch.ones(1, 4))
         except Exception as error:
             return f"{type(error).__name__}: {str(error).splitlines()[0]}"
         return None
@@ -226,7 +243,7 @@ class ExecuTorchEngine:
 
 
 @cache
-def _small_program() -> tuple[bytes, list[Kernel]]:
+def _small_program() -> Lowered:
     return lowered(nn.ReLU(), (torch.ones(1, 4),))
 
 

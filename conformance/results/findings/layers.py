@@ -2,6 +2,9 @@
 
 from .finding import Finding
 
+MOST_NAMED = 4
+"""Layers of a program that a sentence names."""
+
 
 class LayerDiffers(Finding, kind="layer-differs"):
     """Elements of a layer's output differ from the reference's by more than a tie; `steps_max` is the greatest distance in
@@ -102,6 +105,31 @@ class LayerRaises(Finding, kind="layer-raises"):
     exception: str
     message: str
     template = "{stage} raises {exception}: {message}"
+
+
+class LayersDiffer(Finding, kind="layers-differ"):
+    """Layers that are right one by one give other values as one program: the SQNR in dB of these against those."""
+
+    layers: tuple[str, ...]
+    sqnr_db: float
+
+    @property
+    def text(self) -> str:
+        others = f" of {', '.join(self.layers)}" if len(self.layers) <= MOST_NAMED else f" of {len(self.layers)} layers"
+        return f"right alone, and wrong in one program{others}: {self.sqnr_db:.1f} dB against the layers one by one"
+
+
+class LayersRaise(Finding, kind="layers-raise"):
+    """Layers that run one by one raise as one program, while it is lowered, loaded or executed."""
+
+    layers: tuple[str, ...]
+    exception: str
+    message: str
+
+    @property
+    def text(self) -> str:
+        others = f" of {', '.join(self.layers)}" if len(self.layers) <= MOST_NAMED else f" of {len(self.layers)} layers"
+        return f"runs alone, and raises in one program{others}: {self.exception}: {self.message}"
 
 
 class OperandOverwritten(Finding, kind="operand-overwritten"):

@@ -1,0 +1,197 @@
+"""One execution of a converted network on an engine, region by region: each is a program of its own, given the same inputs as
+the reference."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from conformance.engines.decomposed import is_dequantize, quantized
+from conformance.engines.protocol import Engine
+from conformance.errors import Failure
+from conformance.models.trace import Execution, Kernel
+
+from .exported import Exported
+from .origins import Part
+from .regions import Cut, Region
+from .values import Recorded, frozen, memory_format
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that a region returns: on the engine, in the reference, and what the same operators have in float.
+
+    Codes are quantized tensors. `position` is the reference's value on the grid of its codes before it was rounded (float64,
+    in steps), None for a value in float. `unfused` is that of the prepared network, which differs from `truth` by what
+    preparing changes, `full` the float network's own value.
+    """
+
+    node: Node
+    value: Tensor
+    local: Tensor
+    position: Tensor | None = None
+    truth: Tensor | None = None
+    unfused: Tensor | None = None
+    full: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The execution of a region: the values that it returns, the kernels that ran, what the engine raised in `stage`, and how
+    it ended an earlier process. `inputs` are the values that the region took, `formats` their memory formats, `scale` is the
+    scale of the first one on a grid, and `weight` the region's quantized constant."""
+
+    region: Region
+    cut: Cut
+    values: tuple[Value, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    error: Failure | None = None
+    stage: str = ""
+    crash: str = ""
+    inputs: tuple[Any, ...] = ()
+    formats: tuple[str, ...] = ()
+    scale: float | None = None
+    weight: Tensor | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine raises or ends the process, so that there are no values of its own."""
+        return self.error is not None or bool(self.crash)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the regions behind this one take a value of the reference, because the engine has none of its shape."""
+        return self.failed or any(one.value.shape != one.local.shape for one in self.values)
+
+
+class Pieces:
+    """Executes the regions of a network on an engine, each with what the engine has given those before it.
+
+    A region in `crashed`, one that raises, and one that gives another shape, gets the reference's values, so that the rest
+    can be audited. `entered` is called with the name of each region before it runs: a process that dies has died in the last
+    one.
+    """
+
+    def __init__(
+        self, exported: Exported, engine: Engine, crashed: Mapping[str, str], entered: Callable[[str], object]
+    ) -> None:
+        self.exported, self.engine, self.crashed, self.entered = exported, engine, crashed, entered
+        self.regions = exported.regions
+        self.values: dict[Node, Any] = dict(zip(self._placeholders(), exported.held_out, strict=True))
+        self._float = Part(exported.in_float)
+        self._prepared = Part(exported.prepared)
+
+    def _placeholders(self) -> list[Node]:
+        return [node for node in self.exported.converted.graph.nodes if node.op == "placeholder"]
+
+    def run(self, progress: Callable[[int, int], object]) -> list[Piece]:
+        """Execute all regions, and call `progress` with the number of each and of all."""
+        found = []
+        with torch.no_grad():
+            for number, region in enumerate(self.regions.all, 1):
+                progress(number, len(self.regions.all))
+                found.append(self._piece(region))
+        return found
+
+    def given(self, node: Node) -> Any:
+        """A copy of the value that a part takes for a node: of a quantize call, the codes in float."""
+        if node not in self.values and self.regions.quantizes(node):
+            node = node.args[0]  # type: ignore[assignment]  # an input of the network that nothing else has quantized
+        return frozen(self.values[node])
+
+    def execute(self, cut: Cut) -> Execution:
+        """Execute a part on the engine as one program. Raises the exceptions of the engine."""
+        inputs = [self.given(node) for node in cut.inputs]
+        program = self.engine.compile(cut.model, inputs)
+        return self.engine.execute(program, [frozen(x) for x in inputs])
+
+    def _piece(self, region: Region) -> Piece:
+        cut = self.regions.cut([region])
+        inputs = tuple(self.given(node) for node in cut.inputs)
+        reference = Recorded(cut.model)
+        local = reference.run(*map(frozen, inputs))
+        formats = tuple(map(memory_format, inputs))
+        crash = self.crashed.get(region.name, "")
+        grids = [node.args[1] for node in cut.inputs if self.regions.quantizes(node)]
+        scale = next((one for one in grids if isinstance(one, float)), None)
+        weight = self._weight(cut, reference.values)
+        piece = Piece(region, cut, inputs=inputs, formats=formats, crash=crash, scale=scale, weight=weight)
+        got: Sequence[Tensor] = local
+        codes: Sequence[Tensor | None] = [None] * len(local)
+        if not piece.crash:
+            self.entered(region.name)
+            at = "lower"
+            try:
+                program = self.engine.compile(cut.model, inputs)
+                at = "execute"
+                execution = self.engine.execute(program, [*map(frozen, inputs)])
+                got, codes = zip(*((one.values, one.quantized) for one in execution.outputs), strict=True)
+                piece = replace(piece, kernels=execution.kernels)
+            except Exception as raised:
+                got, codes = local, [None] * len(local)
+                piece = replace(piece, error=Failure.of(raised), stage=at)
+        values = []
+        for number, node in enumerate(cut.outputs):
+            result, on_grid = got[number], codes[number]
+            # what comes after could not take another shape
+            self.values[node] = result if result.shape == local[number].shape else local[number]
+            values.append(self._value(node, piece, local[number], result, on_grid, reference.values))
+        return replace(piece, values=tuple(values))
+
+    def _weight(self, cut: Cut, values: Mapping[Node, Any]) -> Tensor | None:
+        """The first constant of a part that is dequantized, as a quantized tensor."""
+        for node, own in cut.own.items():
+            if is_dequantize(node) and node in self.regions.constant:
+                codes, *arguments = self._arguments(own, values)
+                return quantized(codes, node.target, arguments)
+        return None
+
+    @staticmethod
+    def _arguments(node: Node, values: Mapping[Node, Any]) -> list[Any]:
+        """The arguments of a call with the values of nodes in their place."""
+        return [values[one] if isinstance(one, Node) else one for one in node.args]
+
+    def _value(
+        self, node: Node, piece: Piece, local: Tensor, got: Tensor, codes: Tensor | None, reference: Mapping[Node, Any]
+    ) -> Value:
+        position = None
+        source = node
+        if self.regions.quantizes(node):
+            source = node.args[0]  # type: ignore[assignment]
+            own = piece.cut.own[node]
+            x, *arguments = self._arguments(own, reference)
+            local = quantized(reference[own], node.target, arguments)
+            if "per_channel" not in str(node.target):
+                position = x.double() / float(arguments[0]) + float(arguments[1])
+            got = local if piece.failed else got if codes is None else codes
+        same = self.exported.equivalents.get(source.name)
+        full = None if same is None else self.exported.float_values.get(same)
+        truth = None if same is None else self._evaluated(self._float, same, piece, self._in_float)
+        own_name = self._prepared.nodes.get(source.name)
+        unfused = None if own_name is None else self._evaluated(self._prepared, own_name, piece, self._as_prepared)
+        return Value(node, frozen(got), frozen(local), position, truth, unfused, full)
+
+    def _in_float(self, node: Node) -> Node | None:
+        return self.exported.equivalents.get(node.name) or self._float.nodes.get(node.name)
+
+    def _as_prepared(self, node: Node) -> Node | None:
+        return self._prepared.nodes.get(node.name)
+
+    def _evaluated(self, part: Part, target: Node, piece: Piece, same: Callable[[Node], Node | None]) -> Tensor | None:
+        """The value of a node of another form of the network from the inputs that the region has got; None if it cannot be
+        told."""
+        known = {}
+        for node, value in zip(piece.cut.inputs, piece.inputs, strict=True):
+            source = node.args[0] if self.regions.quantizes(node) else node
+            assert isinstance(source, Node)
+            if (own := same(source)) is not None:
+                known[own] = value
+        try:
+            found, _ = part.evaluate(target, known)
+        except Exception:  # for example because preparing has rewritten what is before it
+            return None
+        value = found[target]
+        return value if isinstance(value, Tensor) else None

@@ -1,0 +1,187 @@
+"""Audits through PT2E: the network as one program of an engine, and as one program for each of its regions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.cases.claims import BackendClaims
+from conformance.engines.protocol import Engine
+from conformance.errors import Failure
+from conformance.host.poison import fresh_memory_holds
+from conformance.models.trace import Execution
+from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Stability
+from conformance.results.findings import Finding
+from conformance.results.findings.layers import LayersDiffer, LayersRaise
+
+from .agreement import compared, decibels, joined
+from .exported import Exported
+from .isolated import Stage
+from .network import copied, tensors_of
+from .piece_layers import PieceLayers
+from .pieces import Piece, Pieces
+from .stability import same, skipped, tied_db
+from .values import frozen
+
+WHOLE = "the whole program"
+"""What a child that dies in it has entered."""
+
+
+class Programs:
+    """Audits an exported network on an engine. `crashed` says how the engine ended earlier processes, by what it was in."""
+
+    def __init__(
+        self,
+        exported: Exported,
+        engine: Engine,
+        claims: BackendClaims | None,
+        crashed: Mapping[str, str],
+        entered: Callable[[str], object],
+        stage: Stage,
+    ) -> None:
+        self.exported, self.engine, self.crashed = exported, engine, crashed
+        self.entered, self.stage = entered, stage
+        self.layers = PieceLayers(exported, claims)
+        self.pieces = Pieces(exported, engine, crashed, entered)
+
+    def audit(self, result: Audit) -> Audit:
+        """Fill in the layers and the figures of a network."""
+        pieces = self.pieces.run(lambda number, total: self.stage(f"execute layer {number} of {total}"))
+        layers = [self.layers.layer(piece) for piece in pieces]
+        self.entered(WHOLE)
+        self.stage("execute the whole program")
+        try:
+            if reason := self.crashed.get(WHOLE):
+                raise RuntimeError(f"the process dies ({reason})")
+            program = self.engine.compile(self.exported.converted, self.exported.held_out)
+            execution = self._run(program)
+        except Exception as error:
+            layers = self._raising(pieces, layers, error)
+            failure = f"the whole program raises {Failure.of(error).text}"
+            return replace(result, layers=tuple(layers), failure=failure, stage="execute", advice=self._advice(layers))
+        measured = self._measured(replace(result, layers=tuple(layers)), execution, pieces)
+        delegates = getattr(program, "delegates", None)
+        return replace(measured, delegates=delegates, stability=self._stability(program, execution))
+
+    def _run(self, program: Any) -> Execution:
+        with fresh_memory_holds(0x00):
+            return self.engine.execute(program, [frozen(x) for x in self.exported.held_out])
+
+    def _measured(self, result: Audit, execution: Execution, pieces: Sequence[Piece]) -> Audit:
+        """The figures of the whole network, and the least part that is wrong as one program, if the whole is."""
+        subject = self.exported.network
+        with torch.no_grad():
+            own = tensors_of(subject.model(*copied(subject.held_out)))
+            reference = tensors_of(self.exported.converted(*self.exported.held_out))
+        exact = joined(own)
+        got = [one.values for one in execution.outputs]
+        chained = joined([self._chained(node) for node in self._returned()])
+        measured = replace(
+            result,
+            engine_db=decibels(joined(got), exact),
+            reference_db=decibels(joined(reference), exact),
+            agreement_db=decibels(joined(got), joined(reference)),
+            outputs_db=tuple(
+                decibels(joined(x), joined(y)) if y.any() else None
+                for x, y in zip(compared(got), compared(own), strict=False)
+            ),
+        )
+        if measured.loses:
+            measured = replace(measured, tied_db=tied_db(self.exported.converted, self.exported.held_out, exact))
+        apart, alone = decibels(joined(got), chained), decibels(chained, exact)
+        if apart is not None and (alone is None or apart < alone - LOST_DB) and not any(p.replaced for p in pieces):
+            measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, apart)))
+        return measured
+
+    def _returned(self) -> list[Any]:
+        (output,) = (node for node in self.exported.converted.graph.nodes if node.op == "output")
+        return [*output.args[0]]
+
+    def _chained(self, node: Any) -> Tensor:
+        """The value of an output as the regions have given it one by one."""
+        source = node.args[0] if self.exported.regions.dequantizes(node) else node
+        value: Tensor = self.pieces.given(source)
+        return value
+
+    def _stability(self, program: Any, first: Execution) -> tuple[Stability, ...]:
+        """Repeat the whole program with other contents of fresh memory. It takes no other formats and sizes."""
+        with fresh_memory_holds(0xAA):
+            again = self.engine.execute(program, [frozen(x) for x in self.exported.held_out])
+        values, others = ([one.values for one in run.outputs] for run in (first, again))
+        return (
+            same("repeatable", values, others, "a second run, with other contents of fresh memory,"),
+            *skipped("the program is made for one form of inputs")[1:],
+        )
+
+    def _differing(self, pieces: Sequence[Piece], layers: Sequence[Layer], whole_db: float) -> list[Layer]:
+        """The layers, with the least part that is wrong as one program blamed at its end."""
+
+        def wrong(part: Sequence[Piece]) -> float | None:
+            cut = self.exported.regions.cut([piece.region for piece in part])
+            try:
+                got = [one.values for one in self.pieces.execute(cut).outputs]
+            except Exception:
+                return None
+            alone = joined([self.pieces.given(node) for node in cut.outputs])
+            full = [self._full(node) for node in cut.outputs]
+            apart = decibels(joined(got), alone)
+            if apart is None or any(one is None for one in full):
+                return None
+            own = decibels(alone, joined(full))
+            return apart if own is None or apart < own - LOST_DB else None
+
+        first, last, db = self._least(pieces, wrong, whole_db)
+        names = tuple(layer.name for layer in layers[first:last])
+        return _blaming(layers, last - 1, LayersDiffer("numerics", names, db))
+
+    def _full(self, node: Any) -> Any:
+        source = node.args[0] if self.exported.regions.quantizes(node) else node
+        same_node = self.exported.equivalents.get(source.name)
+        return None if same_node is None else self.exported.float_values.get(same_node)
+
+    def _raising(self, pieces: Sequence[Piece], layers: Sequence[Layer], error: Exception) -> list[Layer]:
+        """The layers, with the least part that raises as one program blamed at its end, unless a layer raises alone."""
+        if any(piece.replaced for piece in pieces):
+            return [*layers]
+
+        def raised(part: Sequence[Piece]) -> Failure | None:
+            cut = self.exported.regions.cut([piece.region for piece in part])
+            try:
+                self.pieces.execute(cut)
+            except Exception as error:
+                return Failure.of(error)
+            return None
+
+        first, last, failure = self._least(pieces, raised, Failure.of(error))
+        names = tuple(layer.name for layer in layers[first:last])
+        return _blaming(layers, last - 1, LayersRaise("lowered", names, failure.exception, failure.message))
+
+    def _least(
+        self, pieces: Sequence[Piece], shows: Callable[[Sequence[Piece]], Any], whole: Any
+    ) -> tuple[int, int, Any]:
+        """The first and the last layer of the least part, consecutive in the network, that shows something, and what it
+        shows: parts are halved, then shortened at both ends as long as they show it."""
+        first, last, found = 0, len(pieces), whole
+        size = (last - first) // 2
+        while size:
+            self.stage(f"cut {last - first} layers")
+            for one, other in ((first, last - size), (first + size, last)):
+                if other - one >= 1 and (shown := shows(pieces[one:other])) is not None:
+                    first, last, found = one, other, shown
+                    break
+            else:
+                size //= 2
+            size = min(size, (last - first) // 2)
+        return first, last, found
+
+    @staticmethod
+    def _advice(layers: Sequence[Layer]) -> str:
+        blamed = [layer.name for layer in layers if layer.blamed]
+        return f"leave {', '.join(blamed)} in float: set_module_name(name, None) of the quantizer" if blamed else ""
+
+
+def _blaming(layers: Sequence[Layer], number: int, finding: Finding) -> list[Layer]:
+    blamed = replace(layers[number], faults=(*layers[number].faults, Fault(finding)))
+    return [*layers[:number], blamed, *layers[number + 1 :]]

@@ -1,0 +1,343 @@
+"""Audits through PT2E: what quantizers convert, held region by region to the reference, and as one program."""
+
+import os
+import signal
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from conformance.audit import audit, quantization
+from conformance.audit.auditing import host
+from conformance.audit.causes import explained
+from conformance.audit.exported import export
+from conformance.audit.network import Network, network
+from conformance.errors import UsageError
+from conformance.models import pt2e
+from conformance.results.audits import Arithmetic, Audit, Layer, State
+from conformance.results.findings.layers import LayerDiffers, LayersDiffer, LayersRaise, PrepareDiffers
+from conformance.results.findings.stages import Crashes
+from conformance.results.ledger_file import load
+from tests.audit.causes import CAUSES, Cause
+from tests.audit.exported_networks import (
+    CLEAN,
+    IMAGE,
+    INSIDE,
+    argument,
+    calls,
+    planted_in_delegates,
+    planted_in_programs,
+)
+from tests.saturation import SATURATIONS
+
+on_x86 = pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
+on_executorch = pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
+
+OF_PT2E = [cause for cause in CAUSES if cause.quantizer]
+PACKAGES = {"xnnpack": "executorch", "x86inductor": "torchao"}
+
+
+def subject_of(name: str) -> Network:
+    torch.manual_seed(0)
+    make, shape = CLEAN[name]
+    return network(name, make().eval(), [torch.randn(shape) for _ in range(3)])
+
+
+def audited(name: str, quantizer: str, engine: str | None = None, **how: Any) -> Audit:
+    return explained(quantization(quantizer, engine, **how).audit(subject_of(name)), load(), host())
+
+
+def by_name(found: Audit) -> dict[str, Layer]:
+    return {layer.name: layer for layer in found.layers}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize(
+    "quantizer", [pytest.param("xnnpack", marks=on_executorch), pytest.param("x86inductor", marks=on_x86)]
+)
+def test_a_network_without_deviations_is_not_blamed(quantizer: str, name: str) -> None:
+    found = audited(name, quantizer)
+    assert (found.failure, found.blamed, found.loses, found.unstable) == ("", (), False, ())
+    assert found.holds
+
+
+@on_executorch
+def test_it_says_what_runs_in_integers_and_why_the_rest_does_not() -> None:
+    found = audited("attention", "xnnpack")
+    layers = by_name(found)
+    assert (found.backend, found.engine) == ("xnnpack", "executorch")
+    assert {layers[name].arithmetic for name in ("qkv", "out")} == {Arithmetic.INTEGER}
+    assert layers["norm"].reason == "the quantizer does not annotate nn.LayerNorm"
+    assert layers["qkv"].claim == "xnnpack/nn.Linear/static-qint8"
+    assert found.delegates is not None
+    assert found.delegates > 1
+
+
+@on_executorch
+def test_an_annotated_operator_that_the_partitioner_leaves_is_told_from_one_that_is_not_annotated() -> None:
+    mean = by_name(audited("small", "xnnpack"))["mean"]
+    assert (mean.pattern, mean.arithmetic) == ("torch.mean", Arithmetic.FLOAT)
+    assert mean.reason == "annotated, and left outside of the delegate"
+
+
+@on_x86
+def test_fused_operators_are_one_layer() -> None:
+    layers = by_name(audited("small", "x86inductor"))
+    assert layers["stem.0"].pattern == "nn.Conv2d+nn.BatchNorm2d+nn.ReLU"
+    assert layers["stem.0"].kernels == ("onednn.qconv_pointwise",)
+    assert layers["stem.0"].claim == "x86inductor/nn.Conv2d+nn.BatchNorm2d+nn.ReLU/static-quint8"
+
+
+@on_x86
+def test_what_quantization_costs_is_told_from_what_the_engine_loses() -> None:
+    found = audited("small", "x86inductor")
+    assert found.reference_db is not None
+    assert found.engine_db is not None
+    assert 20 < found.reference_db < 60
+    assert abs(found.engine_db - found.reference_db) < 0.5
+
+
+@pytest.mark.parametrize("cause", OF_PT2E, ids=[f"{number}-{cause.name}" for number, cause in enumerate(OF_PT2E)])
+def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
+    if find_spec(PACKAGES[cause.quantizer]) is None:
+        pytest.skip(f"{PACKAGES[cause.quantizer]} is not installed")
+    torch.manual_seed(0)
+    subject = network(cause.id, nn.Sequential(cause.model()).eval(), cause.batches())
+    found = explained(quantization(cause.quantizer, cause.engine).audit(subject), load(), host())
+    causes = {fault.cause for layer in found.blamed for fault in layer.faults} | {found.cause}
+    assert causes - (SATURATIONS - {cause.id}) == {cause.id}, found.failure
+
+
+@on_executorch
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_fault_inside_of_a_delegate_is_blamed_on_the_operator(kind: str) -> None:
+    layer, fault = INSIDE[kind]
+    with planted_in_delegates(kind, fault):
+        found = audited("small", "xnnpack")
+    assert [one.name for one in found.blamed] == [layer]
+    assert isinstance(found.blamed[0].faults[0].finding, LayerDiffers)
+
+
+@on_x86
+@pytest.mark.parametrize(
+    ("change", "layer"),
+    [
+        (argument("qlinear_pointwise", 6, None), "head"),  # no bias
+        (argument("max_pool2d", 2, [1, 1]), "pool"),
+        (argument("aten.mean", 1, [1, 2]), "mean"),
+    ],
+    ids=["bias", "stride", "dimensions"],
+)
+def test_a_fault_in_a_lowered_program_is_blamed_on_its_layer(change: Callable[[GraphModule], None], layer: str) -> None:
+    with planted_in_programs(change):
+        found = audited("small", "x86inductor")
+    assert found.blamed[0].name == layer
+    assert not found.holds
+
+
+@on_x86
+def test_what_is_wrong_in_company_alone_is_cut_to_the_least_part() -> None:
+    def change(program: GraphModule) -> None:
+        convolutions = calls(program, "qconv")
+        for node in convolutions[1:]:  # of a program with one convolution none is changed
+            node.update_arg(8, [1, 1])
+            node.update_arg(6, None)
+
+    with planted_in_programs(change):
+        found = audited("small", "x86inductor")
+    (layer,) = found.blamed
+    finding = layer.faults[0].finding
+    assert isinstance(finding, LayersDiffer)
+    assert finding.layers == ("stem.0", "depthwise")
+
+
+@on_x86
+def test_what_raises_in_company_alone_is_cut_to_the_least_part() -> None:
+    def change(program: GraphModule) -> None:
+        if calls(program, "qconv") and calls(program, "qlinear"):
+            raise RuntimeError("not both")
+
+    with planted_in_programs(change):
+        found = audited("small", "x86inductor")
+    assert found.state is State.BROKEN
+    assert found.failure == "the whole program raises RuntimeError: not both"
+    (layer,) = found.blamed
+    finding = layer.faults[0].finding
+    assert isinstance(finding, LayersRaise)
+    assert finding.layers[0] == "depthwise"
+    assert finding.layers[-1] == "head"
+
+
+@on_x86
+def test_a_layer_that_ends_the_process_is_named_and_the_others_are_audited() -> None:
+    def change(program: GraphModule) -> None:
+        if calls(program, "qlinear"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    with planted_in_programs(change):
+        found = audited("small", "x86inductor")
+    assert [layer.name for layer in found.blamed] == ["head"]
+    assert isinstance(found.blamed[0].faults[0].finding, Crashes)
+    assert by_name(found)["stem.0"].agreement is not None
+    assert found.failure.startswith("the whole program raises RuntimeError: the process dies (SIGSEGV")
+
+
+@on_x86
+def test_what_preparing_changes_is_blamed() -> None:
+    """torchao folds a batch norm into a convolution whose weight another one shares."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.other = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+            self.other.weight = self.conv.weight
+            self.norm.running_var.fill_(4.0)  # type: ignore[union-attr]
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.norm(self.conv(x)) + self.other(x)
+            return result
+
+    torch.manual_seed(0)
+    model = Shared().eval()
+    found = audit(model, [torch.randn(IMAGE) for _ in range(3)], quantizer="x86inductor")
+    faults = [fault.finding for layer in found.blamed for fault in layer.faults]
+    assert any(isinstance(finding, PrepareDiffers) for finding in faults)
+
+
+@on_x86
+def test_a_network_is_prepared_for_training() -> None:
+    found = audited("small", "x86inductor", qat=True)
+    assert (found.failure, found.blamed) == ("", ())
+    assert by_name(found)["stem.0"].arithmetic is Arithmetic.INTEGER
+
+
+@on_x86
+def test_a_quantizer_of_ones_own_is_taken() -> None:
+    from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
+        X86InductorQuantizer,
+        get_default_x86_inductor_quantization_config,
+    )
+
+    own = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config())
+    own.set_module_name_qconfig("head", None)
+    layers = by_name(audit(subject_of("small").model, subject_of("small").batches, quantizer=own))
+    assert layers["head"].reason == "the quantizer does not annotate nn.Linear"
+    assert layers["stem.0"].arithmetic is Arithmetic.INTEGER
+
+
+@on_x86
+def test_what_cannot_be_exported_is_named_by_its_line() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    subject = network("branches", Branches().eval(), [torch.randn(IMAGE) for _ in range(2)])
+    found = quantization("x86inductor").audit(subject)
+    assert found.stage == "export"
+    assert "return x if x.sum() > 0 else -x" in found.failure
+    assert found.advice.startswith("torch.export takes no control flow that depends on values")
+
+
+@on_x86
+def test_nested_arguments_and_constants_are_taken() -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, pair: dict[str, Tensor], twice: bool, other: Tensor | None = None) -> dict[str, Tensor]:
+            y = self.layer(pair["a"] + pair["b"])
+            return {"y": y * 2 if twice else y}
+
+    batches = [({"a": torch.randn(3, 4), "b": torch.randn(3, 4)}, True) for _ in range(2)]
+    found = audit(Nested().eval(), batches, quantizer="x86inductor")
+    assert (found.failure, found.blamed) == ("", ())
+    assert "layer" in by_name(found)
+
+
+@on_x86
+def test_the_regions_have_each_operator_once_in_order() -> None:
+    subject = subject_of("attention")
+    exported = export(subject, quantization("x86inductor").make, lambda _: None)
+    regions = exported.regions
+    computing = [node for node in exported.converted.graph.nodes if regions.computes(node)]
+    assert sorted(node.name for region in regions.all for node in region.nodes) == sorted(n.name for n in computing)
+    ends = [regions.order[region.nodes[-1]] for region in regions.all]
+    assert ends == sorted(ends)
+
+
+@on_x86
+def test_the_whole_as_one_part_is_the_network() -> None:
+    exported = export(subject_of("small"), quantization("x86inductor").make, lambda _: None)
+    cut = exported.regions.cut(exported.regions.all)
+    with torch.no_grad():
+        expected, found = exported.converted(*exported.held_out), cut.model(*exported.held_out)
+    assert all(map(torch.equal, expected, found))
+
+
+@on_x86
+def test_preparing_leaves_the_float_network_as_it_is() -> None:
+    subject = subject_of("small")
+    with torch.no_grad():
+        before = subject.model(*subject.held_out)
+        exported = export(subject, quantization("x86inductor").make, lambda _: None)
+        assert torch.allclose(exported.in_float(*exported.held_out)[0], before, atol=1e-6)
+        assert torch.equal(subject.model(*subject.held_out), before)
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "engine", "message"),
+    [
+        ("xnnpak", None, "unknown quantizer 'xnnpak'"),
+        (3, None, "quantizer 'int' has no annotate and no validate: give a Quantizer of PT2E"),
+        ("json:JSONDecoder", None, "has no annotate and no validate"),
+        ("nowhere:made", None, "No module named 'nowhere'"),
+    ],
+)
+def test_what_is_no_quantizer_is_refused(quantizer: object, engine: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        quantization(quantizer, engine)
+
+
+@on_x86
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        (
+            "x86",
+            "engine 'x86' does not run what quantizer x86inductor converts: give one of x86-inductor, x86-compiled",
+        ),
+        ("x86-inducter", "unknown engine 'x86-inducter'"),
+        ("executorch", "engine 'executorch' does not run what quantizer x86inductor converts"),
+    ],
+)
+def test_an_engine_that_does_not_run_the_models_is_refused(engine: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        quantization("x86inductor", engine)
+
+
+def test_a_quantizer_that_is_not_installed_is_named_with_its_environment() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pt2e, "find_spec", lambda name: None)
+        with pytest.raises(UsageError, match=r"quantizer xnnpack is unavailable here: .* use `tox -e pt2e-xnnpack`"):
+            quantization("xnnpack")
+
+
+def test_options_of_fx_are_refused_beside_a_quantizer() -> None:
+    subject = subject_of("small")
+    from torch.ao.quantization import QConfigMapping
+
+    with pytest.raises(UsageError, match="mapping is FX's: configure the quantizer in its place"):
+        audit(subject.model, subject.batches, quantizer="xnnpack", mapping=QConfigMapping())
+    with pytest.raises(UsageError, match="qat is for quantizers of PT2E"):
+        audit(subject.model, subject.batches, qat=True)
+
+
+def test_an_engine_of_pt2e_names_the_quantizer_to_add() -> None:
+    subject = subject_of("small")
+    with pytest.raises(UsageError, match="engine 'executorch' runs what a quantizer of PT2E converts: add --quantizer"):
+        audit(subject.model, subject.batches, "executorch")
