@@ -5,6 +5,7 @@ torchao and the quantizers are imported inside of functions only, because the su
 
 import copy
 import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -290,9 +291,21 @@ def compiled(model: GraphModule, inputs: Sequence[Tensor], *, freezing: bool) ->
     torch.compiler.reset()  # no limit on the number of programs of one function
     program: Callable[..., Any] = torch.compile(copy.deepcopy(model))
     # a pool of processes that compile would not survive a fork
-    with torch.no_grad(), torch._inductor.config.patch(freezing=freezing, compile_threads=1):
+    config = torch._inductor.config.patch(freezing=freezing, compile_threads=1)
+    with torch.no_grad(), config, _code_of_this_instruction_set():
         program(*(x.clone() for x in inputs))  # torch.compile compiles at the first call
     return program
+
+
+@contextmanager
+def _code_of_this_instruction_set() -> Iterator[None]:
+    """Have inductor keep its code in a folder of its own for each instruction set of torch: the keys of its cache do not
+    contain it, and code for AVX-512 gives wrong numbers in a process that is limited to AVX2."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    own = os.path.join(cache_dir(), torch.backends.cpu.get_cpu_capability().lower())
+    with patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=own):
+        yield
 
 
 def saved_and_loaded(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:

@@ -422,6 +422,7 @@ READ_AGAIN = frozenset({"weight-read-after-lowering"})
 CAUSES = (
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
+    Cause("x86-padding-same", "x86-inductor", padded_to_the_same_size, IMAGE, quantizer="x86inductor"),
     Cause("x86-view-of-channels-last", "x86-inductor", flattened, IMAGE, quantizer="x86inductor"),
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
     *(Cause("add-overflows", engine, masked, masked_by_the_least) for engine in ("x86", "fbgemm")),

@@ -1,6 +1,10 @@
 """Engines of inductor. They run in `tox -e pt2e-x86` alone, but for what a missing torchao means."""
 
 import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from conformance.cases.runs import Run, runs
 from conformance.checks.judge import Judge
 from conformance.engines.inductor import COMPILED, LOWERED
 from conformance.engines.registry import engine
+from conformance.host.cpu import cpu
 from conformance.models import apis, build, pt2e
 from conformance.repro.execution import execute
 from conformance.repro.least.script import least
@@ -165,3 +170,32 @@ def test_a_least_script_exports_and_lowers_as_users_do(case: str, line: str) -> 
     assert len(text.splitlines()) <= 40
     assert f"{line}\n" in text
     assert "conformance" not in text.replace(one.id, "")
+
+
+def compiled_with(capability: str, folder: Path) -> float:
+    """The greatest error of compiled code in a process with an instruction set and a folder for code."""
+    script = """
+import torch
+from torch import nn
+from conformance.models.pt2e import compiled
+
+class Model(nn.Module):
+    def forward(self, x):
+        return (x * 2).relu() + 1
+
+x = torch.linspace(-3, 3, 4099)
+with torch.no_grad():
+    print(float((compiled(Model(), [x], freezing=False)(x) - Model()(x)).abs().max()))
+"""
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+@installed
+@pytest.mark.skipif("avx512f" not in cpu()[1], reason="the CPU has one instruction set")
+def test_code_for_one_instruction_set_is_not_run_with_another(tmp_path: Path) -> None:
+    assert [compiled_with(capability, tmp_path) for capability in ("avx512", "avx2")] == [0.0, 0.0]
+    assert {path.name for path in tmp_path.iterdir()} >= {"avx512", "avx2"}
