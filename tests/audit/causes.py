@@ -406,6 +406,15 @@ IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
 
 
+def activated_twice() -> nn.Module:
+    """A residual block with one activation behind a convolution and behind the sum."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.relu(x + self.second(self.relu(self.first(x))))
+
+    return Call(forward, first=nn.Conv2d(4, 4, 1), second=nn.Conv2d(4, 4, 1), relu=nn.ReLU())
+
+
 def flattened() -> nn.Module:
     """A convolution whose result is flattened."""
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
@@ -422,6 +431,7 @@ READ_AGAIN = frozenset({"weight-read-after-lowering"})
 CAUSES = (
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
+    Cause("x86-called-twice", "x86-inductor", activated_twice, IMAGE, quantizer="x86inductor"),
     Cause("x86-padding-same", "x86-inductor", padded_to_the_same_size, IMAGE, quantizer="x86inductor"),
     Cause("x86-view-of-channels-last", "x86-inductor", flattened, IMAGE, quantizer="x86inductor"),
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
