@@ -88,12 +88,14 @@ class Pieces:
         return [node for node in self.exported.converted.graph.nodes if node.op == "placeholder"]
 
     def run(self, progress: Callable[[int, int], object]) -> list[Piece]:
-        """Execute all regions, and call `progress` with the number of each and of all."""
+        """Execute all regions whose values are used, and call `progress` with the number of each and of all."""
+        cuts = [(region, self.regions.cut([region])) for region in self.regions.all]
+        used = [(region, cut) for region, cut in cuts if cut.outputs]
         found = []
         with torch.no_grad():
-            for number, region in enumerate(self.regions.all, 1):
-                progress(number, len(self.regions.all))
-                found.append(self._piece(region))
+            for number, (region, cut) in enumerate(used, 1):
+                progress(number, len(used))
+                found.append(self._piece(region, cut))
         return found
 
     def given(self, node: Node) -> Any:
@@ -108,8 +110,7 @@ class Pieces:
         program = self.engine.compile(cut.model, inputs)
         return self.engine.execute(program, [frozen(x) for x in inputs])
 
-    def _piece(self, region: Region) -> Piece:
-        cut = self.regions.cut([region])
+    def _piece(self, region: Region, cut: Cut) -> Piece:
         inputs = tuple(self.given(node) for node in cut.inputs)
         reference = Recorded(cut.model)
         local = reference.run(*map(frozen, inputs))

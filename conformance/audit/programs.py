@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from conformance.cases.claims import BackendClaims
+from conformance.engines.decomposed import returned
 from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
@@ -77,7 +79,7 @@ class Programs:
             reference = tensors_of(self.exported.converted(*self.exported.held_out))
         exact = joined(own)
         got = [one.values for one in execution.outputs]
-        chained = joined([self._chained(node) for node in self._returned()])
+        chained = joined([self._chained(*one) for one in zip(self._returned(), reference, strict=True)])
         measured = replace(
             result,
             engine_db=decibels(joined(got), exact),
@@ -95,14 +97,15 @@ class Programs:
             measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, apart)))
         return measured
 
-    def _returned(self) -> list[Any]:
-        (output,) = (node for node in self.exported.converted.graph.nodes if node.op == "output")
-        return [*output.args[0]]
+    def _returned(self) -> list[Node]:
+        return [node for node in returned(self.exported.converted) if isinstance(node, Node)]
 
-    def _chained(self, node: Any) -> Tensor:
-        """The value of an output as the regions have given it one by one."""
+    def _chained(self, node: Node, reference: Tensor) -> Tensor:
+        """The value of an output as the regions have given it one by one; the reference's of a constant."""
+        if node in self.exported.regions.constant:
+            return reference
         source = node.args[0] if self.exported.regions.dequantizes(node) else node
-        value: Tensor = self.pieces.given(source)
+        value: Tensor = self.pieces.given(source)  # type: ignore[arg-type]
         return value
 
     def _stability(self, program: Any, first: Execution) -> tuple[Stability, ...]:

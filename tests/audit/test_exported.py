@@ -260,6 +260,26 @@ def test_nested_arguments_and_constants_are_taken() -> None:
 
 
 @on_x86
+def test_constants_and_inputs_may_be_returned_and_values_be_left_unused() -> None:
+    class Returning(nn.Module):
+        table: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("table", torch.arange(3.0))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+            self.layer(x * 3)
+            return self.layer(x), self.table, x, 7
+
+    found = audit(Returning().eval(), [torch.randn(3, 4) for _ in range(2)], quantizer="x86inductor")
+    assert (found.failure, found.blamed) == ("", ())
+    assert found.engine_db is not None
+    assert found.engine_db > 30
+
+
+@on_x86
 def test_the_regions_have_each_operator_once_in_order() -> None:
     subject = subject_of("attention")
     exported = export(subject, quantization("x86inductor").make, lambda _: None)
