@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,21 @@ from conformance.host.cpu import cpu, isa
 from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
-from conformance.results.audits import USABLE_DB, Audit, Layer
+from conformance.results.audits import USABLE_DB, Audit, Layer, Reduction
 from conformance.results.known import Host
 from conformance.results.ledger_file import load
 
 from .agreement import compared, decibels, joined
 from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert
-from .execution import Execution
+from .execution import Execution, Step
 from .isolated import Stage, Way, isolated
 from .layers import Layers
 from .network import Network, copied, extremes, network, tensors_of
+from .parts import Cutter
 from .quantizers import quantization
 from .reduction import Blamed, reductions
+from .script import script
 from .stability import skipped, stability, tied_db
 from .values import NodeRaises, inner_conversions, shares
 
@@ -114,7 +117,7 @@ def audit(
         of_fx = {"mapping": mapping, "custom_config": custom_config, "backend_config": backend_config}
         if given := [name for name, one in of_fx.items() if one is not None]:
             raise UsageError(f"{given[0]} is FX's: configure the quantizer in its place")
-        way: Way = quantization(quantizer, engine, qat=qat, floor_db=floor_db)
+        way: Way = quantization(quantizer, engine, qat=qat, reduce=reduce, floor_db=floor_db)
     elif qat:
         raise UsageError("qat is for quantizers of PT2E: name one, such as quantizer='xnnpack'")
     else:
@@ -214,10 +217,13 @@ class _Work:
                 checks = stability(converted)
         layers = Layers(converted, execution.steps, nested, latency)
         described = [layers.layer(step) for step in execution.steps]
-        blamed = [Blamed(layer, step) for layer, step in zip(described, execution.steps, strict=True) if layer.blamed]
+        steps = zip(described, execution.steps, strict=True)
+        blamed = [Blamed(layer, _in_traced(step, converted)) for layer, step in steps if layer.blamed]
+        reduced: tuple[Reduction, ...] = ()
         if self.settings.reduce and blamed:
             stage(f"reduce {len(blamed)} blamed layers")
-        reduced = reductions(converted, engine, blamed) if self.settings.reduce else ()
+            cutter = Cutter(converted.traced, converted.matches.members, converted.in_float.values)
+            reduced = reductions(cutter, partial(script, engine), f"{subject.name} on {engine}", blamed)
         with torch.no_grad():
             float_output = subject.model(*copied(subject.held_out))
         exact = joined(float_output)
@@ -234,6 +240,13 @@ class _Work:
             if whole_network.loses
             else whole_network
         )
+
+
+def _in_traced(step: Step, converted: Converted) -> tuple[str, ...]:
+    """The names of a layer's nodes in the float network; for a conversion, of the layers that it is made for."""
+    known = {node.name for node in converted.traced.graph.nodes if node.op != "placeholder"}
+    own = tuple(node.name for node in step.body if node.name in known)
+    return own or tuple(user.name for user in step.node.users if user.name in known)
 
 
 def _apart(got: Any, expected: Any) -> Iterator[float | None]:

@@ -1,7 +1,7 @@
 """A network taken through PT2E: exported, prepared, calibrated and converted by a quantizer."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,26 @@ class Exported:
                 same = user
             found[node.name] = same
         return found
+
+    @cached_property
+    def members(self) -> dict[str, set[str]]:
+        """The names of the float network's nodes that are in one region, by each of them."""
+        found: dict[str, set[str]] = {}
+        for region in self.regions.all:
+            own = {name for node in region.nodes for name in self._with_norm(node.name)}
+            found |= dict.fromkeys(own, own)
+        return found
+
+    def _with_norm(self, name: str) -> Iterator[str]:
+        """Yield the names of the float network's nodes that an operator of the converted one computes."""
+        node = self._float_nodes.get(name)
+        while node is not None:
+            yield node.name
+            node = next(iter(node.users)) if node is not self.equivalents[name] else None
+
+    @cached_property
+    def _float_nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.in_float.graph.nodes}
 
     def is_annotated(self, region: Region) -> bool:
         """Whether the quantizer asks for integers in a region."""

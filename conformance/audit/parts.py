@@ -1,14 +1,13 @@
 """Parts of a network as models of their own: cut out of its graph, with modules as source and data by shape."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
-from .conversion import Converted
 from .options import CHANNELS, NotSource, arguments_of
 
 IMPORTED = frozenset({"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"})
@@ -52,17 +51,16 @@ def _call(kind: type[nn.Module], arguments: Mapping[str, Any]) -> str:
 
 
 class Cutter:
-    """Cuts parts out of a converted network's float graph."""
+    """Cuts parts out of the graph of a float network. `members` has the names of the nodes that are fused with a node, itself
+    included, by its name, and `values` the value of each node."""
 
-    def __init__(self, converted: Converted) -> None:
-        self.traced = converted.matches.traced[-1]
-        self.members = converted.matches.members
+    def __init__(self, traced: GraphModule, members: Mapping[str, Collection[str]], values: Mapping[Node, Any]) -> None:
+        self.traced, self.members, self.values = traced, members, values
         self.nodes = {node.name: node for node in self.traced.graph.nodes}
-        self.values = converted.in_float.values
 
     def group(self, names: Sequence[str]) -> list[Node]:
         """The nodes of these names, with those that are fused with them, in order."""
-        wanted = {other for name in names for other in self.members.get(name, frozenset({name}))}
+        wanted = {other for name in names for other in self.members.get(name, {name})}
         return [node for name, node in self.nodes.items() if name in wanted and _computes(node)]
 
     def producers(self, nodes: Sequence[Node]) -> list[Node]:

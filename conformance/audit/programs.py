@@ -14,7 +14,7 @@ from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.trace import Execution
-from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Stability
+from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction, Stability
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayersDiffer, LayersRaise
 
@@ -22,8 +22,10 @@ from .agreement import compared, decibels, joined
 from .exported import Exported
 from .isolated import Stage
 from .network import copied, tensors_of
+from .parts import Cutter
 from .piece_layers import PieceLayers
 from .pieces import Piece, Pieces
+from .reduction import Blamed, Write, reductions
 from .stability import same, skipped, tied_db
 from .values import frozen
 
@@ -32,7 +34,8 @@ WHOLE = "the whole program"
 
 
 class Programs:
-    """Audits an exported network on an engine. `crashed` says how the engine ended earlier processes, by what it was in."""
+    """Audits an exported network on an engine. `crashed` says how the engine ended earlier processes, by what it was in, and
+    `write` writes the script of a part; blamed layers are not reduced without one."""
 
     def __init__(
         self,
@@ -42,9 +45,10 @@ class Programs:
         crashed: Mapping[str, str],
         entered: Callable[[str], object],
         stage: Stage,
+        write: Write | None = None,
     ) -> None:
         self.exported, self.engine, self.crashed = exported, engine, crashed
-        self.entered, self.stage = entered, stage
+        self.entered, self.stage, self.write = entered, stage, write
         self.layers = PieceLayers(exported, claims)
         self.pieces = Pieces(exported, engine, crashed, entered)
 
@@ -52,6 +56,7 @@ class Programs:
         """Fill in the layers and the figures of a network."""
         pieces = self.pieces.run(lambda number, total: self.stage(f"execute layer {number} of {total}"))
         layers = [self.layers.layer(piece) for piece in pieces]
+        result = replace(result, reductions=self._reductions(result, pieces, layers))
         self.entered(WHOLE)
         self.stage("execute the whole program")
         try:
@@ -66,6 +71,18 @@ class Programs:
         measured = self._measured(replace(result, layers=tuple(layers)), execution, pieces)
         delegates = getattr(program, "delegates", None)
         return replace(measured, delegates=delegates, stability=self._stability(program, execution))
+
+    def _reductions(self, result: Audit, pieces: Sequence[Piece], layers: Sequence[Layer]) -> tuple[Reduction, ...]:
+        """Reductions of the layers that are blamed alone."""
+        pairs = zip(layers, pieces, strict=True)
+        blamed = [
+            Blamed(layer, tuple(node.name for node in piece.region.nodes)) for layer, piece in pairs if layer.blamed
+        ]
+        if self.write is None or not blamed:
+            return ()
+        self.stage(f"reduce {len(blamed)} blamed layers")
+        cutter = Cutter(self.exported.in_float, self.exported.members, self.exported.float_values)
+        return reductions(cutter, self.write, f"{result.network} on {result.engine}", blamed)
 
     def _run(self, program: Any) -> Execution:
         with fresh_memory_holds(0x00):

@@ -11,6 +11,7 @@ import torch
 
 from conformance.cases.claims import BackendClaims, backend
 from conformance.configs.engines import ENGINE_TABLE, QUANTIZER_ENGINES
+from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.registry import QUANTIZERS
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
@@ -25,6 +26,8 @@ from .exported import export
 from .isolated import Stage, isolated
 from .network import Network, extremes
 from .programs import Programs
+from .reduction import Write
+from .script import LOWERING, exported_script
 
 CONVERTED = "converted"
 """The engine that runs what `convert_pt2e` returns as it is, for quantizers whose models nothing here lowers."""
@@ -35,15 +38,28 @@ FURTHER_ENGINES = {"x86inductor": ("x86-unfrozen",)}
 
 @dataclass(frozen=True)
 class Quantization:
-    """PT2E with the quantizer that `make` returns, for an engine, in PTQ or QAT. `claims` are what a registered quantizer
-    declares, None for another one, and `floor_db` is the least SQNR in dB of an output that is usable."""
+    """PT2E with the quantizer that `make` returns, for an engine, in PTQ or QAT.
+
+    `claims` are what a registered quantizer declares, None for another one; `spec` says how it is made, None for one of the
+    user's own. `reduce` is whether blamed layers are reduced to scripts, `floor_db` the least SQNR in dB of an output that is
+    usable.
+    """
 
     name: str
     make: Callable[[], Any]
     engine: str
     claims: BackendClaims | None = None
+    spec: QuantizerSpec | None = None
     qat: bool = False
+    reduce: bool = True
     floor_db: float = USABLE_DB
+
+    @property
+    def write(self) -> Write | None:
+        """What writes the scripts of blamed layers, if there is source of the quantizer and for the engine."""
+        if not self.reduce or self.spec is None or self.engine not in LOWERING:
+            return None
+        return partial(exported_script, self.engine, self.spec, self.qat)
 
     @property
     def backend(self) -> str:
@@ -60,7 +76,12 @@ class Quantization:
 
 
 def quantization(
-    quantizer: object, engine: str | None = None, *, qat: bool = False, floor_db: float = USABLE_DB
+    quantizer: object,
+    engine: str | None = None,
+    *,
+    qat: bool = False,
+    reduce: bool = True,
+    floor_db: float = USABLE_DB,
 ) -> Quantization:
     """The quantization by a registered quantizer, configured as its users begin, or by an object of one's own.
 
@@ -70,6 +91,7 @@ def quantization(
         engine: what runs the converted network; the first one of a registered quantizer, or the one for the class of the
             object, or the converted model as it is.
         qat: whether the network is prepared for training.
+        reduce: whether blamed layers are reduced to reproduction scripts.
         floor_db: the least SQNR in dB against the float model of an output that is usable.
 
     Raises UsageError for a name that is unknown, for an object that is no quantizer, and for an engine that is unknown, does
@@ -83,7 +105,7 @@ def quantization(
         if reason := pt2e.unavailable(spec):
             raise UsageError(f"quantizer {quantizer} is unavailable here: {reason}")
         own: tuple[str, ...] = QUANTIZER_ENGINES[quantizer]
-        made = Quantization(quantizer, partial(pt2e.default_quantizer, spec, qat=qat), own[0], declared, qat)
+        made = Quantization(quantizer, partial(pt2e.default_quantizer, spec, qat=qat), own[0], declared, spec)
         accepted = (*own, *FURTHER_ENGINES.get(quantizer, ()), CONVERTED)
     else:
         name, instance = (quantizer, _loaded(quantizer)) if isinstance(quantizer, str) else ("", quantizer)
@@ -95,7 +117,7 @@ def quantization(
         registered = registered_as(instance)
         own = QUANTIZER_ENGINES[registered] if registered else (CONVERTED,)
         claims = backend(registered) if registered else None
-        made = Quantization(name or type(instance).__name__, lambda: instance, own[0], claims, qat)
+        made = Quantization(name or type(instance).__name__, lambda: instance, own[0], claims)
         accepted = (*chain.from_iterable(QUANTIZER_ENGINES.values()), CONVERTED)
     if engine is not None and engine not in accepted:
         if engine not in ENGINE_TABLE:
@@ -103,7 +125,7 @@ def quantization(
         raise UsageError(
             f"engine {engine!r} does not run what quantizer {made.name} converts: give one of {', '.join(accepted)}"
         )
-    made = replace(made, engine=engine or made.engine, floor_db=floor_db)
+    made = replace(made, engine=engine or made.engine, qat=qat, reduce=reduce, floor_db=floor_db)
     if reason := probe(made.engine):
         raise UsageError(f"engine {made.engine} is unavailable here: {reason}")
     return made
@@ -149,6 +171,6 @@ class _Work:
             except Unconvertible as error:
                 return replace(blank, failure=str(error), stage=error.stage, advice=error.advice)
             entered = self.place.write_text
-            programs = Programs(exported, implementation, self.how.claims, self.crashed, entered, stage)
+            programs = Programs(exported, implementation, self.how.claims, self.crashed, entered, stage, self.how.write)
             found = programs.audit(blank)
         return replace(found, remarks=(*extremes(self.subject), *found.remarks))

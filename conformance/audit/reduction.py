@@ -1,7 +1,7 @@
 """From a blamed layer to the least model that still shows what it is blamed for."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,8 @@ from torch.fx import Node
 from conformance.host.isolation import Death, Done, run_isolated
 from conformance.results.audits import Layer, Reduction
 
-from .conversion import Converted
-from .execution import Step
 from .options import NotSource
 from .parts import Cutter, Part, smaller, smallest_first
-from .script import script
 
 CANDIDATE_SECONDS = 20.0
 """CPU seconds that a candidate may take before it counts as hanging."""
@@ -25,10 +22,10 @@ MOST_CANDIDATES = 80
 
 @dataclass(frozen=True)
 class Blamed:
-    """A blamed layer with the execution of its node."""
+    """A blamed layer with the names of its nodes in the float network, or of those that take its result."""
 
     layer: Layer
-    step: Step
+    nodes: tuple[str, ...]
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -37,26 +34,28 @@ class Blamed:
         return self.layer.pattern, self.layer.kernels, checks
 
 
-def reductions(converted: Converted, engine: str, blamed: Sequence[Blamed]) -> tuple[Reduction, ...]:
-    """Reduce one layer, that with the least data, of each kind among the blamed ones."""
-    if not blamed:
-        return ()
+Write = Callable[[Part, str, bool], str]
+"""Writes the script of a part, with a title: of what its reference model computes, or of what the engine does."""
+
+
+def reductions(cutter: Cutter, write: Write, where: str, blamed: Sequence[Blamed]) -> tuple[Reduction, ...]:
+    """Reduce one layer, that with the least data, of each kind among the blamed ones. `where` names the network and the
+    engine."""
     by_kind: dict[tuple[object, ...], Blamed] = {}
     shown_by_values = [one for one in blamed if any(fault.check != "asked" for fault in one.layer.faults)]
     for one in sorted(shown_by_values, key=lambda one: math.prod(one.layer.shape)):
         by_kind.setdefault(one.kind, one)
-    cutter = Cutter(converted)
-    return tuple(_Search(converted, engine, cutter, one).reduction() for one in by_kind.values())
+    return tuple(_Search(cutter, write, where, one).reduction() for one in by_kind.values())
 
 
 class _Search:
     """The search for the least part that shows what a layer is blamed for."""
 
-    def __init__(self, converted: Converted, engine: str, cutter: Cutter, blamed: Blamed) -> None:
-        self.converted, self.engine, self.cutter, self.blamed = converted, engine, cutter, blamed
+    def __init__(self, cutter: Cutter, write: Write, where: str, blamed: Blamed) -> None:
+        self.cutter, self.write, self.blamed = cutter, write, blamed
         self.tried = 0
         self.checks = {fault.check for fault in blamed.layer.faults}
-        self.title = f"{blamed.layer.name} of {converted.network.name} on {engine}: {blamed.layer.faults[0].text}"
+        self.title = f"{blamed.layer.name} of {where}: {blamed.layer.faults[0].text}"
 
     def reduction(self) -> Reduction:
         name, reasons = self.blamed.layer.name, []
@@ -80,11 +79,7 @@ class _Search:
 
     def _parts(self) -> Iterator[tuple[tuple[str, ...], Part | NotSource]]:
         """Parts of the network around the layer, the smallest first, each with the neighbours in it."""
-        step, known = self.blamed.step, self.cutter.nodes
-        names = [node.name for node in step.body if node.name in known and node.op != "placeholder"]
-        # of a conversion, the layers that it is made for
-        names = names or [user.name for user in step.node.users if user.name in known]
-        alone = self.cutter.group(names)
+        alone = self.cutter.group(self.blamed.nodes)
         before = self.cutter.producers(alone)
         after = self.cutter.consumers(alone)
         around = self.cutter.producers(after)
@@ -103,7 +98,7 @@ class _Search:
                 yield (*company, *(["channels-last inputs"] if last else [])), part
 
     def _script(self, part: Part) -> str:
-        return script(part, self.engine, self.title, of_reference=self.checks == {"reference"})
+        return self.write(part, self.title, self.checks == {"reference"})
 
     def _shows(self, part: Part) -> bool:
         """Whether the script of a part deviates in a check that the layer fails, in a process of its own."""

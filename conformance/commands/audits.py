@@ -198,7 +198,8 @@ def _ways_through_pt2e(arguments: argparse.Namespace) -> "list[Way]":
         if getattr(arguments, option):
             raise UsageError(f"--{option.replace('_', '-')} is FX's: configure the quantizer in its place")
     engines = dict.fromkeys(arguments.engine or [None])
-    return [quantization(arguments.quantizer, name, qat=arguments.qat, floor_db=arguments.floor) for name in engines]
+    how = {"qat": arguments.qat, "reduce": not arguments.no_reduce, "floor_db": arguments.floor}
+    return [quantization(arguments.quantizer, name, **how) for name in engines]
 
 
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:
@@ -260,7 +261,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     settings = Settings(reduce=arguments.reduce)
     ways: Sequence[Way]
     if arguments.quantizer:
-        ways = [quantization(arguments.quantizer, name) for name in dict.fromkeys(arguments.engine or [None])]
+        asked = dict.fromkeys(arguments.engine or [None])
+        ways = [quantization(arguments.quantizer, name, reduce=arguments.reduce) for name in asked]
     else:
         ways = [Fx(name, settings) for name in dict.fromkeys(arguments.engine or ENGINES)]
     engines = [way.engine for way in ways]

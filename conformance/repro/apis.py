@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from conformance.cases.apis import api
 from conformance.cases.runs import Run
+from conformance.engines.programs import PROGRAMS, TRACED, ProgramLines
 from conformance.models import pt2e
 from conformance.results.findings.structure import NoEffect
 
 from .case import Case
 from .configs import backend_config_source, custom_source, frozen, prepare_call, qconfig_lines
 from .inline import PT2E_MODULES, pt2e_imports
-from .programs import PROGRAMS, TRACED, ProgramLines
 
 
 def _observed(calibrated: str, qparams: str) -> str:

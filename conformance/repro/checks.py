@@ -13,6 +13,7 @@ from jinja2 import Template
 
 from conformance.cases.sources import without_relu
 from conformance.checks.tolerances import tolerance
+from conformance.engines.programs import calls_lines
 from conformance.models.trace import CONVERSIONS, VIEWS
 from conformance.properties.metamorphic import relations
 from conformance.results.findings import KINDS, Finding
@@ -43,7 +44,6 @@ from conformance.templates import source_templates
 from . import codes, stages
 from .case import Case, NothingToCheck, guarded, has_state, violates
 from .configs import frozen, pattern_source, prepare_call, qconfig_lines
-from .programs import calls_lines
 
 INNER = "any(n is not result and observer(n) and n.args[0].op != 'placeholder' for n in nodes.values())"
 PARTS = "[o for o in prepared.modules() if (getattr(o, 'quant_min', 0), getattr(o, 'quant_max', 0)) == ({}, {})]"

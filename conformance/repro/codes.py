@@ -5,13 +5,13 @@ from textwrap import indent
 
 from conformance.cases.runs import Run
 from conformance.configs.engines import ENGINE_TABLE
+from conformance.engines.programs import PROGRAMS, TRACED
 from conformance.properties.codes.sweeps import input_grid, sweeps_pairs
 from conformance.results.findings import codes as findings
 from conformance.results.findings.codes import TensorQparams
 
 from .apis import lines_of
 from .case import Case
-from .programs import PROGRAMS, TRACED
 
 
 def swept(case: Case) -> str:

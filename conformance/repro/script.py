@@ -10,6 +10,7 @@ from dataclasses import replace
 from conformance.cases.operators.variant import in_degenerate_data, in_sizes
 from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
+from conformance.engines.programs import engine_source
 from conformance.host.cpu import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
 from conformance.results.findings.memory import OutOfBounds
@@ -29,7 +30,6 @@ from . import checks, stages
 from .apis import lines_of
 from .case import Case, NothingToCheck
 from .inline import free, merged, needs
-from .programs import engine_source
 
 
 def _checks(case: Case) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from conformance.audit.auditing import host
 from conformance.audit.causes import explained
 from conformance.audit.exported import export
 from conformance.audit.network import Network, network
+from conformance.audit.parts import Cutter
 from conformance.errors import UsageError
 from conformance.models import pt2e
 from conformance.results.audits import Arithmetic, Audit, Layer, State
@@ -110,6 +114,34 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     found = explained(quantization(cause.quantizer, cause.engine).audit(subject), load(), host())
     causes = {fault.cause for layer in found.blamed for fault in layer.faults} | {found.cause}
     assert causes - (SATURATIONS - {cause.id}) == {cause.id}, found.failure
+
+
+@on_executorch
+def test_a_blamed_layer_is_reduced_to_a_script_that_needs_no_suite(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2)).eval()
+    found = audit(model, [torch.randn(IMAGE) for _ in range(3)], quantizer="xnnpack")
+    (reduction,) = found.reductions
+    assert reduction.text.startswith("shown by the layer alone")
+    script = tmp_path / "script.py"
+    script.write_text(reduction.script)
+    assert "conformance" not in reduction.script
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("DEVIATES lowered: SpecViolationError")
+
+
+@on_x86
+def test_the_script_of_a_part_that_conforms_says_so() -> None:
+    how = quantization("x86inductor")
+    exported = export(subject_of("small"), how.make, lambda _: None)
+    cutter = Cutter(exported.in_float, exported.members, exported.float_values)
+    part = cutter.part(cutter.group(["conv2d"]))
+    assert how.write is not None
+    scope: dict[str, Any] = {"__name__": "script"}
+    exec(how.write(part, "stem", False), scope)
+    assert scope["deviation"]() == ""
+    assert [node.name for node in part.graph.nodes if node.op == "call_function"] == ["conv2d", "batch_norm", "relu"]
 
 
 @on_executorch

@@ -8,9 +8,9 @@ from torch.fx import symbolic_trace
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.configs.registry import QUANTIZERS
+from conformance.engines.programs import PROGRAMS
 from conformance.repro.least.candidate import Candidate, Data
 from conformance.repro.least.lines import LeastPt2eLines, imported, least_lines, steps
-from conformance.repro.programs import PROGRAMS
 
 IDENTITY = Candidate((), ("return x",), ("x",), (Data("zeros", (1,)),), "None", "quantizer")
 

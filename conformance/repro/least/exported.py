@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.repro.programs import PROGRAMS, TRACED
+from conformance.engines.programs import PROGRAMS, TRACED
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import AnnotatedBeside
 from conformance.results.findings.structure import RanInFloat

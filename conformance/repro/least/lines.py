@@ -13,12 +13,12 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run
 from conformance.configs.registry import QUANTIZERS
 from conformance.engines.native import NATIVE
+from conformance.engines.programs import PROGRAMS, ProgramLines
 from conformance.host import poison
 from conformance.models import pt2e
 from conformance.models.data import FORMATS
 from conformance.repro.configs import backend_config_source, custom_argument, custom_source, observers_of
 from conformance.repro.inline import free, lowering_definitions, pt2e_imports
-from conformance.repro.programs import PROGRAMS, ProgramLines
 
 from .candidate import Candidate
 

@@ -10,10 +10,10 @@ from conformance.cases.recipes import RANGE_OBSERVERS
 from conformance.cases.runs import Run
 from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.engines.native import NATIVE
+from conformance.engines.programs import PROGRAMS
 from conformance.errors import UsageError
 from conformance.execution.batch import warm_up
 from conformance.models import apis, build
-from conformance.repro.programs import PROGRAMS
 from conformance.repro.script import executed_run
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import AnnotatedBeside, NotAnnotated

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 
 from conformance.cases.runs import Run
-from conformance.engines.executorch.runtime import EXECUTORCH
-from conformance.engines.inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, UNFROZEN
-from conformance.engines.native import NATIVE
-from conformance.engines.registry import engine_expression
+
+from .executorch.runtime import EXECUTORCH
+from .inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, UNFROZEN
+from .native import NATIVE
+from .registry import engine_expression
 
 TRACED = "given = inputs()\nwith Trace() as trace:\n    outputs = tensors(lowered(*given))\n"
 ON_GRIDS = (
