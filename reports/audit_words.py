@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.results.audits import (
     CLIPPED,
     FEW_CODES,
@@ -113,6 +114,12 @@ def _left(audit: Audit) -> str:
     clips = worst is not None and worst.clipped >= CLIPPED
     most = f", {worst.name} clips {percent(worst.clipped)} of its values" if worst is not None and clips else ""
     return f": the reference has {decibels(audit.reference_db, 'float')}{most}"
+
+
+def promising(audit: Audit) -> str:
+    """What promises layers in integers: the config of an engine of torch, or the quantizer of another one."""
+    spec = ENGINE_TABLE.get(audit.engine)
+    return f"{'config' if spec is None or spec.native else 'quantizer'} {audit.backend}"
 
 
 def facts(audit: Audit) -> Facts:

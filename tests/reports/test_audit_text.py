@@ -247,3 +247,10 @@ def test_shares_are_short_and_never_rounded_to_none_or_all(share: float, shown: 
 def test_the_shares_of_arithmetic_count_layers_that_compute() -> None:
     view = Layer("flatten", "torch.flatten", None, Arithmetic.VIEW)
     assert "layers that compute       none" in text(Audit("m:f", "x86", "fbgemm", (view,)))
+
+
+def test_a_quantizer_is_called_so_and_its_delegates_are_counted() -> None:
+    through_pt2e = replace(clean(), engine="executorch", backend="xnnpack", delegates=3)
+    lines = text(through_pt2e).splitlines()
+    assert "on executorch, quantizer xnnpack" in lines[0]
+    assert "  delegates                 3" in lines
