@@ -415,6 +415,19 @@ def activated_twice() -> nn.Module:
     return Call(forward, first=nn.Conv2d(4, 4, 1), second=nn.Conv2d(4, 4, 1), relu=nn.ReLU())
 
 
+def weight_of_two_and_a_norm() -> nn.Module:
+    """Two convolutions with one weight, of which a batch norm follows one."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.norm(self.first(x)) + self.second(x)
+
+    first, second, norm = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+    second.weight = first.weight
+    assert norm.running_var is not None
+    norm.running_var.fill_(4.0)
+    return Call(forward, first=first, second=second, norm=norm)
+
+
 def flattened() -> nn.Module:
     """A convolution whose result is flattened."""
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
@@ -431,7 +444,8 @@ READ_AGAIN = frozenset({"weight-read-after-lowering"})
 CAUSES = (
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
-    Cause("x86-called-twice", "x86-inductor", activated_twice, IMAGE, quantizer="x86inductor"),
+    Cause("shared-layer-norms", "x86-inductor", weight_of_two_and_a_norm, IMAGE, quantizer="x86inductor"),
+    Cause("x86-shared-convolution", "x86-inductor", activated_twice, IMAGE, quantizer="x86inductor"),
     Cause("x86-padding-same", "x86-inductor", padded_to_the_same_size, IMAGE, quantizer="x86inductor"),
     Cause("x86-view-of-channels-last", "x86-inductor", flattened, IMAGE, quantizer="x86inductor"),
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
