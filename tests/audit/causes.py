@@ -428,6 +428,35 @@ def weight_of_two_and_a_norm() -> nn.Module:
     return Call(forward, first=first, second=second, norm=norm)
 
 
+def applied_to_parts() -> nn.Module:
+    """A convolution that is called for each half of a batch."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        first, second = x.chunk(2)
+        return torch.cat([self.layer(first), self.layer(second)])
+
+    return Call(forward, layer=nn.Conv2d(4, 4, 3))
+
+
+def next_embedded() -> nn.Module:
+    """Embeddings of the indices after those that are given."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.layer(x + 1)
+
+    return Call(forward, layer=nn.Embedding(10, 4))
+
+
+def halves_added() -> nn.Module:
+    """The sum of both halves of the channels of a convolution."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        y = self.layer(x)
+        return y[:, :2] + y[:, 2:]
+
+    return Call(forward, layer=nn.Conv2d(4, 4, 3))
+
+
 def flattened() -> nn.Module:
     """A convolution whose result is flattened."""
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
@@ -444,6 +473,9 @@ READ_AGAIN = frozenset({"weight-read-after-lowering"})
 CAUSES = (
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
+    Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),
+    Cause("xnnpack-integer-scalar", "executorch", next_embedded, indices, quantizer="xnnpack"),
+    Cause("xnnpack-slice", "executorch", halves_added, IMAGE, quantizer="xnnpack"),
     Cause("shared-layer-norms", "x86-inductor", weight_of_two_and_a_norm, IMAGE, quantizer="x86inductor"),
     Cause("x86-shared-convolution", "x86-inductor", activated_twice, IMAGE, quantizer="x86inductor"),
     Cause("x86-padding-same", "x86-inductor", padded_to_the_same_size, IMAGE, quantizer="x86inductor"),
