@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn import functional as F
 
+from conformance.audit.network import Network, network
 from conformance.engines.inductor import LOWERED
+
+on_x86 = pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
+on_executorch = pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
 
 
 class Small(nn.Module):
@@ -89,6 +94,12 @@ class Joined(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+def subject_of(name: str) -> Network:
+    torch.manual_seed(0)
+    make, shape = CLEAN[name]
+    return network(name, make().eval(), [torch.randn(shape) for _ in range(3)])
 
 
 def padded(node: Any) -> None:

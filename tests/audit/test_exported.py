@@ -1,5 +1,6 @@
 """Audits through PT2E: what quantizers convert, held region by region to the reference, and as one program."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from conformance.__main__ import main
 from conformance.audit import audit, quantization
 from conformance.audit.auditing import host
 from conformance.audit.causes import explained
+from conformance.audit.corpus import audited as of_corpus
 from conformance.audit.exported import export
-from conformance.audit.network import Network, network
+from conformance.audit.network import network
 from conformance.audit.parts import Cutter
-from conformance.errors import UsageError
-from conformance.models import pt2e
-from conformance.results.audits import Arithmetic, Audit, Layer, State
+from conformance.results.audits import Arithmetic, Audit, Layer, State, from_json
 from conformance.results.findings.layers import LayerDiffers, LayersDiffer, LayersRaise, PrepareDiffers
 from conformance.results.findings.stages import Crashes
 from conformance.results.ledger_file import load
@@ -33,22 +34,16 @@ from tests.audit.exported_networks import (
     INSIDE,
     argument,
     calls,
+    on_executorch,
+    on_x86,
     planted_in_delegates,
     planted_in_programs,
+    subject_of,
 )
 from tests.saturation import SATURATIONS
 
-on_x86 = pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed")
-on_executorch = pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
-
 OF_PT2E = [cause for cause in CAUSES if cause.quantizer]
 PACKAGES = {"xnnpack": "executorch", "x86inductor": "torchao"}
-
-
-def subject_of(name: str) -> Network:
-    torch.manual_seed(0)
-    make, shape = CLEAN[name]
-    return network(name, make().eval(), [torch.randn(shape) for _ in range(3)])
 
 
 def audited(name: str, quantizer: str, engine: str | None = None, **how: Any) -> Audit:
@@ -344,55 +339,25 @@ def test_preparing_leaves_the_float_network_as_it_is() -> None:
         assert torch.equal(subject.model(*subject.held_out), before)
 
 
-@pytest.mark.parametrize(
-    ("quantizer", "engine", "message"),
-    [
-        ("xnnpak", None, "unknown quantizer 'xnnpak'"),
-        (3, None, "quantizer 'int' has no annotate and no validate: give a Quantizer of PT2E"),
-        ("json:JSONDecoder", None, "has no annotate and no validate"),
-        ("nowhere:made", None, "No module named 'nowhere'"),
-    ],
-)
-def test_what_is_no_quantizer_is_refused(quantizer: object, engine: str | None, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        quantization(quantizer, engine)
+@on_x86
+def test_the_command_prints_the_audit_and_writes_it_as_json_and_as_a_page(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    json_path, page = tmp_path / "audit.json", tmp_path / "audit.html"
+    network_and_data = ["audited_networks:residual", "--shape", "2,3,12,12"]
+    written = ["--json", str(json_path), "-o", str(page)]
+    main(["audit", *network_and_data, "--quantizer", "x86inductor", *written])
+    printed = capfd.readouterr()
+    assert "audited_networks:residual on x86-inductor, quantizer x86inductor, audited in" in printed.out
+    assert "x86-inductor: execute the whole program" in printed.err
+    (found,) = map(from_json, json.loads(json_path.read_text(encoding="utf-8")))
+    assert (found.backend, found.engine) == ("x86inductor", "x86-inductor")
+    assert found.layers
+    assert "quantizer x86inductor" in page.read_text(encoding="utf-8")
 
 
 @on_x86
-@pytest.mark.parametrize(
-    ("engine", "message"),
-    [
-        (
-            "x86",
-            "engine 'x86' does not run what quantizer x86inductor converts: give one of x86-inductor, x86-compiled",
-        ),
-        ("x86-inducter", "unknown engine 'x86-inducter'"),
-        ("executorch", "engine 'executorch' does not run what quantizer x86inductor converts"),
-    ],
-)
-def test_an_engine_that_does_not_run_the_models_is_refused(engine: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        quantization("x86inductor", engine)
-
-
-def test_a_quantizer_that_is_not_installed_is_named_with_its_environment() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pt2e, "find_spec", lambda name: None)
-        with pytest.raises(UsageError, match=r"quantizer xnnpack is unavailable here: .* use `tox -e pt2e-xnnpack`"):
-            quantization("xnnpack")
-
-
-def test_options_of_fx_are_refused_beside_a_quantizer() -> None:
-    subject = subject_of("small")
-    from torch.ao.quantization import QConfigMapping
-
-    with pytest.raises(UsageError, match="mapping is FX's: configure the quantizer in its place"):
-        audit(subject.model, subject.batches, quantizer="xnnpack", mapping=QConfigMapping())
-    with pytest.raises(UsageError, match="qat is for quantizers of PT2E"):
-        audit(subject.model, subject.batches, qat=True)
-
-
-def test_an_engine_of_pt2e_names_the_quantizer_to_add() -> None:
-    subject = subject_of("small")
-    with pytest.raises(UsageError, match="engine 'executorch' runs what a quantizer of PT2E converts: add --quantizer"):
-        audit(subject.model, subject.batches, "executorch")
+def test_networks_of_the_corpus_are_audited_in_parallel() -> None:
+    audits = [one for (one,) in of_corpus(["neumf", "fasttext"], [quantization("x86inductor", reduce=False)], 2)]
+    assert {one.network for one in audits} == {"neumf", "fasttext"}
+    assert [one.failure for one in audits] == ["", ""]
