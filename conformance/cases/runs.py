@@ -225,8 +225,11 @@ class Run:
         """The degenerate data that the run's program is executed on: all with `WITH_ALL_DATA`, one in turn in others. Layers
         in use have no views and nothing beyond the calibration, which may saturate, and long sequences nothing, because their
         rounding adds up. A program of an engine that lowers ahead of time accepts inputs in one memory format, and of one
-        dtype."""
+        dtype. The kernels of one that compiles do not tell whether it computes in float, so default variants alone have such
+        data."""
         if self.variant is None or not PROFILES[self.profile].degenerate:
+            return ()
+        if ENGINE_TABLE[self.engine].default_only and self.variant.name != "default":
             return ()
         kinds = {spec.kind for spec in self.variant.operands.values()}
         names = [*DEGENERATE, *VIEWS, *BEYOND] if "activation" in kinds else []
