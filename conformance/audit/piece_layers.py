@@ -117,7 +117,7 @@ class PieceLayers:
 
     def _pattern(self, piece: Piece) -> str:
         """The pattern of a region: its operators as a chain, or nested where one of them takes another operand."""
-        nodes = _own(piece)
+        nodes = piece.region.operators
         names = [self._operator(node) for node in nodes]
         norm = f"nn.BatchNorm{re.sub(r'[^123]', '', names[0])[-1:]}d" if self.exported.folded(piece.region) else ""
         if not any(_joins(node) for node in nodes[1:]):
@@ -142,7 +142,7 @@ class PieceLayers:
         if arithmetic is not Arithmetic.FLOAT:
             return ""
         if not annotated:
-            return f"the quantizer does not annotate {self._operator(_own(piece)[-1])}"
+            return f"the quantizer does not annotate {self._operator(piece.region.operators[-1])}"
         if any(kernel.name.startswith(PORTABLE) for kernel in piece.kernels):
             return "annotated, and left outside of the delegate"
         return "annotated, and no kernel takes it in integers"
@@ -263,11 +263,6 @@ class PieceLayers:
     def _operands(piece: Piece) -> tuple[tuple[str, str], ...]:
         pairs = zip(piece.inputs, piece.formats, strict=True)
         return tuple((text_of(x.shape), layout) for x, layout in pairs if isinstance(x, Tensor))
-
-
-def _own(piece: Piece) -> list[Node]:
-    """The operators of a region, without those that take one of several values."""
-    return [node for node in piece.region.nodes if "getitem" not in str(node.target)]
 
 
 def _sum(one: Agreement, other: Agreement) -> Agreement:

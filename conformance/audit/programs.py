@@ -12,6 +12,7 @@ from conformance.cases.claims import BackendClaims
 from conformance.engines.decomposed import returned
 from conformance.engines.protocol import Engine
 from conformance.errors import Failure
+from conformance.host.isolation import Death, Done, run_isolated
 from conformance.host.poison import fresh_memory_holds
 from conformance.models.trace import Execution
 from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction, Stability
@@ -25,7 +26,8 @@ from .network import copied, tensors_of
 from .parts import Cutter
 from .piece_layers import PieceLayers
 from .pieces import Piece, Pieces
-from .reduction import Blamed, Write, reductions
+from .reduction import CANDIDATE_SECONDS, Blamed, Write, reductions
+from .regions import Cut
 from .stability import same, skipped, tied_db
 from .values import frozen
 
@@ -166,13 +168,21 @@ class Programs:
         if any(piece.replaced for piece in pieces):
             return [*layers]
 
-        def raised(part: Sequence[Piece]) -> Failure | None:
-            cut = self.exported.regions.cut([piece.region for piece in part])
+        def tried(cut: Cut) -> Failure | None:
             try:
                 self.pieces.execute(cut)
             except Exception as error:
                 return Failure.of(error)
             return None
+
+        def raised(part: Sequence[Piece]) -> Failure | None:
+            cut = self.exported.regions.cut([piece.region for piece in part])
+            if WHOLE not in self.crashed:
+                return tried(cut)
+            (outcome,) = run_isolated([cut], tried, CANDIDATE_SECONDS)
+            if isinstance(outcome, Death):
+                return Failure("Death", outcome.reason)
+            return outcome.value if isinstance(outcome, Done) else None
 
         first, last, failure = self._least(pieces, raised, Failure.of(error))
         names = tuple(layer.name for layer in layers[first:last])

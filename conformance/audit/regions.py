@@ -4,6 +4,7 @@ In a converted graph every operator computes in float, between a dequantize of e
 region that takes and returns values on the same grids is a program of its own for any engine.
 """
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,11 @@ from conformance.engines.decomposed import is_dequantize, is_quantize
 from conformance.models.pt2e import is_annotated
 
 
+def _takes_one(node: Node) -> bool:
+    """Whether a node takes one of the values that an operator returns."""
+    return node.target is operator.getitem
+
+
 @dataclass(frozen=True)
 class Region:
     """Operators that an engine may execute as one, in order. `head` takes the operands of all."""
@@ -24,6 +30,11 @@ class Region:
     @property
     def head(self) -> Node:
         return self.nodes[0]
+
+    @property
+    def operators(self) -> tuple[Node, ...]:
+        """The nodes without those that take one of several values."""
+        return tuple(node for node in self.nodes if not _takes_one(node))
 
     @property
     def name(self) -> str:
@@ -66,7 +77,7 @@ class Regions:
 
     @staticmethod
     def _converts(node: Node) -> bool:
-        return is_quantize(node) or is_dequantize(node) or "getitem" in str(node.target)
+        return is_quantize(node) or is_dequantize(node) or _takes_one(node)
 
     def quantizes(self, node: Node) -> bool:
         """Whether a node quantizes a value of the network with qparams that calibration has chosen."""
@@ -91,12 +102,14 @@ class Regions:
             own = groups[node] = groups.get(before, []) if before is not None else []
             own.append(node)
         found = {id(group): tuple(group) for group in groups.values()}
-        return tuple(map(Region, sorted(found.values(), key=lambda nodes: self.order[nodes[-1]])))
+        regions = map(Region, found.values())
+        # what takes a value comes after the operator, and may come before the node that takes another value
+        return tuple(sorted(regions, key=lambda region: self.order[region.operators[-1]]))
 
     def _fused_with(self, node: Node) -> Node | None:
         """The operator before one that it is executed with: another annotated one whose value is not quantized between them
         and goes nowhere else, or the one that returns it among several values."""
-        if "getitem" in str(node.target):
+        if _takes_one(node):
             return node.all_input_nodes[0]
         if not is_annotated(node):
             return None
