@@ -101,7 +101,6 @@ _recipe_alone = cache(_recipe)
 KERNEL_ONLY = ("saturates", "symmetric")
 """Variants that test kernels at the ends of their output range, which training does not affect."""
 
-
 WITH_ALL_DATA = ("default", "depthwise", "scalar_left", "scalar_left_18")
 """Variants whose programs are executed on all degenerate data: depthwise convolutions and arithmetic of a number and a tensor
 have kernels of their own."""
@@ -224,9 +223,8 @@ class Run:
     def degenerate(self) -> tuple[str, ...]:
         """The degenerate data that the run's program is executed on: all with `WITH_ALL_DATA`, one in turn in others. Layers
         in use have no views and nothing beyond the calibration, which may saturate, and long sequences nothing, because their
-        rounding adds up. A program of an engine that lowers ahead of time accepts inputs in one memory format, and of one
-        dtype. The kernels of one that compiles do not tell whether it computes in float, so default variants alone have such
-        data."""
+        rounding adds up. A program of an engine that lowers ahead of time accepts inputs of one memory format and dtype. Of
+        one that compiles, whose kernels do not tell whether it computes in float, default variants alone have such data."""
         if self.variant is None or not PROFILES[self.profile].degenerate:
             return ()
         if ENGINE_TABLE[self.engine].default_only and self.variant.name != "default":
