@@ -65,7 +65,8 @@ class PieceLayers:
     def layer(self, piece: Piece) -> Layer:
         """The layer of an executed region."""
         pattern = self._pattern(piece)
-        claims = self._claims.get(_computed(pattern), [])
+        dynamic = not self.exported.regions.repeated.isdisjoint(piece.cut.own)
+        claims = [one for one in self._claims.get(_computed(pattern), []) if bool(one.dtypes.is_dynamic) is dynamic]
         claim = next((one for one in claims if one.pattern == pattern), next(iter(claims), None))
         annotated = self.exported.is_annotated(piece.region)
         arithmetic = self._arithmetic(piece, annotated)

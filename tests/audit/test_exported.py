@@ -274,6 +274,22 @@ def test_a_quantizer_of_ones_own_is_taken() -> None:
     assert layers["stem.0"].arithmetic is Arithmetic.INTEGER
 
 
+@on_executorch
+def test_layers_that_choose_qparams_at_each_call_have_the_dynamic_claim() -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    subject = subject_of("encoder")
+    found = audit(subject.model, subject.batches, quantizer=XNNPACKQuantizer().set_global(config))
+    assert (found.failure, found.blamed) == ("", ())
+    layers = by_name(found)
+    assert layers["2"].claim == "xnnpack/nn.Linear/dynamic-qint8"
+    assert {layers[name].arithmetic for name in ("0", "2")} == {Arithmetic.INTEGER}
+
+
 @on_x86
 def test_what_cannot_be_exported_is_named_by_its_line() -> None:
     class Branches(nn.Module):
