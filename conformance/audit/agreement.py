@@ -1,6 +1,7 @@
 """A layer's output beside the reference's for the same inputs."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -45,6 +46,12 @@ def joined(values: Any) -> Tensor:
 def compared(tensors: list[Tensor]) -> list[Tensor]:
     """Those of some tensors that are in float; all of them where there are integers alone."""
     return [x for x in tensors if x.is_floating_point()] or tensors
+
+
+def apart(got: Any, expected: Any) -> Iterator[float | None]:
+    """Yield the SQNR in dB of each output in float, None for one that is equal or is all zero in the float network."""
+    for x, y in zip(compared(tensors_of(got)), compared(tensors_of(expected)), strict=False):
+        yield decibels(joined(x), joined(y)) if y.any() else None
 
 
 def as_tensor(value: Any) -> Any:

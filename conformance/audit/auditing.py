@@ -27,7 +27,7 @@ from conformance.results.audits import USABLE_DB, Audit, Layer, Reduction
 from conformance.results.known import Host
 from conformance.results.ledger_file import load
 
-from .agreement import compared, decibels, joined
+from .agreement import apart, decibels, joined
 from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert
 from .execution import Execution, Step
@@ -232,7 +232,7 @@ class _Work:
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
             engine_db=decibels(joined(got), exact), reference_db=decibels(joined(converted.expected), exact),
             agreement_db=decibels(joined(got), joined(converted.expected)), failure=failure, advice=advice,
-            outputs_db=tuple(_apart(got, float_output)),
+            outputs_db=tuple(apart(got, float_output)),
             floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
         )  # fmt: skip
         return (
@@ -247,12 +247,6 @@ def _in_traced(step: Step, converted: Converted) -> tuple[str, ...]:
     known = {node.name for node in converted.traced.graph.nodes if node.op != "placeholder"}
     own = tuple(node.name for node in step.body if node.name in known)
     return own or tuple(user.name for user in step.node.users if user.name in known)
-
-
-def _apart(got: Any, expected: Any) -> Iterator[float | None]:
-    """Yield the SQNR in dB of each output in float, None for one that is equal or is all zero in the float network."""
-    for x, y in zip(compared(tensors_of(got)), compared(tensors_of(expected)), strict=False):
-        yield decibels(joined(x), joined(y)) if y.any() else None
 
 
 def _uncompared(got: Any, expected: Any) -> Iterator[str]:

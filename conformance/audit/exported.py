@@ -17,7 +17,7 @@ from conformance.models.observers import is_observer
 from .conversion import Unconvertible, line_of
 from .isolated import Stage
 from .network import Network, copied, tensors_of
-from .regions import Region, Regions
+from .regions import Region, Regions, takes_one
 from .values import Recorded
 
 EXPORTABLE = (
@@ -80,13 +80,14 @@ class Exported:
 
     def _with_norm(self, name: str) -> Iterator[str]:
         """Yield the names of the float network's nodes that an operator of the converted one computes."""
-        node = self._float_nodes.get(name)
+        node = self.float_nodes.get(name)
         while node is not None:
             yield node.name
             node = next(iter(node.users)) if node is not self.equivalents[name] else None
 
     @cached_property
-    def _float_nodes(self) -> dict[str, Node]:
+    def float_nodes(self) -> dict[str, Node]:
+        """The nodes of the float network by name."""
         return {node.name: node for node in self.in_float.graph.nodes}
 
     def is_annotated(self, region: Region) -> bool:
@@ -100,7 +101,7 @@ class Exported:
 
 
 def _is_norm(node: Node) -> bool:
-    return "batch_norm" in str(node.target) or ("getitem" in str(node.target) and _is_norm(node.all_input_nodes[0]))
+    return "batch_norm" in str(node.target) or (takes_one(node) and _is_norm(node.all_input_nodes[0]))
 
 
 def export(network: Network, make: Callable[[], Any], stage: Stage, *, qat: bool = False) -> Exported:

@@ -213,7 +213,7 @@ class PieceLayers:
             found |= options_of(module)
         else:
             found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
-        if (float_node := self._float_nodes.get(node.name)) is not None:
+        if (float_node := self.exported.float_nodes.get(node.name)) is not None:
             own = [self._address(one) for one in float_node.all_input_nodes if one.op == "get_attr"]
             found |= {"shared": str(any(self._uses[address] > 1 for address in own))} if own else {}
         tensors = [x for x in piece.inputs if isinstance(x, Tensor)]
@@ -223,10 +223,6 @@ class PieceLayers:
             "dtypes": " ".join(dtype_name(x.dtype) for x in tensors),
         }
 
-    @cached_property
-    def _float_nodes(self) -> dict[str, Node]:
-        return {node.name: node for node in self.exported.in_float.graph.nodes}
-
     def _address(self, attribute: Node) -> int:
         """The address of a parameter that a node of the float network reads."""
         address: int = attrgetter(str(attribute.target))(self.exported.in_float).data_ptr()
@@ -235,7 +231,7 @@ class PieceLayers:
     @cached_property
     def _uses(self) -> Counter[int]:
         """How many operators of the float network take each parameter, by address."""
-        attributes = [node for node in self._float_nodes.values() if node.op == "get_attr"]
+        attributes = [node for node in self.exported.float_nodes.values() if node.op == "get_attr"]
         return Counter(address for one in attributes for address in [self._address(one)] * len(one.users))
 
     def _form(self, piece: Piece) -> Form | None:

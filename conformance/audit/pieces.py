@@ -100,9 +100,10 @@ class Pieces:
 
     def given(self, node: Node) -> Any:
         """A copy of the value that a part takes for a node: of a quantize call, the codes in float."""
-        if node not in self.values and self.regions.quantizes(node):
-            node = node.args[0]  # type: ignore[assignment]  # an input of the network that nothing else has quantized
-        return frozen(self.values[node])
+        known = (
+            node if node in self.values else self.regions.source(node)
+        )  # an input of the network, before it is quantized
+        return frozen(self.values[known])
 
     def execute(self, cut: Cut) -> Execution:
         """Execute a part on the engine as one program. Raises the exceptions of the engine."""
@@ -158,10 +159,8 @@ class Pieces:
     def _value(
         self, node: Node, piece: Piece, local: Tensor, got: Tensor, codes: Tensor | None, reference: Mapping[Node, Any]
     ) -> Value:
-        position = None
-        source = node
+        position, source = None, self.regions.source(node)
         if self.regions.quantizes(node):
-            source = node.args[0]  # type: ignore[assignment]
             own = piece.cut.own[node]
             x, *arguments = self._arguments(own, reference)
             local = quantized(reference[own], node.target, arguments)
@@ -186,9 +185,7 @@ class Pieces:
         told."""
         known = {}
         for node, value in zip(piece.cut.inputs, piece.inputs, strict=True):
-            source = node.args[0] if self.regions.quantizes(node) else node
-            assert isinstance(source, Node)
-            if (own := same(source)) is not None:
+            if (own := same(self.regions.source(node))) is not None:
                 known[own] = value
         try:
             found, _ = part.evaluate(target, known)

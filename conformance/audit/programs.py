@@ -19,7 +19,7 @@ from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction, 
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayersDiffer, LayersRaise
 
-from .agreement import compared, decibels, joined
+from .agreement import apart, decibels, joined
 from .exported import Exported
 from .isolated import Stage
 from .network import copied, tensors_of
@@ -65,7 +65,7 @@ class Programs:
             if reason := self.crashed.get(WHOLE):
                 raise RuntimeError(f"the process dies ({reason})")
             program = self.engine.compile(self.exported.converted, self.exported.held_out)
-            execution = self._run(program)
+            execution = self._run(program, 0x00)
         except Exception as error:
             layers = self._raising(pieces, layers, error)
             failure = f"the whole program raises {Failure.of(error).text}"
@@ -86,8 +86,8 @@ class Programs:
         cutter = Cutter(self.exported.in_float, self.exported.members, self.exported.float_values)
         return reductions(cutter, self.write, f"{result.network} on {result.engine}", blamed)
 
-    def _run(self, program: Any) -> Execution:
-        with fresh_memory_holds(0x00):
+    def _run(self, program: Any, byte: int) -> Execution:
+        with fresh_memory_holds(byte):
             return self.engine.execute(program, [frozen(x) for x in self.exported.held_out])
 
     def _measured(self, result: Audit, execution: Execution, pieces: Sequence[Piece]) -> Audit:
@@ -104,16 +104,13 @@ class Programs:
             engine_db=decibels(joined(got), exact),
             reference_db=decibels(joined(reference), exact),
             agreement_db=decibels(joined(got), joined(reference)),
-            outputs_db=tuple(
-                decibels(joined(x), joined(y)) if y.any() else None
-                for x, y in zip(compared(got), compared(own), strict=False)
-            ),
+            outputs_db=tuple(apart(got, own)),
         )
         if measured.loses:
             measured = replace(measured, tied_db=tied_db(self.exported.converted, self.exported.held_out, exact))
-        apart, alone = decibels(joined(got), chained), decibels(chained, exact)
-        if apart is not None and (alone is None or apart < alone - LOST_DB) and not any(p.replaced for p in pieces):
-            measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, apart)))
+        off, alone = decibels(joined(got), chained), decibels(chained, exact)
+        if off is not None and (alone is None or off < alone - LOST_DB) and not any(p.replaced for p in pieces):
+            measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, off)))
         return measured
 
     def _returned(self) -> list[Node]:
@@ -129,8 +126,7 @@ class Programs:
 
     def _stability(self, program: Any, first: Execution) -> tuple[Stability, ...]:
         """Repeat the whole program with other contents of fresh memory. It takes no other formats and sizes."""
-        with fresh_memory_holds(0xAA):
-            again = self.engine.execute(program, [frozen(x) for x in self.exported.held_out])
+        again = self._run(program, 0xAA)
         values, others = ([one.values for one in run.outputs] for run in (first, again))
         return (
             same("repeatable", values, others, "a second run, with other contents of fresh memory,"),
@@ -148,19 +144,18 @@ class Programs:
                 return None
             alone = joined([self.pieces.given(node) for node in cut.outputs])
             full = [self._full(node) for node in cut.outputs]
-            apart = decibels(joined(got), alone)
-            if apart is None or any(one is None for one in full):
+            off = decibels(joined(got), alone)
+            if off is None or any(one is None for one in full):
                 return None
             own = decibels(alone, joined(full))
-            return apart if own is None or apart < own - LOST_DB else None
+            return off if own is None or off < own - LOST_DB else None
 
         first, last, db = self._least(pieces, wrong, whole_db)
         names = tuple(layer.name for layer in layers[first:last])
         return _blaming(layers, last - 1, LayersDiffer("numerics", names, db))
 
-    def _full(self, node: Any) -> Any:
-        source = node.args[0] if self.exported.regions.quantizes(node) else node
-        same_node = self.exported.equivalents.get(source.name)
+    def _full(self, node: Node) -> Any:
+        same_node = self.exported.equivalents.get(self.exported.regions.source(node).name)
         return None if same_node is None else self.exported.float_values.get(same_node)
 
     def _raising(self, pieces: Sequence[Piece], layers: Sequence[Layer], error: Exception) -> list[Layer]:

@@ -16,7 +16,7 @@ from conformance.engines.decomposed import is_dequantize, is_quantize
 from conformance.models.pt2e import is_annotated
 
 
-def _takes_one(node: Node) -> bool:
+def takes_one(node: Node) -> bool:
     """Whether a node takes one of the values that an operator returns."""
     return node.target is operator.getitem
 
@@ -34,7 +34,7 @@ class Region:
     @property
     def operators(self) -> tuple[Node, ...]:
         """The nodes without those that take one of several values."""
-        return tuple(node for node in self.nodes if not _takes_one(node))
+        return tuple(node for node in self.nodes if not takes_one(node))
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Regions:
 
     @staticmethod
     def _converts(node: Node) -> bool:
-        return is_quantize(node) or is_dequantize(node) or _takes_one(node)
+        return is_quantize(node) or is_dequantize(node) or takes_one(node)
 
     def quantizes(self, node: Node) -> bool:
         """Whether a node quantizes a value of the network with qparams that calibration has chosen."""
@@ -86,6 +86,12 @@ class Regions:
     def dequantizes(self, node: Node) -> bool:
         """Whether a node dequantizes what such a node has quantized."""
         return is_dequantize(node) and node not in self.constant and node not in self.repeated
+
+    def source(self, node: Node) -> Node:
+        """The node whose value a quantize call quantizes; any other node itself."""
+        source = node.args[0] if self.quantizes(node) else node
+        assert isinstance(source, Node)
+        return source
 
     def computes(self, node: Node) -> bool:
         """Whether a node is an operator of the network."""
@@ -109,7 +115,7 @@ class Regions:
     def _fused_with(self, node: Node) -> Node | None:
         """The operator before one that it is executed with: another annotated one whose value is not quantized between them
         and goes nowhere else, or the one that returns it among several values."""
-        if _takes_one(node):
+        if takes_one(node):
             return node.all_input_nodes[0]
         if not is_annotated(node):
             return None
@@ -128,9 +134,7 @@ class Regions:
             return own[node]
 
         def placed(node: Node) -> Node:
-            if node in self.constant or node in self.repeated or node in inside:
-                return graph.node_copy(node, copied)
-            if self.dequantizes(node):
+            if node in self.constant or node in self.repeated or node in inside or self.dequantizes(node):
                 return graph.node_copy(node, copied)
             if self.quantizes(node):
                 source = node.args[0]

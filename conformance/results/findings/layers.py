@@ -107,6 +107,11 @@ class LayerRaises(Finding, kind="layer-raises"):
     template = "{stage} raises {exception}: {message}"
 
 
+def _listed(layers: tuple[str, ...]) -> str:
+    """The names of layers, or how many there are."""
+    return ", ".join(layers) if len(layers) <= MOST_NAMED else f"{len(layers)} layers"
+
+
 class LayersDiffer(Finding, kind="layers-differ"):
     """Layers that are right one by one give other values as one program: the SQNR in dB of these against those."""
 
@@ -115,8 +120,8 @@ class LayersDiffer(Finding, kind="layers-differ"):
 
     @property
     def text(self) -> str:
-        others = f" of {', '.join(self.layers)}" if len(self.layers) <= MOST_NAMED else f" of {len(self.layers)} layers"
-        return f"right alone, and wrong in one program{others}: {self.sqnr_db:.1f} dB against the layers one by one"
+        program = f"one program of {_listed(self.layers)}"
+        return f"right alone, and wrong in {program}: {self.sqnr_db:.1f} dB against the layers one by one"
 
 
 class LayersRaise(Finding, kind="layers-raise"):
@@ -128,8 +133,7 @@ class LayersRaise(Finding, kind="layers-raise"):
 
     @property
     def text(self) -> str:
-        others = f" of {', '.join(self.layers)}" if len(self.layers) <= MOST_NAMED else f" of {len(self.layers)} layers"
-        return f"runs alone, and raises in one program{others}: {self.exception}: {self.message}"
+        return f"runs alone, and raises in one program of {_listed(self.layers)}: {self.exception}: {self.message}"
 
 
 class OperandOverwritten(Finding, kind="operand-overwritten"):
