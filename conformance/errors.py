@@ -1,5 +1,6 @@
 """Errors: one line for wrong input, and what is kept of an exception that a stage raised."""
 
+import traceback
 from dataclasses import dataclass
 
 
@@ -15,15 +16,17 @@ def not_installed(package: str | None, extra: str, environment: str) -> UsageErr
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception by the name of its type and the first line of its message, at most 300 characters of it."""
+    """An exception by the name of its type and the first line of its message, at most 300 characters of it. One without a
+    message, such as that of an assertion, has the line of source that raised it."""
 
     exception: str
     message: str
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        lines = str(error).strip().splitlines() or [""]
-        return cls(type(error).__name__, lines[0][:300])
+        lines = str(error).strip().splitlines()
+        lines = lines or [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+        return cls(type(error).__name__, "".join(lines[:1])[:300])
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ from conformance.checks.likeness import Likeness
 from conformance.configs.registry import REGISTERED
 from conformance.results.audits import Audit, Fault, Layer, Refusal
 from conformance.results.findings.layers import LayerDiffers, LayerRaises, LayerShape, LayersRaise
+from conformance.results.findings.stages import Crashes
 from conformance.results.findings.values import OutputQparams
 from conformance.results.known import Entry, Host
 from conformance.results.ledger import explaining
@@ -31,6 +32,8 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
         seen = {"pattern": layer.pattern, "kernels": " ".join(layer.kernels), "finding": one.finding.kind}
         if isinstance(one.finding, LayerRaises | LayersRaise):
             seen["error"] = f"{one.finding.exception}: {one.finding.message}"
+        elif isinstance(one.finding, Crashes):
+            seen["error"] = one.finding.reason
         features = {**seen, **layer.features}
         found = cause(one.check, features) or alike(layer, one.check, one.finding.kind)
         if found is None and one.check == "numerics" and layer.output is None:
@@ -75,7 +78,7 @@ def explained(audited: Audit, entries: Sequence[Entry], host: Host) -> Audit:
 
 def _of_layers(audited: Audit) -> str | None:
     """The cause of the layers that raise in a network which fails as a whole, if all have one."""
-    raising = [fault for layer in audited.layers for fault in layer.faults if fault.check == "lowered"]
+    raising = [fault for layer in audited.layers for fault in layer.faults if fault.check in ("lowered", "crashes")]
     return raising[0].cause if raising and all(fault.cause for fault in raising) else None
 
 

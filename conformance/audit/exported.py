@@ -17,6 +17,7 @@ from conformance.models.observers import is_observer
 from .conversion import Unconvertible, line_of
 from .isolated import Stage
 from .network import Network, copied, tensors_of
+from .preparation import Refused, prepared
 from .regions import Region, Regions, takes_one
 from .values import Recorded
 
@@ -32,13 +33,14 @@ class Exported:
     """A network in each of its forms, which take a flat sequence of tensors and return a tuple of tensors.
 
     `in_float` is the exported float network, `prepared` the prepared one without its observers, `converted` the one with
-    `quantized_decomposed` operators, which is the reference.
+    `quantized_decomposed` operators, which is the reference. `refused` is what preparing raises for.
     """
 
     network: Network
     in_float: GraphModule
     prepared: GraphModule
     converted: GraphModule
+    refused: tuple[Refused, ...] = ()
 
     @cached_property
     def held_out(self) -> tuple[Tensor, ...]:
@@ -116,16 +118,16 @@ def export(network: Network, make: Callable[[], Any], stage: Stage, *, qat: bool
         in_float = pt2e.exported_network(network.model, network.held_out)
         graph = _for_training(network) if qat else copy.deepcopy(in_float)
         stage(at := "prepare")
-        prepared = pt2e.prepared_graph(graph, make(), qat=qat)
+        observed, refused = prepared(graph, make, qat=qat)
         stage(at := "calibrate")
-        pt2e.observe(prepared, (tensors_of(copied(batch)) for batch in network.calibration), qat=qat)
+        pt2e.observe(observed, (tensors_of(copied(batch)) for batch in network.calibration), qat=qat)
         stage(at := "convert")
-        converted = pt2e.converted(prepared)
+        converted = pt2e.converted(observed)
     except Exception as error:
         where = line_of(error) if at == "export" else ""
         text = brief(error) + (f" at {where}" if where else "")
         raise Unconvertible(at, text, EXPORTABLE if at == "export" else ANNOTATED) from error
-    return Exported(network, in_float, _without_observers(prepared), converted)
+    return Exported(network, in_float, _without_observers(observed), converted, refused)
 
 
 def _for_training(network: Network) -> GraphModule:

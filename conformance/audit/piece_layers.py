@@ -21,7 +21,7 @@ from conformance.cases.recipes import dtype_name
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.spelling import computation
 from conformance.models.trace import CONVERSIONS, VIEWS, Kernel, qparams_of
-from conformance.results.audits import FEW_CODES, Agreement, Arithmetic, Fault, Form, Layer
+from conformance.results.audits import FEW_CODES, Agreement, Arithmetic, Fault, Form, Layer, Refusal
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRaises, LayerShape, PrepareDiffers
 from conformance.results.findings.stages import Crashes
@@ -33,6 +33,7 @@ from .layers import METADATA, as_good, band_of_bias
 from .options import is_constant, options_of, text_of
 from .origins import SAME_DB
 from .pieces import Piece, Value
+from .preparation import CALL
 
 JOINS = frozenset(function.__name__ for function in SYMBOLS)
 """Names of operators that Python writes infix."""
@@ -142,11 +143,34 @@ class PieceLayers:
         """Why a region computes in float."""
         if arithmetic is not Arithmetic.FLOAT:
             return ""
+        if error := self._refused.get(piece.region.head.name):
+            return f"left out because prepare raises {error}"
         if not annotated:
             return f"the quantizer does not annotate {self._operator(piece.region.operators[-1])}"
         if any(kernel.name.startswith(PORTABLE) for kernel in piece.kernels):
             return "annotated, and left outside of the delegate"
         return "annotated, and no kernel takes it in integers"
+
+    @cached_property
+    def _refused(self) -> dict[str, str]:
+        """What preparing raises for operators that were left in float, by the names of their nodes."""
+        return {name: one.error.text for one in self.exported.refused if not one.apart for name in one.names}
+
+    @cached_property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What preparing raises for, by the operators as users call them."""
+        found = []
+        for one in self.exported.refused:
+            by_operator: dict[str, dict[str, None]] = {}
+            for name in one.names:
+                node = self.exported.float_nodes[name]
+                by_operator.setdefault(self._operator(node), {})[self._name(node)] = None
+            instead = "each call taken for a module of its own" if one.apart else "left in float"
+            error = one.error.exception, one.error.message
+            found += [
+                Refusal(kind, "prepare", *error, tuple(names), instead=instead) for kind, names in by_operator.items()
+            ]
+        return tuple(found)
 
     def _measured(self, piece: Piece) -> dict[str, Any]:
         """The fields of a layer that compare its values with the reference's."""
@@ -276,6 +300,7 @@ def _module(node: Node) -> tuple[str, str]:
     """The path and the class of the innermost module that a node is in."""
     stack: Mapping[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
     path, kind = [("", ""), *stack.values()][-1]
+    path = path.partition(CALL)[0]
     return path, kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
 
 

@@ -2,7 +2,9 @@
 the reference."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,10 +14,12 @@ from torch.fx import Node
 from conformance.engines.decomposed import is_dequantize, quantized
 from conformance.engines.protocol import Engine
 from conformance.errors import Failure
+from conformance.host.isolation import Death, run_isolated
 from conformance.models.trace import Execution, Kernel
 
 from .exported import Exported
 from .origins import Part
+from .reduction import CANDIDATE_SECONDS
 from .regions import Cut, Region
 from .values import Recorded, frozen, memory_format
 
@@ -70,9 +74,9 @@ class Piece:
 class Pieces:
     """Executes the regions of a network on an engine, each with what the engine has given those before it.
 
-    A region in `crashed`, one that raises, and one that gives another shape, gets the reference's values, so that the rest
-    can be audited. `entered` is called with the name of each region before it runs: a process that dies has died in the last
-    one.
+    A region in `crashed`, one with its operator that ends a child, one that raises, and one that gives another shape, gets
+    the reference's values, so that the rest can be audited. `entered` is called with the name of each region before it
+    runs: a process that dies has died in the last one.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class Pieces:
         reference = Recorded(cut.model)
         local = reference.run(*map(frozen, inputs))
         formats = tuple(map(memory_format, inputs))
-        crash = self.crashed.get(region.name, "")
+        crash = self.crashed.get(region.name, "") or self._ends(region, cut, inputs)
         grids = [node.args[1] for node in cut.inputs if self.regions.quantizes(node)]
         scale = next((one for one in grids if isinstance(one, float)), None)
         weight = self._weight(cut, reference.values)
@@ -142,6 +146,23 @@ class Pieces:
             self.values[node] = result if result.shape == local[number].shape else local[number]
             values.append(self._value(node, piece, local[number], result, on_grid, reference.values))
         return replace(piece, values=tuple(values))
+
+    @cached_property
+    def _fatal(self) -> set[object]:
+        """The first operators of regions that have ended a process."""
+        return {region.head.target for region in self.regions.all if region.name in self.crashed}
+
+    def _ends(self, region: Region, cut: Cut, inputs: Sequence[Any]) -> str:
+        """How a region ends a child, tried if another one with its operator has ended a process."""
+        if region.head.target not in self._fatal:
+            return ""
+
+        def execute(_: str) -> None:
+            with suppress(Exception):
+                self.engine.execute(self.engine.compile(cut.model, inputs), [*map(frozen, inputs)])
+
+        (outcome,) = run_isolated([region.name], execute, CANDIDATE_SECONDS)
+        return outcome.reason if isinstance(outcome, Death) else ""
 
     def _weight(self, cut: Cut, values: Mapping[Node, Any]) -> Tensor | None:
         """The first constant of a part that is dequantized, as a quantized tensor."""

@@ -58,7 +58,8 @@ class Programs:
         """Fill in the layers and the figures of a network."""
         pieces = self.pieces.run(lambda number, total: self.stage(f"execute layer {number} of {total}"))
         layers = [self.layers.layer(piece) for piece in pieces]
-        result = replace(result, reductions=self._reductions(result, pieces, layers))
+        reduced = self._reductions(result, pieces, layers)
+        result = replace(result, refusals=self.layers.refusals, reductions=reduced)
         self.entered(WHOLE)
         self.stage("execute the whole program")
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch.fx import Graph, GraphModule, Node
 
 from conformance.engines.decomposed import is_dequantize, is_quantize
@@ -63,10 +64,14 @@ class Regions:
         self.constant = set[Node]()
         self.repeated = set[Node]()
         for node in self.nodes:
-            if node.op == "get_attr" or (node.op == "call_function" and self.constant.issuperset(node.all_input_nodes)):
+            if node.op == "get_attr" or self._computes_constant(node):
                 self.constant.add(node)
             elif self._converts_dynamically(node):
                 self.repeated.add(node)
+
+    def _computes_constant(self, node: Node) -> bool:
+        """Whether a node computes from constants, and in float: one in integers is an operator of the network."""
+        return node.op == "call_function" and self.constant.issuperset(node.all_input_nodes) and not is_annotated(node)
 
     def _converts_dynamically(self, node: Node) -> bool:
         """Whether a node chooses qparams at each call, or quantizes or dequantizes with them: a layer has its own."""
@@ -147,7 +152,7 @@ class Regions:
             return graph.placeholder(f"x{len(inputs)}")
 
         for node in sorted(inside, key=self.order.__getitem__):
-            copied(node)
+            _keep_input(copied(node))
         outputs = [*self._outputs(inside)]
         results = [self._returned(graph, copied(node), node) for node in outputs]
         graph.output(tuple(results))
@@ -176,6 +181,17 @@ class Regions:
         dequantize = next(user for user in node.users if is_dequantize(user))
         source = node
         return graph.node_copy(dequantize, lambda one: result if one is source else _constant(graph, one))
+
+
+def _keep_input(node: Node) -> None:
+    """Let an operator of a part return what it would write to an input of the part, which in the network is no input."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return
+    written = node.args[0]
+    packet = getattr(getattr(torch.ops, target.namespace), target._opname.removesuffix("_"), None)
+    if isinstance(written, Node) and written.op == "placeholder" and hasattr(packet, target._overloadname):
+        node.target = getattr(packet, target._overloadname)
 
 
 def _constant(graph: Graph, node: Node) -> Any:

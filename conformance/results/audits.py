@@ -205,8 +205,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A kind of modules or functions that could not be prepared or lowered, and was left in float so that the rest could be
-    audited.
+    """A kind of modules or functions that could not be prepared or lowered. `instead` is what was done so that the rest could
+    be audited.
 
     `stage` is the step that raised an exception of this type with this message: `prepare`, `calibrate`, `convert`, or
     `run the reference`. `cause` is the ledger entry that explains it, `claims` are those that promise what the mapping
@@ -221,6 +221,7 @@ class Refusal:
     cause: str | None = None
     claims: tuple[str, ...] = ()
     form: Form | None = None
+    instead: str = "left in float"
 
     @property
     def error(self) -> str:

@@ -415,6 +415,35 @@ def activated_twice() -> nn.Module:
     return Call(forward, first=nn.Conv2d(4, 4, 1), second=nn.Conv2d(4, 4, 1), relu=nn.ReLU())
 
 
+def results_summed() -> nn.Module:
+    """The sum of a list of results, which Python begins with 0."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return sum([self.first(x), self.second(x)])
+
+    return Call(forward, first=nn.Conv2d(4, 4, 1), second=nn.Conv2d(4, 4, 1))
+
+
+def norm_behind_part_of_a_weight() -> nn.Module:
+    """A convolution with half of the weight, and a batch norm."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.norm(F.conv2d(x, self.layer.weight[:4]))
+
+    return Call(forward, layer=nn.Conv2d(4, 8, 1, bias=False), norm=nn.BatchNorm2d(4))
+
+
+def standardized() -> nn.Module:
+    """A convolution whose weight has mean 0 and a scaled variance by channels."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        weight, gain = self.layer.weight, self.gain.weight * 0.5
+        one = F.batch_norm(weight.reshape(1, 4, -1), None, None, gain.view(-1), training=True)
+        return F.conv2d(x, one.reshape_as(weight))
+
+    return Call(forward, layer=nn.Conv2d(4, 4, 1, bias=False), gain=nn.Linear(4, 1, bias=False))
+
+
 def weight_of_two_and_a_norm() -> nn.Module:
     """Two convolutions with one weight, of which a batch norm follows one."""
 
@@ -471,13 +500,25 @@ FIXED = frozenset({"fixed-range-on-input"})
 READ_AGAIN = frozenset({"weight-read-after-lowering"})
 
 CAUSES = (
+    Cause("executorch-computed-weight", "executorch", standardized, IMAGE, quantizer="xnnpack"),
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
     Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),
     Cause("xnnpack-integer-scalar", "executorch", next_embedded, indices, quantizer="xnnpack"),
     Cause("xnnpack-slice", "executorch", halves_added, IMAGE, quantizer="xnnpack"),
+    *(
+        Cause("norm-computed-weight", engine, norm_behind_part_of_a_weight, IMAGE, quantizer=quantizer)
+        for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
+    ),
+    Cause("x86-add-scalar", "x86-inductor", results_summed, IMAGE, quantizer="x86inductor"),
     Cause("shared-layer-norms", "x86-inductor", weight_of_two_and_a_norm, IMAGE, quantizer="x86inductor"),
-    Cause("x86-shared-convolution", "x86-inductor", activated_twice, IMAGE, quantizer="x86inductor"),
+    Cause(
+        "x86-shared-convolution",
+        "x86-inductor",
+        activated_twice,
+        normal(2, 4, 8, 8, last=True),
+        quantizer="x86inductor",
+    ),
     Cause("x86-padding-same", "x86-inductor", padded_to_the_same_size, IMAGE, quantizer="x86inductor"),
     Cause("x86-view-of-channels-last", "x86-inductor", flattened, IMAGE, quantizer="x86inductor"),
     Cause("add-alpha", "onednn", added_twice_over, IMAGE),
