@@ -43,9 +43,8 @@ def similar_variants(run: Run, further: frozenset[str] = frozenset()) -> list[st
 
 
 def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> dict[str, None]:
-    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside.
-
-    Those of its flow come first, and of these the ones that have most in common with it.
+    """Ids of the fixed runs that a run is like: of its claim, its root operator, the layer inside, and operators beside, in
+    its flow, on its engine, with its dtypes. Those that have most in common with it come first.
     """
     claim, backend = run.claim, run.backend.name
     root = claim.root
@@ -53,12 +52,7 @@ def similar_ids(run: Run, further: frozenset[str] = frozenset()) -> dict[str, No
         (claim.id, *(f"{backend}/{operator}/{claim.dtype_config}" for operator in (root, plain_of(root))))
     )
     alike = similar_variants(run, further)
-    ids = (
-        f"{name}/{flow}/{variant}/exact@{run.engine}"
-        for flow in dict.fromkeys((run.flow, "ptq", "qat"))
-        for variant in alike
-        for name in claims
-    )
+    ids = (f"{name}/{run.flow}/{variant}/exact@{run.engine}" for variant in alike for name in claims)
     return dict.fromkeys((*ids, *_ids_beside(run)))
 
 
@@ -69,7 +63,7 @@ def _ids_beside(run: Run) -> Iterator[str]:
     names = ("default", "channels_last") if may_be_channels_last else ("default",)
     for neighbour in run.variant.context.neighbours:
         claim = f"{run.backend.name}/{neighbour.operator}/{run.claim.dtype_config}"
-        yield from (f"{claim}/ptq/{name}/exact@{run.engine}" for name in names)
+        yield from (f"{claim}/{run.flow}/{name}/exact@{run.engine}" for name in names)
 
 
 def nameable_ids(claims: BackendClaims) -> Iterator[str]:

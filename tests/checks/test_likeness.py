@@ -6,16 +6,20 @@ import pytest
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, describe, runs
+from conformance.cases.similar import similar_ids
 from conformance.checks.likeness import Likeness
+from conformance.configs.registry import REGISTERED
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import INPUT, OUTPUT, AnnotatedBeside, NotAnnotated
 from conformance.results.findings.structure import RanInFloat
 from conformance.results.findings.values import CodesDiffer, Element, OutputQparams
 from conformance.results.known import Entry, Host, KnownFinding
+from conformance.results.profiles import PROFILES
 from conformance.results.rows import Row
 from conformance.results.verdicts import Verdict
 from conformance.results.where import Where
 
+BY_FEATURES = {name for name, profile in PROFILES.items() if profile.by_features}
 ENTRY = Entry(
     KnownFinding("listed", "", "", ""),
     (Where.of({"pattern": "nn.ConvTranspose1d", "variant": "default", "profile": "exact"}),),
@@ -49,6 +53,24 @@ def test_an_entry_does_not_cover_a_run_with_a_feature_that_it_excludes(pairs: di
     assert "numerics" not in likeness.known(equal, row_of(equal))
     assert "numerics" in likeness.known(unequal, row_of(unequal))
     assert likeness.covering(equal, frozenset({"numerics"})) == []
+
+
+@pytest.mark.parametrize("flow", ["ptq", "qat"])
+def test_an_entry_about_one_flow_does_not_cover_runs_of_the_other(pairs: dict[str, Run], flow: str) -> None:
+    run = replace(pairs["channels_16x16"], flow=flow)
+    for named in ("ptq", "qat"):
+        own = replace(ENTRY, where=(Where.of({"pattern": "nn.ConvTranspose1d", "variant": "default", "flow": named}),))
+        assert ("numerics" in Likeness([own]).known(run, row_of(run))) is (named == flow)
+
+
+def test_what_a_run_is_like_has_its_backend_flow_engine_and_dtypes() -> None:
+    """An entry for a run of another flow, engine or dtype excuses nothing."""
+    for name in REGISTERED:
+        for run in [one for one in runs(backend(name)) if one.variant and one.profile in BY_FEATURES][::97]:
+            for like in similar_ids(run):
+                own, _, dtypes, flow, _, last = like.split("/")
+                assert (own, dtypes, flow) == (name, run.claim.dtype_config, run.flow)
+                assert last == f"exact@{run.engine}"
 
 
 def test_an_entry_covers_findings_of_its_kinds_alone(pairs: dict[str, Run]) -> None:

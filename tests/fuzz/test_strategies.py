@@ -339,9 +339,8 @@ def test_a_sample_is_like_the_fixed_runs_of_its_claim_and_of_its_root_operator()
     assert {"default", "batch0"} <= names
     assert not {"no_bias", "keyword", "rank3_batch0", "batch1", "per_channel", "negative"} & names
     assert similar_ids(run_of(family.backend, case)).keys() == {
-        f"qnnpack/{pattern}/static-quint8/{flow}/{name}/exact@qnnpack"
+        f"qnnpack/{pattern}/static-quint8/ptq/{name}/exact@qnnpack"
         for pattern in ("nn.Linear+nn.ReLU", "nn.Linear")
-        for flow in ("ptq", "qat")
         for name in names
     }
 
