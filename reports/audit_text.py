@@ -62,7 +62,10 @@ def summary_line(audit: Audit) -> str:
     beside that of the reference."""
     counts = {"blamed": len(audit.blamed), "new": len(audit.new), "refused": len(audit.refusals)}
     counts["unstable"] = len(audit.unstable)
-    figures = [", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing to blame"]
+    figures = [
+        ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+        or ("nothing to blame" if audit.referenced else "no layer was compared")
+    ]
     if audit.state in (State.UNUSABLE, State.BROKEN):
         figures.insert(0, audit.state)
     if audit.failure:

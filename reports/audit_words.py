@@ -103,6 +103,8 @@ def blame(audit: Audit) -> str:
         parts.append(f"{len(audit.unstable)} of {len(audit.stability)} repetitions differ")
     if parts or audit.failure:
         return ", ".join(parts)
+    if not audit.referenced:
+        return "no layer was compared"
     return f"nothing to blame{'' if audit.usable else _left(audit)}"
 
 
@@ -137,6 +139,9 @@ def facts(audit: Audit) -> Facts:
 def _outputs(audit: Audit) -> Iterator[tuple[str, str]]:
     """What quantization itself loses, which the reference shows, and what the engine loses beyond that."""
     if audit.failure and audit.engine_db is audit.reference_db is audit.agreement_db is None:
+        return
+    if not audit.referenced:
+        yield "output", decibels(audit.engine_db, "float")
         return
     yield "reference's output", decibels(audit.reference_db, "float")
     yield "engine's output", "; ".join([

@@ -54,8 +54,8 @@ class Programs:
         self.layers = PieceLayers(exported, claims)
         self.pieces = Pieces(exported, engine, crashed, entered)
 
-    def audit(self, result: Audit) -> Audit:
-        """Fill in the layers and the figures of a network."""
+    def audit(self, result: Audit, made: Callable[[], Any] | None = None) -> Audit:
+        """Fill in the layers and the figures of a network. `made` loads the whole program, which else is lowered here."""
         pieces = self.pieces.run(lambda number, total: self.stage(f"execute layer {number} of {total}"))
         layers = [self.layers.layer(piece) for piece in pieces]
         reduced = self._reductions(result, pieces, layers)
@@ -65,7 +65,7 @@ class Programs:
         try:
             if reason := self.crashed.get(WHOLE):
                 raise RuntimeError(f"the process dies ({reason})")
-            program = self.engine.compile(self.exported.converted, self.exported.held_out)
+            program = made() if made else self.engine.compile(self.exported.converted, self.exported.held_out)
             execution = self._run(program, 0x00)
         except Exception as error:
             layers = self._raising(pieces, layers, error)

@@ -59,6 +59,12 @@ def _add_audit(commands: "Commands") -> None:
         help="take it through PT2E in place of FX: xnnpack, x86inductor, arminductor, tosa, cortexm, or the module:attribute "
         "of a quantizer or of what returns one; --engine is what runs it then",
     )
+    audit.add_argument(
+        "--pte", metavar="FILE", help="audit this program for ExecuTorch, of which the network is the float model"
+    )
+    audit.add_argument(
+        "--etrecord", metavar="FILE", help="the ETRecord of the program's lowering, which tells its layers apart"
+    )
     audit.add_argument("--qat", action="store_true", help="have the quantizer prepare the network for training")
     audit.add_argument(
         "--inputs",
@@ -164,7 +170,11 @@ def audit_command(arguments: argparse.Namespace) -> int:
     from conformance.audit.causes import explained
     from conformance.audit.network import loaded
 
-    ways = _ways_through_pt2e(arguments) if arguments.quantizer else _ways_through_fx(arguments)
+    ways: Sequence[Way]
+    if arguments.pte or arguments.etrecord:
+        ways = [_program(arguments)]
+    else:
+        ways = _ways_through_pt2e(arguments) if arguments.quantizer else _ways_through_fx(arguments)
     entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     audits = [explained(way.audit(subject, reporter()), entries, host(arguments.isa)) for way in ways]
@@ -200,6 +210,22 @@ def _ways_through_pt2e(arguments: argparse.Namespace) -> "list[Way]":
     engines = dict.fromkeys(arguments.engine or [None])
     how = {"qat": arguments.qat, "reduce": not arguments.no_reduce, "floor_db": arguments.floor}
     return [quantization(arguments.quantizer, name, **how) for name in engines]
+
+
+def _program(arguments: argparse.Namespace) -> "Way":
+    """The program that --pte names."""
+    if not arguments.pte:
+        raise UsageError("--etrecord is that of a program: add --pte, the file that was lowered with it")
+    for option in ("engine", "quantizer", "qat", "mapping", "custom_config", "backend_config"):
+        if getattr(arguments, option):
+            raise UsageError(
+                f"--{option.replace('_', '-')} says how to quantize, and --pte is quantized already: give one"
+            )
+    from conformance.audit.made import Made
+    from conformance.engines.executorch.program_file import ProgramFile
+
+    record = Path(arguments.etrecord) if arguments.etrecord else None
+    return Made(ProgramFile(Path(arguments.pte)), record, arguments.floor)
 
 
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:

@@ -228,17 +228,22 @@ def exported_network(model: nn.Module, batch: Sequence[Any]) -> GraphModule:
     """Return the exported graph of a copy of a network, which takes the tensors of a batch, in any nesting of containers, and
     returns a tuple of tensors. Raises the exceptions of torch.export, and ValueError naming an argument without a tensor
     that the graph computes with."""
-    graph = EXPORT(copy.deepcopy(model), tuple(batch)).module(check_guards=False)
-    flat = graph.graph
-    flat.set_codegen(CodeGen())
-    taken = [node for node in flat.nodes if node.op == "placeholder"]
+    graph = flat(EXPORT(copy.deepcopy(model), tuple(batch)).module(check_guards=False))
+    taken = [node for node in graph.graph.nodes if node.op == "placeholder"]
     for node, value in zip(taken, tree_leaves(tuple(batch)), strict=True):
         if isinstance(value, Tensor):
             continue
         if node.users:
             raise ValueError(f"the graph computes with its argument {node.name}, which is no tensor")
-        flat.erase_node(node)
-    return GraphModule(graph, flat)
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+def flat(graph: GraphModule) -> GraphModule:
+    """An exported graph that takes and returns its tensors in a flat sequence, in place of the network's containers."""
+    graph.graph.set_codegen(CodeGen())
+    return GraphModule(graph, graph.graph)
 
 
 def calibrate(prepared: GraphModule, subject: Subject) -> None:

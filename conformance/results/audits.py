@@ -264,7 +264,7 @@ class Audit:
     engine loses more than LOST_DB: a network may be so sensitive that two right roundings differ as much. Below `floor_db` an
     output is not usable. `failure` is why there is no more, or no more after the last layer, `stage` what it failed in, and
     `cause` the ledger entry that explains it. `remarks` say what is wrong with the inputs, or with outputs of integers.
-    `delegates` is the number of delegates of a program, None where an engine has none."""
+    `delegates` is their number, None where an engine has none; `referenced` is false for a program without a reference."""
 
     network: str
     engine: str
@@ -285,6 +285,7 @@ class Audit:
     cause: str | None = None
     remarks: tuple[str, ...] = ()
     delegates: Count | None = None
+    referenced: bool = True
     seconds: Seconds = 0.0
 
     @cached_property

@@ -6,7 +6,7 @@
 import importlib.util
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -90,13 +90,23 @@ def xnnpack_kernels(graph: Any) -> Iterator[Kernel]:
     dtypes: dict[int, str] = {}
     for value in graph.xvalues:
         tensor = getattr(value.xvalue_union, "tensor_value", value.xvalue_union)
-        dtypes[tensor.id_out] = tensor.datatype.name.removeprefix("xnn_datatype_")
+        dtypes[tensor.id_out] = tensor.datatype.name
     for node in graph.xnodes:
-        fields = vars(node.xnode_union).items()
-        inputs = [dtypes[number] for name, number in fields if name.startswith("input") and number in dtypes]
-        name = f"xnnpack.{type(node.xnode_union).__name__.removeprefix('XNN')}"
-        takes_float = any(dtype.startswith(("f", "bf")) for dtype in inputs)
-        yield Kernel(name, any(dtype.startswith("q") for dtype in inputs), takes_float)
+        yield xnnpack_kernel(type(node.xnode_union).__name__, vars(node.xnode_union), dtypes)
+
+
+def xnnpack_kernel(kind: str, fields: Mapping[str, Any], dtypes: Mapping[int, str]) -> Kernel:
+    """A node of XNNPACK, such as XNNConv2d, with its fields, of which the inputs are numbers of values with `dtypes`."""
+    numbers = [number for name, number in fields.items() if name.startswith("input") and number in dtypes]
+    inputs = [dtypes[number].removeprefix("xnn_datatype_") for number in numbers]
+    takes_float = any(dtype.startswith(("f", "bf")) for dtype in inputs)
+    return Kernel(f"xnnpack.{kind.removeprefix('XNN')}", any(dtype.startswith("q") for dtype in inputs), takes_float)
+
+
+def portable_kernel(operator: str, dtypes: Set[torch.dtype]) -> Kernel:
+    """A kernel outside of a delegate, such as that of aten::add, with the dtypes of its operands."""
+    floating = any(dtype.is_floating_point for dtype in dtypes)
+    return Kernel(f"portable.{operator.replace('::', '.')}", bool(dtypes & INTEGERS.keys()), floating)
 
 
 def is_delegate(node: Node) -> bool:
@@ -116,9 +126,7 @@ def kernels(program: GraphModule, graphs: Mapping[bytes, Any]) -> Iterator[Kerne
             out = node.kwargs.get("out")
             specs = [source.meta.get("spec") for source in node.all_input_nodes if source is not out]
             dtypes = {spec.dtype for spec in specs if hasattr(spec, "dtype")}
-            name = node.target._schema.name.replace("::", ".")
-            floating = any(dtype.is_floating_point for dtype in dtypes)
-            yield Kernel(f"portable.{name}", bool(dtypes & INTEGERS.keys()), floating)
+            yield portable_kernel(node.target._schema.name, dtypes)
 
 
 class LoadedProgram:
