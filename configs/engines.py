@@ -40,6 +40,10 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
     "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),
     "x86-unfrozen": EngineSpec("conformance.engines.inductor:UNFROZEN", ahead_of_time=True, default_only=True),
+    "x86-aot": EngineSpec("conformance.engines.inductor:PACKAGED", ahead_of_time=True, default_only=True),
+    "x86-aot-unfrozen": EngineSpec(
+        "conformance.engines.inductor:PACKAGED_UNFROZEN", ahead_of_time=True, default_only=True
+    ),
     "arm-inductor": EngineSpec("conformance.engines.inductor:ARM_LOWERED", ahead_of_time=True),
     "arm-compiled": EngineSpec("conformance.engines.inductor:ARM_COMPILED", ahead_of_time=True, default_only=True),
     "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),

@@ -1,6 +1,6 @@
 """An audit as text for a terminal: the figures of the network, what to blame the engine for, and a table of the layers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from conformance.markdown import plain
@@ -78,6 +78,25 @@ def summary_line(audit: Audit) -> str:
     room = WIDTH - width(f" on {engine}: {_symbol(audit)} ")
     network = shortened(plain(audit.network), max(NAMED, room - width(what)))
     return _inert(f"{network} on {engine}: {_symbol(audit)} {what}")
+
+
+def by_engine(audits: Sequence[Audit]) -> Iterator[str]:
+    """The layers that compute, one in a line, and how each engine computes them, if that differs: a network with layers that
+    all have the same names on all engines."""
+    names = [layer.name for layer in audits[0].layers]
+    tables = [{layer.name: layer for layer in audit.layers} for audit in audits]
+    if any([*table] != names for table in tables):
+        return
+    rows = [(name, *(SHORT[table[name].arithmetic] for table in tables)) for name in names]
+    differing = [row for row in rows if len({*row[1:]}) > 1]
+    if not differing:
+        return
+    yield "Layers that not all compute alike"
+    head = ("", *(plain(audit.engine) for audit in audits))
+    lengths = [max(width(row[place]) for row in (head, *differing)) for place in range(len(head))]
+    for row in (head, *differing):
+        cells = (plain(cell) + " " * (length - width(cell)) for cell, length in zip(row, lengths, strict=True))
+        yield _inert("  " + "  ".join(cells).rstrip())
 
 
 def _symbol(audit: Audit) -> str:

@@ -20,6 +20,7 @@ from conformance.cases.operators.expressions import Call, Source
 from conformance.cases.recipes import dtype_name
 from conformance.checks.tolerances import TYPICAL_BAND
 from conformance.configs.spelling import computation
+from conformance.engines.protocol import Engine
 from conformance.models.trace import CONVERSIONS, VIEWS, Kernel, qparams_of
 from conformance.results.audits import FEW_CODES, Agreement, Arithmetic, Fault, Form, Layer, Refusal
 from conformance.results.findings import Finding
@@ -48,10 +49,13 @@ def kernel_kind(kernel: Kernel) -> str:
 
 
 class PieceLayers:
-    """Describes the executed regions of a network. `claims` are those of the quantizer, if it is a registered one."""
+    """Describes the executed regions of a network. `claims` are those of the quantizer, if it is a registered one, and
+    `in_float` says why `engine` computes all in float, if it does."""
 
-    def __init__(self, exported: Exported, claims: BackendClaims | None) -> None:
+    def __init__(self, exported: Exported, claims: BackendClaims | None, engine: Engine) -> None:
         self.exported, self.claims = exported, claims
+        self.in_float: str = getattr(engine, "in_float", "")
+        self.generates_code: bool = getattr(engine, "generates_code", False)
         self.names: dict[Node, str] = {}
         self.modules = dict(exported.network.model.named_modules(remove_duplicate=False))
 
@@ -137,7 +141,8 @@ class PieceLayers:
         computing = [kernel for kernel, kind in kinds.items() if kind not in CONVERSIONS | VIEWS | METADATA]
         if any(kernel.quantized for kernel in computing):
             return Arithmetic.INTEGER
-        return Arithmetic.FLOAT if computing else Arithmetic.VIEW
+        generated = self.generates_code and not all(map(_moves, piece.region.operators))
+        return Arithmetic.FLOAT if computing or generated else Arithmetic.VIEW
 
     def _reason(self, piece: Piece, arithmetic: Arithmetic, annotated: bool) -> str:
         """Why a region computes in float."""
@@ -149,7 +154,7 @@ class PieceLayers:
             return f"the quantizer does not annotate {self._operator(piece.region.operators[-1])}"
         if any(kernel.name.startswith(PORTABLE) for kernel in piece.kernels):
             return "annotated, and left outside of the delegate"
-        return "annotated, and no kernel takes it in integers"
+        return f"annotated, and {self.in_float or 'no kernel takes it in integers'}"
 
     @cached_property
     def _refused(self) -> dict[str, str]:
@@ -309,6 +314,11 @@ def _packet(node: Node) -> str:
     target = node.target
     name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else str(target)
     return name.removesuffix("_")
+
+
+def _moves(node: Node) -> bool:
+    """Whether an operator returns the values that it takes."""
+    return f"aten.{_packet(node)}" in VIEWS or _packet(node) in ("dropout", "contiguous", "flatten", "reshape", "chunk")
 
 
 def _joins(node: Node) -> bool:

@@ -51,7 +51,7 @@ class Programs:
     ) -> None:
         self.exported, self.engine, self.crashed = exported, engine, crashed
         self.entered, self.stage, self.write = entered, stage, write
-        self.layers = PieceLayers(exported, claims)
+        self.layers = PieceLayers(exported, claims, engine)
         self.pieces = Pieces(exported, engine, crashed, entered)
 
     def audit(self, result: Audit, made: Callable[[], Any] | None = None) -> Audit:

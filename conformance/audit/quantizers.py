@@ -32,7 +32,7 @@ from .script import LOWERING, exported_script
 CONVERTED = "converted"
 """The engine that runs what `convert_pt2e` returns as it is, for quantizers whose models nothing here lowers."""
 
-FURTHER_ENGINES = {"x86inductor": ("x86-unfrozen",)}
+FURTHER_ENGINES = {"x86inductor": ("x86-unfrozen", "x86-aot", "x86-aot-unfrozen")}
 """Engines that a quantizer's models are not run on by default, besides CONVERTED."""
 
 

@@ -231,7 +231,7 @@ def _program(arguments: argparse.Namespace) -> "Way":
 def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: argparse.Namespace) -> None:
     """Print the audits, and write the files that the options name."""
     from conformance.reports.audit_html import write
-    from conformance.reports.audit_text import summary_line, text
+    from conformance.reports.audit_text import by_engine, summary_line, text
     from conformance.results.audits import to_json
     from conformance.results.jsonl import replacing
 
@@ -251,8 +251,8 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
             if reduction.script:
                 print(f"# --- reproduction: {reduction.layer} on {audited.engine}\n{reduction.script}")
     if len(audits) > 1:
-        for audited in audits:
-            print(summary_line(audited))
+        for line in (*by_engine(audits), *map(summary_line, audits)):
+            print(line)
     sys.stdout.flush()
 
 

@@ -12,8 +12,9 @@ from conformance.configs.arminductor import ARM
 from conformance.configs.quantizer import QuantizerSpec
 from conformance.configs.x86inductor import X86
 from conformance.models import pt2e, trace
+from conformance.models.compiled import Packaged, compiled, packaged
 from conformance.models.mutation import overwritten
-from conformance.models.trace import Execution
+from conformance.models.trace import Execution, Kernel
 from conformance.shortcuts import enabled
 
 from . import decomposed
@@ -46,14 +47,17 @@ class LoweredEngine(LoweringEngine):
 
 
 class CompiledEngine(LoweredEngine):
-    """`torch.compile` with inductor, which has fused kernels for frozen weights alone."""
+    """`torch.compile` with inductor, which has fused kernels for frozen weights alone, and generates code for the rest."""
+
+    generates_code = True
 
     def __init__(self, name: str, quantizer: QuantizerSpec, *, freezing: bool = True) -> None:
         super().__init__(name, quantizer)
         self.freezing = freezing
+        self.in_float = "" if freezing else "inductor fuses integer kernels for frozen weights alone"
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
-        return pt2e.compiled(model, inputs, freezing=self.freezing)
+        return compiled(model, inputs, freezing=self.freezing)
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
         """Run a program once. Generated code is no operator: the kernels are those of libraries."""
@@ -64,6 +68,27 @@ class CompiledEngine(LoweredEngine):
         return Execution(tuple(kernels), executed, writes=writes, ahead_of_time=True)
 
 
+class PackagedEngine(CompiledEngine):
+    """AOTInductor, `aoti_compile_and_package`, which has fused kernels for frozen weights alone, too."""
+
+    def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+        return packaged(model, inputs, freezing=self.freezing)
+
+    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
+        """Run a program once. Its kernels are those that its code calls, which no profiler sees."""
+        assert isinstance(program, ConvertedProgram)
+        before = [x.clone() for x in inputs]
+        outputs = program(*inputs)
+        assert isinstance(program.function, Packaged)
+        kernels = (
+            Kernel(f"{'onednn' if one.startswith('q') else 'aten'}.{one}", one.startswith("q"), not one.startswith("q"))
+            for one in program.function.calls
+        )
+        executed, writes = decomposed.on_grids(program.converted, outputs), overwritten(before, inputs)
+        return Execution(tuple(kernels), executed, writes=writes, ahead_of_time=True)
+
+
 LOWERED, COMPILED = LoweredEngine("x86-inductor", X86), CompiledEngine("x86-compiled", X86)
 UNFROZEN = CompiledEngine("x86-unfrozen", X86, freezing=False)
+PACKAGED, PACKAGED_UNFROZEN = PackagedEngine("x86-aot", X86), PackagedEngine("x86-aot-unfrozen", X86, freezing=False)
 ARM_LOWERED, ARM_COMPILED = LoweredEngine("arm-inductor", ARM), CompiledEngine("arm-compiled", ARM)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from conformance.cases.runs import Run
 
 from .executorch.runtime import EXECUTORCH
-from .inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, UNFROZEN
+from .inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, PACKAGED, PACKAGED_UNFROZEN, UNFROZEN
 from .native import NATIVE
 from .registry import engine_expression
 
@@ -96,6 +96,25 @@ FREEZING = "torch._inductor.config.freezing = True\n"
 INDUCTOR_COMPILED = replace(
     INDUCTOR_UNFROZEN, lower=FREEZING + INDUCTOR_UNFROZEN.lower, shortest=FREEZING + INDUCTOR_UNFROZEN.shortest
 )
+PACKAGED_CALLS = r"""
+with zipfile.ZipFile(package) as files:
+    code = "".join(files.read(name).decode() for name in files.namelist() if name.endswith(".wrapper.cpp"))
+called = re.findall(r"ERROR_CODE_CHECK\(aoti_torch_cpu_+(\w+?)(?:_out|_tensor)?\(", code)
+calls = [(name, name.startswith("q"), not name.startswith("q")) for name in called]
+"""
+"""The operators that the code of AOTInductor calls."""
+
+
+def _packaged(configs: str) -> ProgramLines:
+    return ProgramLines(
+        "import re\nimport zipfile\n\nimport torch._inductor\n\n"
+        "package = torch._inductor.aoti_compile_and_package(torch.export.export(converted, {data})"
+        f"{configs})\nlowered = torch._inductor.aoti_load_package(package)\n",
+        UNTRACED,
+        PACKAGED_CALLS.lstrip(),
+    )
+
+
 KERNELS = "import executorch.kernels.quantized  # registers kernels\n"
 TO_XNNPACK = _edge("XnnpackPartitioner()")
 
@@ -113,6 +132,8 @@ PROGRAMS: dict[str, ProgramLines] = {
     **dict.fromkeys((LOWERED.name, ARM_LOWERED.name), INDUCTOR),
     **dict.fromkeys((COMPILED.name, ARM_COMPILED.name), INDUCTOR_COMPILED),
     UNFROZEN.name: INDUCTOR_UNFROZEN,
+    PACKAGED.name: _packaged(', inductor_configs={"freezing": True}'),
+    PACKAGED_UNFROZEN.name: _packaged(""),
     "cortex-m": ProgramLines("lowered = lower_to_cortex_m(converted, {data})\n"),
     "tosa": ProgramLines(
         "lowered = Tosa(converted, {data})\n", edge=_edge('TOSAPartitioner(TosaCompileSpec("TOSA-1.0+INT"))')

@@ -5,9 +5,8 @@ torchao and the quantizers are imported inside of functions only, because the su
 
 import copy
 import io
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -287,30 +286,6 @@ def lowered_to_x86(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     with torch.no_grad():
         lowered: GraphModule = lower_pt2e_quantized_to_x86(copy.deepcopy(model), tuple(inputs))
     return lowered
-
-
-def compiled(model: GraphModule, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
-    """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed."""
-    import torch._inductor.config
-
-    torch.compiler.reset()  # no limit on the number of programs of one function
-    program: Callable[..., Any] = torch.compile(copy.deepcopy(model))
-    # a pool of processes that compile would not survive a fork
-    config = torch._inductor.config.patch(freezing=freezing, compile_threads=1)
-    with torch.no_grad(), config, _code_of_this_instruction_set():
-        program(*(x.clone() for x in inputs))  # torch.compile compiles at the first call
-    return program
-
-
-@contextmanager
-def _code_of_this_instruction_set() -> Iterator[None]:
-    """Have inductor keep its code in a folder of its own for each instruction set of torch: the keys of its cache do not
-    contain it, and code for AVX-512 gives wrong numbers in a process that is limited to AVX2."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    own = os.path.join(cache_dir(), torch.backends.cpu.get_cpu_capability().lower())
-    with patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=own):
-        yield
 
 
 def saved_and_loaded(model: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:

@@ -1,11 +1,15 @@
 """What names quantizers and engines for audits through PT2E, and errors that name the fix."""
 
 import pytest
+import torch
+from torch import nn
 from torch.ao.quantization import QConfigMapping
 
+from conformance.__main__ import main
 from conformance.audit import audit, quantization
 from conformance.errors import UsageError
 from conformance.models import pt2e
+from conformance.results.audits import Arithmetic
 from tests.audit.exported_networks import on_x86, subject_of
 
 
@@ -59,3 +63,22 @@ def test_an_engine_of_pt2e_names_the_quantizer_to_add() -> None:
     subject = subject_of("small")
     with pytest.raises(UsageError, match="engine 'executorch' runs what a quantizer of PT2E converts: add --quantizer"):
         audit(subject.model, subject.batches, "executorch")
+
+
+@on_x86
+def test_ways_of_inductor_are_told_apart_by_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without frozen weights inductor fuses nothing, and what it generates code for counts as computed in float."""
+    named = ["tests.audit.test_quantizers:activated", "--shape", "2,8", "--quantizer", "x86inductor", "--no-reduce"]
+    assert main(["audit", *named, "--engine", "x86-inductor", "--engine", "x86-unfrozen"]) == 0
+    said = capsys.readouterr().out
+    assert "annotated, and inductor fuses integer kernels for frozen weights alone" in said
+    assert [line.split() for line in said.splitlines()[-4:-2]] == [
+        ["x86-inductor", "x86-unfrozen"],
+        ["0", "int", "float"],
+    ]
+    found = audit(activated(), [torch.randn(2, 8) for _ in range(3)], quantizer="x86inductor", engine="x86-unfrozen")
+    assert [layer.arithmetic for layer in found.layers] == [Arithmetic.FLOAT, Arithmetic.FLOAT]
+
+
+def activated() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.Softplus()).eval()

@@ -144,6 +144,33 @@ def test_without_frozen_weights_a_layer_is_computed_in_float() -> None:
     assert (row.failed, row.detail) == (frozenset({"lowered"}), "lowered: ran in float: aten.addmm")
 
 
+@needs_vnni
+@installed
+@pytest.mark.parametrize(
+    ("name", "kernel"), [("x86-aot", "onednn.qlinear_pointwise"), ("x86-aot-unfrozen", "aten.addmm")]
+)
+def test_what_is_compiled_ahead_of_time_has_integer_kernels_for_frozen_weights_alone(name: str, kernel: str) -> None:
+    subject, model = converted("nn.Linear/static-quint8/ptq/default")
+    inputs = subject.fresh_inputs()
+    implementation = engine(name)
+    execution = implementation.execute(implementation.compile(model, inputs), inputs)
+    assert {one.name for one in execution.kernels} == {kernel}
+    assert execution.kernels[0].quantized is (name == "x86-aot")
+    with torch.no_grad():
+        assert torch.allclose(execution.outputs[0].values, model(*inputs), atol=1e-4)
+
+
+@installed
+def test_a_compiled_program_is_not_compiled_again_for_strided_inputs() -> None:
+    """It would be without frozen weights, and in float."""
+    subject, model = converted("nn.Linear/static-quint8/ptq/default")
+    (x,) = subject.fresh_inputs()
+    inputs = [torch.stack([x, x], -1)[..., 0]]
+    assert not inputs[0].is_contiguous()
+    kernels = COMPILED.execute(COMPILED.compile(model, inputs), inputs).kernels
+    assert [kernel.name for kernel in kernels if kernel.quantized] == ["onednn.qlinear_pointwise"]
+
+
 @installed
 def test_a_convolution_that_is_called_twice_before_an_activation_is_refused_while_preparing() -> None:
     every = runs(backend("x86inductor"), ["x86-inductor"])
@@ -177,7 +204,7 @@ def compiled_with(capability: str, folder: Path) -> float:
     script = """
 import torch
 from torch import nn
-from conformance.models.pt2e import compiled
+from conformance.models.compiled import compiled
 
 class Model(nn.Module):
     def forward(self, x):

@@ -90,7 +90,10 @@ def test_the_reason_of_an_entry_is_said_once() -> None:
 
 def test_refusals_and_reductions_are_shown() -> None:
     shown = " ".join(text(audit(), KNOWN).split())
-    assert "nn.GELU (1 layer) raises in convert, NEW: RuntimeError: no qengine has it left in float: classifier.gelu" in shown
+    assert (
+        "nn.GELU (1 layer) raises in convert, NEW: RuntimeError: no qengine has it left in float: classifier.gelu"
+        in shown
+    )
     assert "shows alone: One convolution with the same weight and input differs. Reproduction of 4 lines" in shown
     assert "takes features.8.block.add_8 beside it" in shown
     assert "not reduced: Without its network it does not end the process." in shown
