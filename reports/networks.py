@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.markdown import code, escaped, table
 from conformance.results.audits import Arithmetic, Audit, Layer
 
 from . import documents
-from .audit_words import percent
+from .audit_words import decibels, percent
 
 NEW = "new"
 """What stands for a cause that the ledger does not have."""
@@ -20,6 +21,7 @@ def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> list[str]:
         "networks.md",
         arithmetic=_arithmetic(audits, engines),
         networks=_networks(audits, engines),
+        beside=_beside(audits, engines),
         causes=_causes(audits, reasons),
         uncovered=_uncovered(audits),
     )
@@ -62,6 +64,24 @@ def _networks(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str]:
         layers = max(len(audit.computing) for audit in by_engine.values())
         rows.append([escaped(name), layers, *(_cell(by_engine.get(engine)) for engine in engines)])
     return table(("network", "layers", *engines), rows, (1,))
+
+
+def _beside(audits: Sequence[Audit], engines: Sequence[str]) -> list[str]:
+    """FX beside PT2E, for engines of both: the SQNR of the output against float, and the share of layers in integers."""
+    if len({ENGINE_TABLE[engine].native for engine in engines if engine in ENGINE_TABLE}) < 2:
+        return []
+    found = {(audit.network, audit.engine): audit for audit in audits}
+    names = sorted({audit.network for audit in audits})
+    rows = [[escaped(name), *(_outcome(found.get((name, engine))) for engine in engines)] for name in names]
+    return [*table(("network", *engines), rows)]
+
+
+def _outcome(audit: Audit | None) -> str:
+    if audit is None:
+        return "–"
+    if audit.failure:
+        return f"fails in {audit.stage}{_named([audit.cause])}"
+    return f"{decibels(audit.engine_db)}, {percent(audit.integer_share)} in integers"
 
 
 def _cell(audit: Audit | None) -> str:

@@ -61,14 +61,20 @@ class Exported:
     @cached_property
     def equivalents(self) -> dict[str, Node]:
         """The node of the float network that has the value of each operator, by the name of the latter: that of a folded
-        batch norm, if one followed."""
+        batch norm, if one followed. Norms that are left have other names after training, and their order."""
         left = {node.name for node in self.converted.graph.nodes}
         found = {}
         for node in self.in_float.graph.nodes:
             same = node
-            while len(same.users) == 1 and _is_norm(user := next(iter(same.users))) and user.name not in left:
+            while _takes_norms(node) and len(same.users) == 1 and _is_norm(user := next(iter(same.users))):
+                if user.name in left:
+                    break
                 same = user
             found[node.name] = same
+        folded = {same for name, same in found.items() if same.name != name}
+        own = [node for node in norms(self.in_float) if node not in folded]
+        if len(own) == len(kept := norms(self.converted)):
+            found |= {node.name: same for node, same in zip(kept, own, strict=True)}
         return found
 
     @cached_property
@@ -100,6 +106,16 @@ class Exported:
         """Whether a batch norm is folded into the first operator of a region."""
         same = self.equivalents.get(region.head.name)
         return same is not None and same.name != region.head.name
+
+
+def norms(graph: GraphModule) -> list[Node]:
+    """The batch norms of a graph, in order."""
+    return [node for node in graph.graph.nodes if "batch_norm" in str(node.target) and not takes_one(node)]
+
+
+def _takes_norms(node: Node) -> bool:
+    """Whether a batch norm may be folded into an operator."""
+    return any(kind in str(node.target) for kind in ("conv", "linear", "addmm"))
 
 
 def _is_norm(node: Node) -> bool:

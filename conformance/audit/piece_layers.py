@@ -28,7 +28,7 @@ from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRa
 from conformance.results.findings.stages import Crashes
 
 from .agreement import agreement, clipped, codes_used, decibels, qparams
-from .exported import Exported
+from .exported import Exported, norms
 from .forms import NAMES, PARAMETERS, SYMBOLS, form_of_module
 from .layers import METADATA, as_good, band_of_bias
 from .options import is_constant, options_of, text_of
@@ -39,6 +39,8 @@ from .preparation import CALL
 JOINS = frozenset(function.__name__ for function in SYMBOLS)
 """Names of operators that Python writes infix."""
 
+NORM_EPS = 7
+"""The place of eps among the arguments of aten::batch_norm."""
 PORTABLE = "portable."
 """What the names of kernels begin with that ExecuTorch executes outside of delegates."""
 
@@ -245,6 +247,9 @@ class PieceLayers:
         if (float_node := self.exported.float_nodes.get(node.name)) is not None:
             own = [self._address(one) for one in float_node.all_input_nodes if one.op == "get_attr"]
             found |= {"shared": str(any(self._uses[address] > 1 for address in own))} if own else {}
+        same = self.exported.equivalents.get(node.name)
+        if same is not None and same in norms(self.exported.in_float):
+            found["norm_eps"] = text_of(same.args[NORM_EPS])
         tensors = [x for x in piece.inputs if isinstance(x, Tensor)]
         return found | {
             "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),

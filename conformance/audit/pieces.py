@@ -17,7 +17,7 @@ from conformance.errors import Failure
 from conformance.host.isolation import Death, run_isolated
 from conformance.models.trace import Execution, Kernel
 
-from .exported import Exported
+from .exported import Exported, norms
 from .origins import Part
 from .reduction import CANDIDATE_SECONDS
 from .regions import Cut, Region
@@ -191,7 +191,7 @@ class Pieces:
         same = self.exported.equivalents.get(source.name)
         full = None if same is None else self.exported.float_values.get(same)
         truth = None if same is None else self._evaluated(self._float, same, piece, self._in_float)
-        own_name = self._prepared.nodes.get(source.name)
+        own_name = self._as_prepared(source)
         unfused = None if own_name is None else self._evaluated(self._prepared, own_name, piece, self._as_prepared)
         return Value(node, frozen(got), frozen(local), position, truth, unfused, full)
 
@@ -199,7 +199,15 @@ class Pieces:
         return self.exported.equivalents.get(node.name) or self._float.nodes.get(node.name)
 
     def _as_prepared(self, node: Node) -> Node | None:
-        return self._prepared.nodes.get(node.name)
+        same = self.exported.equivalents.get(node.name)
+        return self._norms.get(same) or self._prepared.nodes.get(node.name) if same else None
+
+    @cached_property
+    def _norms(self) -> dict[Node, Node]:
+        """The batch norm of the prepared network for each of the float one, if it has all: training fuses them under other
+        names, in the order of the network."""
+        own, prepared = map(norms, (self.exported.in_float, self.exported.prepared))
+        return dict(zip(own, prepared, strict=True)) if len(own) == len(prepared) else {}
 
     def _evaluated(self, part: Part, target: Node, piece: Piece, same: Callable[[Node], Node | None]) -> Tensor | None:
         """The value of a node of another form of the network from the inputs that the region has got; None if it cannot be

@@ -125,7 +125,7 @@ def _add_networks(commands: "Commands") -> None:
         ("layers", layers_command, "print the layers in use, as JSON lines"),
     ):
         parser = add_command(actions, name, command, text)
-        parser.add_argument("audits", metavar="AUDITS", help="a file of `networks run --audits`")
+        parser.add_argument("audits", nargs="+", metavar="AUDITS", help="a file of `networks run --audits`")
     add_command(actions, "list", list_command, "list the networks of the corpus")
     add_command(
         actions,
@@ -334,21 +334,22 @@ def _write_audits(path: Path, audits: "Sequence[Audit]") -> None:
             file.write(json.dumps(to_json(audit), separators=(",", ":")) + "\n")
 
 
-def _audits(path: Path) -> "list[Audit]":
-    """The audits of a file. Raises UsageError naming the file, and the line that is damaged."""
+def _audits(paths: Sequence[str]) -> "list[Audit]":
+    """The audits of files. Raises UsageError naming the file, and the line that is damaged."""
     from conformance.results.audits import from_json
     from conformance.results.jsonl import opened, parse
 
     found = []
-    number = 0
-    try:
-        with opened(path), gzip.open(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):  # noqa: B007  (the last line that could be read)
-                found.append(from_json(parse(line)))
-    except (ValueError, TypeError, EOFError, gzip.BadGzipFile) as error:
-        raise UsageError(
-            f"{path}:{number}: not a file of audits, or damaged: {error}; run `networks run --audits` again"
-        ) from error
+    for path in map(Path, paths):
+        number = 0
+        try:
+            with opened(path), gzip.open(path, "rt", encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):  # noqa: B007  (the last line that could be read)
+                    found.append(from_json(parse(line)))
+        except (ValueError, TypeError, EOFError, gzip.BadGzipFile) as error:
+            raise UsageError(
+                f"{path}:{number}: not a file of audits, or damaged: {error}; run `networks run --audits` again"
+            ) from error
     return found
 
 
@@ -356,13 +357,13 @@ def table_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.networks import document
 
     reasons = {entry.id: entry.finding.reason for entry in entries_of(None)}
-    return print_lines(document(_audits(Path(arguments.audits)), reasons))
+    return print_lines(document(_audits(arguments.audits), reasons))
 
 
 def layers_command(arguments: argparse.Namespace) -> int:
     from conformance.results.in_use import layers_in_use, lines
 
-    return print_lines(lines(layers_in_use(_audits(Path(arguments.audits)))))
+    return print_lines(lines(layers_in_use(_audits(arguments.audits))))
 
 
 def representatives_command(arguments: argparse.Namespace) -> int:

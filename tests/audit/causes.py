@@ -25,7 +25,7 @@ class Cause:
 
     `id` is that of the entry that explains it, `beside` has those of others that the model shows too. `arch` and `isa` are
     globs over hosts on which it occurs, as in the ledger. `mapping` takes the place of the engine's default one, `quantizer`
-    that of FX.
+    that of FX, and `qat` says that the quantizer prepares for training.
     """
 
     id: str
@@ -37,6 +37,7 @@ class Cause:
     beside: frozenset[str] = frozenset()
     mapping: Callable[[], QConfigMapping] | None = None
     quantizer: str = ""
+    qat: bool = False
 
     @property
     def name(self) -> str:
@@ -433,6 +434,14 @@ def norm_behind_part_of_a_weight() -> nn.Module:
     return Call(forward, layer=nn.Conv2d(4, 8, 1, bias=False), norm=nn.BatchNorm2d(4))
 
 
+def norm_with_another_eps() -> nn.Module:
+    """A convolution with a norm of which eps matters."""
+    norm = nn.BatchNorm2d(4, eps=0.1)
+    assert norm.running_var is not None
+    norm.running_var.fill_(0.01)
+    return nn.Sequential(nn.Conv2d(4, 4, 1), norm)
+
+
 def standardized() -> nn.Module:
     """A convolution whose weight has mean 0 and a scaled variance by channels."""
 
@@ -508,6 +517,10 @@ CAUSES = (
     Cause("xnnpack-slice", "executorch", halves_added, IMAGE, quantizer="xnnpack"),
     *(
         Cause("norm-computed-weight", engine, norm_behind_part_of_a_weight, IMAGE, quantizer=quantizer)
+        for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
+    ),
+    *(
+        Cause("qat-norm-eps", engine, norm_with_another_eps, IMAGE, quantizer=quantizer, qat=True)
         for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
     ),
     Cause("x86-add-scalar", "x86-inductor", results_summed, IMAGE, quantizer="x86inductor"),

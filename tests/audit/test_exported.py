@@ -106,7 +106,7 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
         pytest.skip(f"{PACKAGES[cause.quantizer]} is not installed")
     torch.manual_seed(0)
     subject = network(cause.id, nn.Sequential(cause.model()).eval(), cause.batches())
-    audit_of = quantization(cause.quantizer, cause.engine, reduce=False).audit
+    audit_of = quantization(cause.quantizer, cause.engine, qat=cause.qat, reduce=False).audit
     found = explained(audit_of(subject), load(), host())
     causes = {fault.cause for layer in found.blamed for fault in layer.faults}
     causes |= {refusal.cause for refusal in found.refusals}
