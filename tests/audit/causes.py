@@ -523,6 +523,7 @@ CAUSES = (
         Cause("qat-norm-eps", engine, norm_with_another_eps, IMAGE, quantizer=quantizer, qat=True)
         for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
     ),
+    Cause("x86-boolean-observed", "x86-inductor", kept_where_greatest, IMAGE, quantizer="x86inductor"),
     Cause("x86-add-scalar", "x86-inductor", results_summed, IMAGE, quantizer="x86inductor"),
     Cause("shared-layer-norms", "x86-inductor", weight_of_two_and_a_norm, IMAGE, quantizer="x86inductor"),
     Cause(
