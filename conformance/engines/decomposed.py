@@ -131,6 +131,8 @@ def on_grids(model: GraphModule, results: Sequence[Tensor]) -> tuple[Output, ...
 
 
 def _grid(node: Any) -> Grid | None:
+    while isinstance(node, Node) and node.target is torch.ops.aten.index_select.default:
+        node = node.args[0]  # selected values are on the grid of all
     if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
         arguments: tuple[Any, ...] = node.args[1:]
         return Grid(*arguments)
