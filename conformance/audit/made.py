@@ -47,11 +47,17 @@ class Made:
 
     def audit(self, subject: Network, progress: Stage = lambda _: None) -> Audit:
         """Audit the program with a network as its float model. Raises UsageError for inputs that it does not take, and for an
-        ETRecord that is none or that is another program's."""
+        ETRecord that is none, or that does not take them either."""
         inputs = tensors_of(copied(subject.held_out))
         if unfit := self.program.unfit(inputs):
             raise UsageError(f"the program does not take these inputs: {unfit}")
         converted = None if self.record is None else recorded(self.record)
+        if converted is not None:
+            try:
+                with torch.no_grad():
+                    converted(*copied(inputs))
+            except Exception as error:
+                raise UsageError(f"--etrecord {self.record} is of another program: {brief(error)}") from error
 
         def work(crashed: Mapping[str, str], place: Path) -> Callable[[str], Audit]:
             def audited(_: str) -> Audit:

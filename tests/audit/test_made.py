@@ -130,6 +130,16 @@ def test_a_file_that_is_no_record_is_said(files: Files) -> None:
         Made(ProgramFile(files.program), files.program).audit(subject_of("small"))
 
 
+def test_the_record_of_another_program_is_said(files: Files, tmp_path: Path) -> None:
+    from executorch.exir import to_edge_transform_and_lower
+
+    other = torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
+    made = to_edge_transform_and_lower(other, generate_etrecord=True).to_executorch()
+    made.get_etrecord().save(str(tmp_path / "other.etr"))
+    with pytest.raises(UsageError, match=r"other\.etr is of another program"):
+        Made(ProgramFile(files.program), tmp_path / "other.etr").audit(subject_of("small"))
+
+
 def test_inputs_that_a_program_does_not_take_are_said(files: Files) -> None:
     with pytest.raises(UsageError, match=r"it takes 2x3x\d+x\d+ float32, and is given \d+x"):
         Made(ProgramFile(files.program)).audit(subject_of("attention"))

@@ -83,11 +83,10 @@ class ProgramFile:
         given = [(tuple(x.shape), SCALAR_TYPES.get(x.dtype, -1)) for x in inputs]
         if own == given:
             return ""
-        names = {number: dtype for dtype, number in SCALAR_TYPES.items()}
 
         def said(tensors: list[tuple[tuple[int, ...], int]]) -> str:
             return ", ".join(
-                f"{'x'.join(map(str, shape))} {str(names.get(dtype, dtype)).removeprefix('torch.')}"
+                f"{'x'.join(map(str, shape))} {str(DTYPES.get(dtype, dtype)).removeprefix('torch.')}"
                 for shape, dtype in tensors
             )
 
