@@ -512,6 +512,10 @@ CAUSES = (
     Cause("executorch-computed-weight", "executorch", standardized, IMAGE, quantizer="xnnpack"),
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-missing-kernel", "executorch", lambda: nn.MaxPool3d(2), VOLUME, quantizer="xnnpack"),
+    *(
+        Cause("executorch-volumes", "executorch", model, VOLUME, quantizer="xnnpack")
+        for model in (lambda: nn.Conv3d(4, 4, 1), lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.ReLU()))
+    ),
     Cause("xnnpack-prelu-volumes", "executorch", nn.PReLU, VOLUME, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
     Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),

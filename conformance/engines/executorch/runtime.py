@@ -33,6 +33,10 @@ INTEGERS = {torch.int8: torch.qint8, torch.uint8: torch.quint8}
 """torch's quantized dtype for each integer dtype."""
 
 
+HOST_LOG = "[cpuinfo_utils.cpp"
+"""What lines of the runtime's log begin with that are about the host."""
+
+
 class Refused(Exception):
     """A stage of ExecuTorch raised. The message consists of the stage, the error, and the runtime's first log line."""
 
@@ -49,8 +53,11 @@ class RuntimeLog(io.StringIO):
 
     @property
     def first(self) -> str:
-        """The first line of the log, which names the cause. Later lines only name callers."""
-        return next((f" {line}" for line in self.getvalue().splitlines() if line.startswith("[")), "")
+        """The first line of the log about the program, which names the cause. Later lines only name callers."""
+        lines = (
+            line for line in self.getvalue().splitlines() if line.startswith("[") and not line.startswith(HOST_LOG)
+        )
+        return next((f" {line}" for line in lines), "")
 
 
 @contextmanager
