@@ -130,8 +130,21 @@ def on_grids(model: GraphModule, results: Sequence[Tensor]) -> tuple[Output, ...
     return tuple(Output(values, None if grid is None else grid.codes(values)) for values, grid in pairs)
 
 
+def with_selected(model: GraphModule, outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """Outputs, of which those that `model` selects from a dequantized value have their codes, too."""
+    found = []
+    for one, node in zip(outputs, returned(model), strict=True):
+        grid = _grid(node) if one.quantized is None and _selects(node) else None
+        found.append(one if grid is None else Output(one.values, grid.codes(one.values)))
+    return tuple(found)
+
+
+def _selects(node: Any) -> bool:
+    return isinstance(node, Node) and node.target is torch.ops.aten.index_select.default
+
+
 def _grid(node: Any) -> Grid | None:
-    while isinstance(node, Node) and node.target is torch.ops.aten.index_select.default:
+    while _selects(node):
         node = node.args[0]  # selected values are on the grid of all
     if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
         arguments: tuple[Any, ...] = node.args[1:]

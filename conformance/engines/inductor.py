@@ -1,6 +1,7 @@
 """torch's inductor: models that PT2E has converted, lowered to oneDNN's kernels or compiled to code."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -43,7 +44,9 @@ class LoweredEngine(LoweringEngine):
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
         """Run a program once. The kernels that dequantize its results tell their codes."""
-        return decomposed.traced(program, inputs)
+        assert isinstance(program, ConvertedProgram)
+        execution = decomposed.traced(program, inputs)
+        return replace(execution, outputs=decomposed.with_selected(program.converted, execution.outputs))
 
 
 class CompiledEngine(LoweredEngine):

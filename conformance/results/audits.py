@@ -18,7 +18,7 @@ from .findings.stages import Crashes
 
 AnyFinding = Annotated[Finding, By("a finding", finding_from_json)]
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of an audit's JSON."""
 
 FEW_CODES = 32

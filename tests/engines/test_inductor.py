@@ -226,3 +226,12 @@ with torch.no_grad():
 def test_code_for_one_instruction_set_is_not_run_with_another(tmp_path: Path) -> None:
     assert [compiled_with(capability, tmp_path) for capability in ("avx512", "avx2")] == [0.0, 0.0]
     assert {path.name for path in tmp_path.iterdir()} >= {"avx512", "avx2"}
+
+
+@installed
+def test_selected_values_have_codes_if_all_have() -> None:
+    """A trained norm quantizes the result of a layer, and what is selected from it is on its grid."""
+    every = runs(backend("x86inductor"), ["x86-inductor"])
+    selected = next(one for one in every if "/qat/selected/contexts@" in one.id)
+    row, _ = Judge().row(selected)
+    assert "numerics" not in row.failed

@@ -86,7 +86,7 @@ def test_a_network_whose_next_run_has_other_values_is_not_usable() -> None:
 def test_audits_survive_json() -> None:
     for audit in (fabricated_audit(), clean(), failed()):
         assert from_json(to_json(audit)) == audit
-    with pytest.raises(TypeError, match="schema 99; this version reads 2"):
+    with pytest.raises(TypeError, match="schema 99; this version reads 3"):
         from_json({**to_json(clean()), "schema": 99})
 
 
