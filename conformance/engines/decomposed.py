@@ -133,7 +133,7 @@ def on_grids(model: GraphModule, results: Sequence[Tensor]) -> tuple[Output, ...
 def with_selected(model: GraphModule, outputs: Sequence[Output]) -> tuple[Output, ...]:
     """Outputs, of which those that `model` selects from a dequantized value have their codes, too."""
     found = []
-    for one, node in zip(outputs, returned(model), strict=True):
+    for one, node in zip(outputs, [node for node in returned(model) if isinstance(node, Node)], strict=True):
         grid = _grid(node) if one.quantized is None and _selects(node) else None
         found.append(one if grid is None else Output(one.values, grid.codes(one.values)))
     return tuple(found)
