@@ -66,7 +66,7 @@ class Exported:
         found = {}
         for node in self.in_float.graph.nodes:
             same = node
-            while _takes_norms(node) and len(same.users) == 1 and _is_norm(user := next(iter(same.users))):
+            while _takes_norms(node) and len(same.users) == 1 and _of_norm(user := next(iter(same.users))):
                 if user.name in left:
                     break
                 same = user
@@ -110,7 +110,11 @@ class Exported:
 
 def norms(graph: GraphModule) -> list[Node]:
     """The batch norms of a graph, in order."""
-    return [node for node in graph.graph.nodes if "batch_norm" in str(node.target) and not takes_one(node)]
+    return [node for node in graph.graph.nodes if is_norm(node)]
+
+
+def is_norm(node: Node) -> bool:
+    return "batch_norm" in str(node.target) and not takes_one(node)
 
 
 def _takes_norms(node: Node) -> bool:
@@ -118,8 +122,9 @@ def _takes_norms(node: Node) -> bool:
     return any(kind in str(node.target) for kind in ("conv", "linear", "addmm"))
 
 
-def _is_norm(node: Node) -> bool:
-    return "batch_norm" in str(node.target) or (takes_one(node) and _is_norm(node.all_input_nodes[0]))
+def _of_norm(node: Node) -> bool:
+    """Whether a node is a batch norm, or takes one of the values that it returns."""
+    return is_norm(node) or (takes_one(node) and _of_norm(node.all_input_nodes[0]))
 
 
 def export(network: Network, make: Callable[[], Any], stage: Stage, *, qat: bool = False) -> Exported:

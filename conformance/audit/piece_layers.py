@@ -28,7 +28,7 @@ from conformance.results.findings.layers import LayerDiffers, LayerKind, LayerRa
 from conformance.results.findings.stages import Crashes
 
 from .agreement import agreement, clipped, codes_used, decibels, qparams
-from .exported import Exported, norms
+from .exported import Exported, is_norm
 from .forms import NAMES, PARAMETERS, SYMBOLS, form_of_module
 from .layers import METADATA, as_good, band_of_bias
 from .options import is_constant, options_of, text_of
@@ -248,7 +248,7 @@ class PieceLayers:
             own = [self._address(one) for one in float_node.all_input_nodes if one.op == "get_attr"]
             found |= {"shared": str(any(self._uses[address] > 1 for address in own))} if own else {}
         same = self.exported.equivalents.get(node.name)
-        if same is not None and same in norms(self.exported.in_float):
+        if same is not None and is_norm(same):
             found["norm_eps"] = text_of(same.args[NORM_EPS])
         tensors = [x for x in piece.inputs if isinstance(x, Tensor)]
         return found | {

@@ -120,7 +120,7 @@ class Pieces:
         reference = Recorded(cut.model)
         local = reference.run(*map(frozen, inputs))
         formats = tuple(map(memory_format, inputs))
-        crash = self.crashed.get(region.name, "") or self._ends(region, cut, inputs)
+        crash = self.crashed.get(region.name, "") or self._ends(region, cut)
         grids = [node.args[1] for node in cut.inputs if self.regions.quantizes(node)]
         scale = next((one for one in grids if isinstance(one, float)), None)
         weight = self._weight(cut, reference.values)
@@ -152,16 +152,16 @@ class Pieces:
         """The first operators of regions that have ended a process."""
         return {region.head.target for region in self.regions.all if region.name in self.crashed}
 
-    def _ends(self, region: Region, cut: Cut, inputs: Sequence[Any]) -> str:
+    def _ends(self, region: Region, cut: Cut) -> str:
         """How a region ends a child, tried if another one with its operator has ended a process."""
         if region.head.target not in self._fatal:
             return ""
 
-        def execute(_: str) -> None:
+        def execute(part: Cut) -> None:
             with suppress(Exception):
-                self.engine.execute(self.engine.compile(cut.model, inputs), [*map(frozen, inputs)])
+                self.execute(part)
 
-        (outcome,) = run_isolated([region.name], execute, CANDIDATE_SECONDS)
+        (outcome,) = run_isolated([cut], execute, CANDIDATE_SECONDS)
         return outcome.reason if isinstance(outcome, Death) else ""
 
     def _weight(self, cut: Cut, values: Mapping[Node, Any]) -> Tensor | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from conformance.cases.runs import Run
+from conformance.models.compiled import CALLED
 
 from .executorch.runtime import EXECUTORCH
 from .inductor import ARM_COMPILED, ARM_LOWERED, COMPILED, LOWERED, PACKAGED, PACKAGED_UNFROZEN, UNFROZEN
@@ -96,10 +97,10 @@ FREEZING = "torch._inductor.config.freezing = True\n"
 INDUCTOR_COMPILED = replace(
     INDUCTOR_UNFROZEN, lower=FREEZING + INDUCTOR_UNFROZEN.lower, shortest=FREEZING + INDUCTOR_UNFROZEN.shortest
 )
-PACKAGED_CALLS = r"""
+PACKAGED_CALLS = f"""\
 with zipfile.ZipFile(package) as files:
     code = "".join(files.read(name).decode() for name in files.namelist() if name.endswith(".wrapper.cpp"))
-called = re.findall(r"ERROR_CODE_CHECK\(aoti_torch_cpu_+(\w+?)(?:_out|_tensor)?\(", code)
+called = re.findall(r"{CALLED.pattern}", code)
 calls = [(name, name.startswith("q"), not name.startswith("q")) for name in called]
 """
 """The operators that the code of AOTInductor calls."""
@@ -111,7 +112,7 @@ def _packaged(configs: str) -> ProgramLines:
         "package = torch._inductor.aoti_compile_and_package(torch.export.export(converted, {data})"
         f"{configs})\nlowered = torch._inductor.aoti_load_package(package)\n",
         UNTRACED,
-        PACKAGED_CALLS.lstrip(),
+        PACKAGED_CALLS,
     )
 
 
