@@ -18,6 +18,8 @@ from conformance.commands import (
     goldens,
     histories,
     init,
+    migrate,
+    networks,
     reports,
     runs,
 )
@@ -32,7 +34,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, runs, audits, reports, histories, bench, goldens, init, accept):
+    for group in (claims, runs, audits, networks, reports, migrate, histories, bench, goldens, init, accept):
         group.add(commands)
     return top
 

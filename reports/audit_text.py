@@ -1,6 +1,6 @@
 """An audit as text for a terminal: the figures of the network, what to blame the engine for, and a table of the layers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from conformance.markdown import plain
@@ -81,22 +81,51 @@ def summary_line(audit: Audit) -> str:
 
 
 def by_engine(audits: Sequence[Audit]) -> Iterator[str]:
-    """The layers that compute, one in a line, and how each engine computes them, if that differs: a network with layers that
-    all have the same names on all engines."""
-    names = [layer.name for layer in audits[0].layers]
-    tables = [{layer.name: layer for layer in audit.layers} for audit in audits]
-    if any([*table] != names for table in tables):
-        return
-    rows = [(name, *(SHORT[table[name].arithmetic] for table in tables)) for name in names]
+    """The layers that compute, one in a line, and how each engine computes them, if that differs; then how many are on some
+    engines only, because others compute them as a part of another layer."""
+    tables = [{layer.name: layer for layer in audit.computing} for audit in audits]
+    common = [name for name in tables[0] if all(name in table for table in tables)]
+    rows = [(name, *(SHORT[table[name].arithmetic] for table in tables)) for name in common]
     differing = [row for row in rows if len({*row[1:]}) > 1]
     if not differing:
         return
+    rows = [("", *(audit.engine for audit in audits)), *differing]
+    if any(further := [len(table) - len(common) for table in tables]):
+        rows.append(("further layers, which others compute as parts of these", *map(str, further)))
     yield "Layers that not all compute alike"
-    head = ("", *(plain(audit.engine) for audit in audits))
-    lengths = [max(width(row[place]) for row in (head, *differing)) for place in range(len(head))]
-    for row in (head, *differing):
-        cells = (plain(cell) + " " * (length - width(cell)) for cell, length in zip(row, lengths, strict=True))
-        yield _inert("  " + "  ".join(cells).rstrip())
+    yield from _aligned(rows)
+
+
+def beside(audits: Sequence[Audit]) -> Iterator[str]:
+    """The figures of one network beside each other, a column for each audit, then what is to blame."""
+    rows = [("", *(audit.engine for audit in audits))]
+    for term, figure in FIGURES.items():
+        rows.append((term, *("–" if audit.failure and not audit.layers else figure(audit) for audit in audits)))
+    yield from _aligned(rows)
+    yield from by_engine(audits)
+    yield from map(summary_line, audits)
+
+
+FIGURES: Mapping[str, Callable[[Audit], str]] = {
+    "output against float": lambda audit: audit_words.decibels(audit.engine_db) if audit.outputs_db else "–",
+    "reference against float": lambda audit: audit_words.decibels(audit.reference_db) if audit.outputs_db else "–",
+    "layers that compute": lambda audit: str(len(audit.computing)),
+    "in integers": lambda audit: percent(audit.integer_share),
+    "time beside float in eager mode": lambda audit: audit_words.ratio(audit.time_ratio),
+    "size beside float": lambda audit: audit_words.ratio(audit.size_ratio),
+    "to blame": lambda audit: str(len(audit.blamed)),
+    "refused": lambda audit: str(len(audit.refusals)),
+}
+"""The rows of a comparison."""
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Lines of a table without rules, whose first column is indented."""
+    cells = [[*map(plain, row)] for row in rows]
+    lengths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        line = "  ".join(padded(cell, length) for cell, length in zip(row, lengths, strict=True))
+        yield _inert(f"  {line}")
 
 
 def _symbol(audit: Audit) -> str:

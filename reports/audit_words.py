@@ -132,6 +132,7 @@ def facts(audit: Audit) -> Facts:
         *([("delegates", str(audit.delegates))] if audit.delegates is not None else []),
         ("conversions", conversions(audit)),
         ("time", times(audit)),
+        ("beside float", beside_float(audit)),
         ("repetitions", repetitions(audit)),
     ]
 
@@ -182,6 +183,21 @@ def times(audit: Audit) -> str:
     """The shares of the network's time by arithmetic."""
     shares = {kind: sum(layer.latency for layer in audit.layers if layer.arithmetic is kind) for kind in Arithmetic}
     return ", ".join(f"{percent(share)} {kind}" for kind, share in shares.items() if share) or "not measured"
+
+
+def beside_float(audit: Audit) -> str:
+    """The time of a pass and the size of the weights, beside the float model's."""
+    figures = [
+        f"{ratio(value)} of its {what}"
+        for value, what in ((audit.time_ratio, "time in eager mode"), (audit.size_ratio, "size"))
+        if value is not None
+    ]
+    return ", ".join(figures) or "not measured"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio in a table, with two digits behind the point."""
+    return "–" if value is None else f"{value:.2f}"
 
 
 def repetitions(audit: Audit) -> str:

@@ -8,7 +8,7 @@ from conformance.markdown import code, escaped, table
 from conformance.results.audits import Arithmetic, Audit, Layer
 
 from . import documents
-from .audit_words import decibels, percent
+from .audit_words import decibels, percent, ratio
 
 NEW = "new"
 """What stands for a cause that the ledger does not have."""
@@ -67,7 +67,8 @@ def _networks(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str]:
 
 
 def _beside(audits: Sequence[Audit], engines: Sequence[str]) -> list[str]:
-    """FX beside PT2E, for engines of both: the SQNR of the output against float, and the share of layers in integers."""
+    """FX beside PT2E, for engines of both: the SQNR of the output against float, the share of layers in integers, and the
+    time of a pass and the size beside the float model's."""
     if len({ENGINE_TABLE[engine].native for engine in engines if engine in ENGINE_TABLE}) < 2:
         return []
     found = {(audit.network, audit.engine): audit for audit in audits}
@@ -81,7 +82,10 @@ def _outcome(audit: Audit | None) -> str:
         return "–"
     if audit.failure:
         return f"fails in {audit.stage}{_named([audit.cause])}"
-    return f"{decibels(audit.engine_db)}, {percent(audit.integer_share)} in integers"
+    return (
+        f"{decibels(audit.engine_db)}, {percent(audit.integer_share)} in integers; "
+        f"{ratio(audit.time_ratio)} of the time, {ratio(audit.size_ratio)} of the size"
+    )
 
 
 def _cell(audit: Audit | None) -> str:

@@ -30,6 +30,7 @@ from conformance.results.ledger_file import load
 from .agreement import apart, decibels, joined
 from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert
+from .costs import size_ratio, time_ratio
 from .execution import Execution, Step
 from .isolated import Stage, Way, isolated
 from .layers import Layers
@@ -206,12 +207,14 @@ class _Work:
         whole = not any(step.replaced for step in execution.steps)
         nested: Mapping[str, tuple[str, ...]] = {}
         latency: Mapping[str, float] = {}
+        time: float | None = None
         checks = skipped("a layer raises or crashes")
         if whole:
             stage("measure")
             self.place.write_text("")
             latency = shares(converted.lowered, subject.held_out)
             nested = inner_conversions(converted.lowered, subject.held_out)
+            time = time_ratio(lambda inputs: converted.lowered(*inputs), subject.model, subject.held_out)
             if self.settings.stable:
                 stage("repeat")
                 checks = stability(converted)
@@ -233,6 +236,7 @@ class _Work:
             engine_db=decibels(joined(got), exact), reference_db=decibels(joined(converted.expected), exact),
             agreement_db=decibels(joined(got), joined(converted.expected)), failure=failure, advice=advice,
             outputs_db=tuple(apart(got, float_output)),
+            time_ratio=time, size_ratio=size_ratio(engine_named(engine).weight_bytes(converted.lowered), subject.model),
             floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
         )  # fmt: skip
         return (

@@ -20,6 +20,7 @@ from conformance.models.trace import CONVERSIONS, VIEWS, Kernel
 from conformance.results.audits import USABLE_DB, Arithmetic, Audit, Layer
 
 from .agreement import apart, decibels, joined
+from .costs import size_ratio, time_ratio
 from .exported import Exported
 from .isolated import Stage, isolated
 from .network import Network, copied, extremes, tensors_of
@@ -86,11 +87,14 @@ class Made:
             return replace(blank, failure=f"the program raises {brief(error)}", stage="execute")
         with torch.no_grad():
             own = tensors_of(subject.model(*copied(subject.held_out)))
+        time = time_ratio(lambda batch: program(*tensors_of(batch)), subject.model, subject.held_out)
         repeated = same("repeatable", values, again, "a second run, with other contents of fresh memory,")
         return replace(
             blank,
             engine_db=decibels(joined(values), joined(own)),
             outputs_db=tuple(apart(values, own)),
+            time_ratio=time,
+            size_ratio=size_ratio(EXECUTORCH.weight_bytes(program), subject.model),
             stability=(repeated, *skipped("the program is made for one form of inputs")[1:]),
         )
 

@@ -20,6 +20,7 @@ from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayersDiffer, LayersRaise
 
 from .agreement import apart, decibels, joined
+from .costs import size_ratio, time_ratio
 from .exported import Exported
 from .isolated import Stage
 from .network import copied, tensors_of
@@ -72,6 +73,12 @@ class Programs:
             failure = f"the whole program raises {Failure.of(error).text}"
             return replace(result, layers=tuple(layers), failure=failure, stage="execute", advice=self._advice(layers))
         measured = self._measured(replace(result, layers=tuple(layers)), execution, pieces)
+        measured = replace(
+            measured, size_ratio=size_ratio(self.engine.weight_bytes(program), self.exported.network.model)
+        )
+        if not getattr(self.engine, "simulated", False):
+            self.stage("measure")
+            measured = replace(measured, time_ratio=self._time_ratio(program))
         delegates = getattr(program, "delegates", None)
         return replace(measured, delegates=delegates, stability=self._stability(program, execution))
 
@@ -113,6 +120,10 @@ class Programs:
         if off is not None and (alone is None or off < alone - LOST_DB) and not any(p.replaced for p in pieces):
             measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, off)))
         return measured
+
+    def _time_ratio(self, program: Any) -> float:
+        subject = self.exported.network
+        return time_ratio(lambda batch: program(*tensors_of(batch)), subject.model, subject.held_out)
 
     def _returned(self) -> list[Node]:
         return [node for node in returned(self.exported.converted) if isinstance(node, Node)]

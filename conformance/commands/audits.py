@@ -1,14 +1,10 @@
-"""`audit`: a network, layer by layer; `networks`: audits of the corpus, and the tables made of them."""
+"""`audit`: a network, layer by layer."""
 
 import argparse
-import fnmatch
-import gzip
 import json
 import math
 import os
-import platform
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +15,12 @@ from conformance.host.isa import limit_isa
 from conformance.results.audits import USABLE_DB
 
 from .arguments import (
-    add_actions,
     add_backend_config,
     add_command,
     add_isa,
     add_ledger,
     add_repeatable,
     entries_of,
-    print_lines,
 )
 
 if TYPE_CHECKING:
@@ -37,12 +31,10 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 CLEAR_LINE = "\r\x1b[K"
-ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
 
 
 def add(commands: "Commands") -> None:
     _add_audit(commands)
-    _add_networks(commands)
 
 
 def _add_audit(commands: "Commands") -> None:
@@ -66,19 +58,7 @@ def _add_audit(commands: "Commands") -> None:
         "--etrecord", metavar="FILE", help="the ETRecord of the program's lowering, which tells its layers apart"
     )
     audit.add_argument("--qat", action="store_true", help="have the quantizer prepare the network for training")
-    audit.add_argument(
-        "--inputs",
-        metavar="MODULE:CALLABLE",
-        help="returns batches, each a tensor, a tuple of arguments or a dict of keyword arguments: the last is held out, "
-        "the others calibrate",
-    )
-    audit.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="N,C,H,W",
-        help="shape of an input, which gets normally distributed data; once for each input",
-    )
+    add_inputs(audit)
     audit.add_argument(
         "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
     )
@@ -104,36 +84,21 @@ def _add_audit(commands: "Commands") -> None:
     add_ledger(audit)
 
 
-def _add_networks(commands: "Commands") -> None:
-    actions = add_actions(commands, "networks", "audit public networks, and print tables of the audits")
-    run = add_command(
-        actions, "run", run_command, "audit networks; the exit status is 1 if the ledger does not explain all"
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what a network is calibrated and compared with."""
+    parser.add_argument(
+        "--inputs",
+        metavar="MODULE:CALLABLE",
+        help="returns batches, each a tensor, a tuple of arguments or a dict of keyword arguments: the last is held out, "
+        "the others calibrate",
     )
-    add_repeatable(run, "--engine", "NAME", "default: every native engine, or the first one of the quantizer")
-    run.add_argument("--quantizer", metavar="NAME", help="take them through PT2E in place of FX, as `audit` does")
-    add_repeatable(run, "--network", "GLOB", "default: all")
-    run.add_argument("--results", metavar="PATH", help="the rows file (default reports/out/networks-<arch>.jsonl)")
-    run.add_argument("--audits", metavar="PATH", help="also write the audits, as compressed JSON lines")
-    run.add_argument(
-        "-n", dest="workers", type=int, default=0, metavar="N", help="processes (default: one for each CPU)"
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="N,C,H,W",
+        help="shape of an input, which gets normally distributed data; once for each input",
     )
-    run.add_argument("--reduce", action="store_true", help="reduce blamed layers to scripts, which --audits keeps")
-    add_isa(run)
-    add_ledger(run)
-    for name, command, text in (
-        ("table", table_command, "print what each engine loses, causes, and operators in float, as markdown"),
-        ("layers", layers_command, "print the layers in use, as JSON lines"),
-    ):
-        parser = add_command(actions, name, command, text)
-        parser.add_argument("audits", nargs="+", metavar="AUDITS", help="a file of `networks run --audits`")
-    add_command(actions, "list", list_command, "list the networks of the corpus")
-    add_command(
-        actions,
-        "representatives",
-        representatives_command,
-        "print the layers in use that engines which lower ahead of time are tried with, as JSON lines",
-    )
-    add_command(actions, "shrunk", shrunk_command, "print every layer in use, shrunk, as JSON lines")
 
 
 def _decibels(text: str) -> float:
@@ -232,18 +197,13 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
     """Print the audits, and write the files that the options name."""
     from conformance.reports.audit_html import write
     from conformance.reports.audit_text import by_engine, summary_line, text
-    from conformance.results.audits import to_json
-    from conformance.results.jsonl import replacing
 
     reasons = {entry.id: entry.finding.reason for entry in entries}
     upstream = {entry.id: entry.finding.upstream for entry in entries}
-    if arguments.json:
-        with replacing(Path(arguments.json), "--json") as beside:
-            beside.write_text(json.dumps([to_json(one) for one in audits], indent=1), encoding="utf-8")
+    write_json(audits, arguments.json)
     if arguments.out:
         write(audits, Path(arguments.out), reasons, upstream)
-    if sys.stderr.isatty():
-        print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
+    clear_line()
     for audited in audits:
         print(text(audited, reasons, upstream))
     for audited in audits:
@@ -256,125 +216,17 @@ def _write(audits: "Sequence[Audit]", entries: "Sequence[Entry]", arguments: arg
     sys.stdout.flush()
 
 
-def list_command(arguments: argparse.Namespace) -> int:
-    from conformance.networks.zoo import NETWORKS
-
-    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in NETWORKS.values())
-
-
-def selected(globs: Sequence[str]) -> list[str]:
-    """The names of the networks that match a glob, all without one. Raises UsageError for a glob that matches none."""
-    from conformance.networks.zoo import NETWORKS, network
-
-    for glob in globs:
-        if not fnmatch.filter(NETWORKS, glob):
-            network(glob)
-    return [name for name in NETWORKS if not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
-
-
-def run_command(arguments: argparse.Namespace) -> int:
-    if arguments.isa:
-        limit_isa(arguments.isa)
-    from conformance.audit.auditing import Fx, Settings, host
-    from conformance.audit.causes import explained
-    from conformance.audit.corpus import audited
-    from conformance.audit.quantizers import quantization
-    from conformance.reports.audit_text import summary_line
-    from conformance.results.networks import rows
-    from conformance.results.rows import Writer
-
-    started = time.perf_counter()
-    settings = Settings(reduce=arguments.reduce)
-    ways: Sequence[Way]
-    if arguments.quantizer:
-        asked = dict.fromkeys(arguments.engine or [None])
-        ways = [quantization(arguments.quantizer, name, reduce=arguments.reduce) for name in asked]
-    else:
-        ways = [Fx(name, settings) for name in dict.fromkeys(arguments.engine or ENGINES)]
-    engines = [way.engine for way in ways]
-    entries, here = entries_of(arguments.ledger), host(arguments.isa)
-    names = selected(arguments.network)
-    path = arguments.results or f"reports/out/networks-{platform.machine()}.jsonl"
-    writer = Writer(Path(path), _header(arguments, engines))
-    kept: list[Audit] = []
-    for audits in audited(names, ways, arguments.workers or os.cpu_count() or 1):
-        for audit in audits:
-            one = explained(audit, entries, here)
-            for row in rows(one):
-                writer.add(row)
-            kept.append(one)
-            print(summary_line(one), flush=True)
-    writer.finish({"seconds": round(time.perf_counter() - started, 1)})
-    if arguments.audits:
-        _write_audits(Path(arguments.audits), sorted(kept, key=lambda one: (one.network, engines.index(one.engine))))
-    new = [row for row in writer.rows.values() if row.verdict.fails and row.known is None]
-    print(
-        f"{len(kept)} audits of {len(names)} networks, {len(writer.rows)} rows in {writer.path}, {len(new)} new deviations"
-    )
-    for row in new[:20]:
-        print(f"{row.id}: {row.detail}")
-    return int(bool(new))
-
-
-def _header(arguments: argparse.Namespace, engines: Sequence[str]) -> dict[str, object]:
-    from conformance.engines.availability import probe
-    from conformance.host.environment import environment
-
-    reasons = {name: probe(name) or "available" for name in engines}
-    selection = [f"networks/*:{glob}" for glob in arguments.network]
-    return {**environment(arguments.isa), "engines": reasons, "backends": ["networks"], "selection": selection}
-
-
-def _write_audits(path: Path, audits: "Sequence[Audit]") -> None:
+def write_json(audits: "Sequence[Audit]", path: str | None) -> None:
+    """Write audits to the file of `--json`, if there is one."""
     from conformance.results.audits import to_json
     from conformance.results.jsonl import replacing
 
-    with replacing(path, "--audits") as beside, gzip.open(beside, "wt", encoding="utf-8") as file:
-        for audit in audits:
-            file.write(json.dumps(to_json(audit), separators=(",", ":")) + "\n")
+    if path:
+        with replacing(Path(path), "--json") as beside:
+            beside.write_text(json.dumps([to_json(one) for one in audits], indent=1), encoding="utf-8")
 
 
-def _audits(paths: Sequence[str]) -> "list[Audit]":
-    """The audits of files. Raises UsageError naming the file, and the line that is damaged."""
-    from conformance.results.audits import from_json
-    from conformance.results.jsonl import opened, parse
-
-    found = []
-    for path in map(Path, paths):
-        number = 0
-        try:
-            with opened(path), gzip.open(path, "rt", encoding="utf-8") as file:
-                for number, line in enumerate(file, 1):  # noqa: B007  (the last line that could be read)
-                    found.append(from_json(parse(line)))
-        except (ValueError, TypeError, EOFError, gzip.BadGzipFile) as error:
-            raise UsageError(
-                f"{path}:{number}: not a file of audits, or damaged: {error}; run `networks run --audits` again"
-            ) from error
-    return found
-
-
-def table_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.networks import document
-
-    reasons = {entry.id: entry.finding.reason for entry in entries_of(None)}
-    return print_lines(document(_audits(arguments.audits), reasons))
-
-
-def layers_command(arguments: argparse.Namespace) -> int:
-    from conformance.results.in_use import layers_in_use, lines
-
-    return print_lines(lines(layers_in_use(_audits(arguments.audits))))
-
-
-def representatives_command(arguments: argparse.Namespace) -> int:
-    from conformance.cases.representative import selected
-    from conformance.results.in_use import lines, read
-
-    return print_lines(lines(selected(read())))
-
-
-def shrunk_command(arguments: argparse.Namespace) -> int:
-    from conformance.cases.shrunk import selected
-    from conformance.results.in_use import lines, read
-
-    return print_lines(lines(selected(read())))
+def clear_line() -> None:
+    """Clear the line of the last stage on a terminal."""
+    if sys.stderr.isatty():
+        print(CLEAR_LINE, end="", file=sys.stderr, flush=True)

@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.configs.engines import ENGINES
 from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
@@ -18,7 +15,6 @@ from .arguments import (
     add_command,
     add_format,
     add_ledger,
-    add_repeatable,
     add_rows,
     entries_of,
     print_lines,
@@ -29,9 +25,6 @@ if TYPE_CHECKING:
     from conformance.results.known import Entry
 
     from .arguments import Commands
-
-PACKAGES = ("torch", "torchao", "executorch")
-"""Packages whose versions a file of followed claims states."""
 
 
 def add(commands: "Commands") -> None:
@@ -83,15 +76,6 @@ def add(commands: "Commands") -> None:
     schema = add_command(commands, "schema", schema_command, text)
     schema.add_argument(
         "of", metavar="FILE", nargs="?", choices=("rows", "details"), default="rows", help="rows (default) or details"
-    )
-    text = "print what PT2E keeps of the claims of an operator, or follow claims through FX and PT2E"
-    migrate = add_command(commands, "migrate", migrate_command, text)
-    migrate.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
-    migrate.add_argument("--claims", metavar="FILE", help="the file to read (default: that of this revision)")
-    migrate.add_argument("--follow", metavar="FILE", help="follow every claim on this machine and write the file")
-    add_repeatable(migrate, "--backend", "NAME", "follow the claims of this backend")
-    migrate.add_argument(
-        "--write", action="store_true", help="write the file of this revision and docs/migration.md from --claims"
     )
 
 
@@ -220,40 +204,3 @@ def schema_command(arguments: argparse.Namespace) -> int:
 
     print(json.dumps((diagnostics if arguments.of == "details" else rows).schema(), indent=2, ensure_ascii=False))
     return 0
-
-
-def migrate_command(arguments: argparse.Namespace) -> int:
-    if arguments.follow:
-        return _follow(Path(arguments.follow), arguments.backend)
-    if not (arguments.write or arguments.operator):
-        raise UsageError("migrate: name an operator, such as nn.Conv2d, or --follow FILE")
-    from conformance.paths import ROOT
-    from conformance.reports import migration
-    from conformance.results.migrations import read
-
-    header, items = read(Path(arguments.claims) if arguments.claims else migration.RECORDED)
-    if arguments.write:
-        return print_lines(str(path) for path in migration.record(header, items, ROOT))
-    return print_lines(migration.answer(items, arguments.operator))
-
-
-def _follow(path: Path, backends: list[str]) -> int:
-    from conformance.migration.following import followed, jobs
-    from conformance.progress import progress
-    from conformance.results.migrations import write
-
-    for name in backends:
-        if name not in ENGINES:
-            raise unknown("backend", name, ENGINES)
-    chosen = [*jobs(tuple(backends) or tuple(ENGINES))]
-    items = [*progress(followed(chosen), "claims", total=len(chosen))]
-    write(path, {"platform": platform.machine(), **{name: _version(name) for name in PACKAGES}}, items)
-    print(f"{path}: {len({one.claim for one in items})} claims, {len(items)} with each engine")
-    return 0
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ class ConvertedEngine(TorchEngine):
     name = "converted"
     fixed_shapes = True
     ahead_of_time = True
+    simulated = True
+    """Whether the time of a pass says nothing of that on the hardware."""
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         """Return the function that executes a converted model on inputs like these. By default it is the model."""
@@ -65,9 +68,12 @@ class ConvertedEngine(TorchEngine):
             return tensors(program(*inputs)), ()
 
     def weight_bytes(self, program: Program) -> int:
-        """Return the size in bytes of the converted model's constants, which packed weights take the place of."""
+        """Return the size in bytes of the constants that the converted graph takes, which torch.export saves and packed
+        weights take the place of. The module still has the float weights, which its graph does not take."""
         assert isinstance(program, ConvertedProgram)
-        return sum(x.numel() * x.element_size() for x in program.converted.state_dict().values())
+        taken = {str(node.target) for node in program.converted.graph.nodes if node.op == "get_attr"}
+        constants = (attrgetter(name)(program.converted) for name in taken)
+        return sum({id(x): x.nbytes for x in constants}.values())
 
     def reload(self, program: Program, blank: GraphModule, config: BackendConfig) -> Program:
         """Save and load the converted model as torch.export does, and lower that: a lowered model cannot be saved."""
@@ -79,6 +85,7 @@ class LoweringEngine(ConvertedEngine):
     """Runs what `lower_for` lowers a converted model to. `quantizer` is the one whose models it is for."""
 
     quantizer: QuantizerSpec
+    simulated = False
 
     def missing(self) -> str | None:
         """Return what the engine lacks on this host besides the quantizer, or None."""

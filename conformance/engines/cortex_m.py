@@ -42,6 +42,7 @@ class CortexMEngine(LoweringEngine):
 
     name = "cortex-m"
     quantizer = CORTEX_M
+    simulated = True
 
     def lower_for(self, model: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         with shortcuts():

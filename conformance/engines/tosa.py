@@ -130,6 +130,7 @@ class TosaEngine(LoweringEngine):
 
     name = "tosa"
     quantizer = TOSA
+    simulated = True
 
     def missing(self) -> str | None:
         if find_spec("tosa_reference_model") is None:

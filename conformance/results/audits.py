@@ -18,7 +18,7 @@ from .findings.stages import Crashes
 
 AnyFinding = Annotated[Finding, By("a finding", finding_from_json)]
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of an audit's JSON."""
 
 FEW_CODES = 32
@@ -264,7 +264,9 @@ class Audit:
     engine loses more than LOST_DB: a network may be so sensitive that two right roundings differ as much. Below `floor_db` an
     output is not usable. `failure` is why there is no more, or no more after the last layer, `stage` what it failed in, and
     `cause` the ledger entry that explains it. `remarks` say what is wrong with the inputs, or with outputs of integers.
-    `delegates` is their number, None where an engine has none; `referenced` is false for a program without a reference."""
+    `delegates` is their number, None where an engine has none; `referenced` is false for a program without a reference.
+    `time_ratio` is the time of a pass beside the float model's in eager mode, with one thread, `size_ratio` that of the
+    weights as saved, of a program of ExecuTorch that of its file; None if not measured."""
 
     network: str
     engine: str
@@ -286,6 +288,8 @@ class Audit:
     remarks: tuple[str, ...] = ()
     delegates: Count | None = None
     referenced: bool = True
+    time_ratio: Finite | None = None
+    size_ratio: Finite | None = None
     seconds: Seconds = 0.0
 
     @cached_property
@@ -297,10 +301,6 @@ class Audit:
     def integer_share(self) -> float:
         """The share of the layers that compute that do so in integers; 0 if none computes."""
         return self.share(Arithmetic.INTEGER)
-
-    @property
-    def float_share(self) -> float:
-        return self.share(Arithmetic.FLOAT)
 
     def share(self, arithmetic: Arithmetic) -> float:
         """The share of the layers that compute in a way; 0 if none computes."""
