@@ -54,6 +54,10 @@ def add(commands: "Commands") -> None:
     draft = add_command(commands, "draft", draft_command, text)
     help_text = "the id of a known finding (default: list those that nobody has reported, with wrong numbers or worse)"
     draft.add_argument("finding", metavar="FINDING", nargs="?", help=help_text)
+    text = (
+        "rows files, such as those of quantizers (default: the table of this revision, which has the configs' claims)"
+    )
+    draft.add_argument("--rows", metavar="ROWS", nargs="+", help=text)
     add_ledger(draft)
     actions = add_actions(commands, "ci", "print rows files for continuous integration")
     for name, text in (
@@ -130,12 +134,12 @@ def support_command(arguments: argparse.Namespace) -> int:
 
 def draft_command(arguments: argparse.Namespace) -> int:
     from conformance.reports.draft import draft, listed
-    from conformance.reports.support import recorded
+    from conformance.reports.support import recorded, table
     from conformance.repro.execution import execute
     from conformance.results.reproductions import script_of
 
     entries = entries_of(arguments.ledger)
-    made = recorded(entries)
+    made = table(_report(arguments)) if arguments.rows else recorded(entries)
     if arguments.finding is None:
         return print_lines(listed(made))
     if arguments.finding not in made.findings:

@@ -17,6 +17,8 @@ ON_GRIDS = (
 )
 UNTRACED = "outputs = tensors(lowered(*inputs()))\ntrace = Dequantized(converted, outputs)\n"
 
+WITH_CODES = TRACED.replace("Trace()", "TraceOfCodes()")
+
 NATIVE_CALLS = """\
 calls = [
     (name, quantized(name, taken), any(x.is_floating_point() for x in taken)) for name, taken, _ in trace.calls
@@ -86,7 +88,7 @@ def _edge(partitioner: str) -> str:
     )
 
 
-INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, {data})\n", TRACED)
+INDUCTOR = ProgramLines("lowered = lower_pt2e_quantized_to_x86(converted, {data})\n", WITH_CODES)
 INDUCTOR_UNFROZEN = ProgramLines(
     "lowered = torch.compile(copy.deepcopy(converted))\nlowered(*{data})  # compiles\n",
     UNTRACED,

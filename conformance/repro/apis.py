@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from conformance.cases.apis import api
 from conformance.cases.runs import Run
-from conformance.engines.programs import PROGRAMS, TRACED, ProgramLines
+from conformance.engines.programs import PROGRAMS, TRACED, WITH_CODES, ProgramLines
 from conformance.models import pt2e
 from conformance.results.findings.structure import NoEffect
 
@@ -97,9 +97,10 @@ class FxLines:
         """The lines that bind `outputs` and `trace`."""
         if self.case.raises("execute"):
             return "lowered(*inputs())\n"
-        if self.program is not None and self.program.execute != TRACED:
-            return self.program.execute
-        return TRACED.replace("with ", "with fresh_memory_holds(0x55), ") if self.case.repeats("second run") else TRACED
+        lines = TRACED if self.program is None else self.program.execute
+        if lines in (TRACED, WITH_CODES) and self.case.repeats("second run"):
+            return lines.replace("with ", "with fresh_memory_holds(0x55), ")
+        return lines
 
 
 class Pt2eLines(FxLines):

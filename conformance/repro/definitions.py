@@ -111,6 +111,24 @@ class Trace(TorchDispatchMode):
         return taken[0] if name.startswith(("aten.quantize_per", "aten.dequantize")) else None
 
 
+class TraceOfCodes(Trace):
+    """A trace of a program whose integers are no quantized tensors: an output has the codes that it was dequantized from."""
+
+    def __init__(self):
+        super().__init__()
+        self.dequantized = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
+            self.dequantized.append((result, *args[:3]))
+        return result
+
+    def source(self, tensor):
+        made = (torch._make_per_tensor_quantized_tensor(*of) for result, *of in self.dequantized if result is tensor)
+        return next(made, None)
+
+
 def deviates(check, what):
     found.append(check)
     print(f"DEVIATES {check}: {what}")

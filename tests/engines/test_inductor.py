@@ -199,6 +199,19 @@ def test_a_least_script_exports_and_lowers_as_users_do(case: str, line: str) -> 
     assert "conformance" not in text.replace(one.id, "")
 
 
+@needs_vnni
+@installed
+@pytest.mark.parametrize("used", ["x86-inductor", "x86-compiled"])
+def test_a_whole_script_compares_codes_and_qparams_of_the_output(used: str) -> None:
+    case = f"x86inductor/nn.Conv2d+nn.BatchNorm2d/static-quint8/qat/norm_eps/pairs@{used}"
+    one = next(one for one in runs(backend("x86inductor"), [used]) if one.id == case)
+    row, _ = Judge().row(one)
+    assert row.failed == {"numerics"}
+    lines = execute(script(one, row, None)).output.splitlines()
+    assert [line.startswith("DEVIATES numerics: ") for line in lines] == [True, True]
+    assert "qparams" in lines[0]
+
+
 def compiled_with(capability: str, folder: Path) -> float:
     """The greatest error of compiled code in a process with an instruction set and a folder for code."""
     script = """

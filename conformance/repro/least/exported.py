@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.engines.programs import PROGRAMS, TRACED
+from conformance.engines.programs import PROGRAMS, WITH_CODES
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import AnnotatedBeside
 from conformance.results.findings.structure import RanInFloat
@@ -110,4 +110,4 @@ class Annotated(Symptom[Finding]):
 def left_in_float(engine: str) -> type[Symptom[Any]] | None:
     """The symptom of kernels on floats, by the engine; None for one that shows neither operators nor delegates."""
     program = PROGRAMS[engine]
-    return InFloat if program.execute == TRACED else Outside if program.edge else None
+    return InFloat if program.execute == WITH_CODES else Outside if program.edge else None
