@@ -19,6 +19,7 @@ ARM = QuantizerSpec(
     dict.fromkeys(("ArmInductorQuantizer", "get_default_arm_inductor_quantization_config"), MODULE),
     "get_default_arm_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-arm",
+    leaves="set_module_name_qconfig(name, None)",
 )
 
 WEIGHTED = (dtypes.STATIC_QINT8_WEIGHTED_TO_FLOAT, dtypes.DYNAMIC_QINT8_BOUNDED)

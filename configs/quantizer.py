@@ -27,6 +27,7 @@ class QuantizerSpec:
             quantizer that takes none.
         biases: the expressions of `bias` with one scale for all weights, and with one for each channel.
         half: an expression of the QuantizationConfig that has weights of float16, if the quantizer takes them.
+        leaves: the method call that leaves the module `name` in float, if the quantizer has one.
     """
 
     source: str
@@ -36,6 +37,7 @@ class QuantizerSpec:
     config: str | None = "QuantizationConfig({activation}, {output}, {weight}, {bias}, {qat})"
     biases: tuple[str, str] = ("None", "None")
     half: str = ""
+    leaves: str = ""
 
     @property
     def configured(self) -> str:

@@ -32,6 +32,7 @@ TOSA = QuantizerSpec(
     "pt2e-tosa",
     "TOSAQuantizationConfig({activation}, {output}, {weight}, {bias})",
     ("_get_int32_bias_qspec", "_get_int32_per_channel_bias_qspec"),
+    leaves="set_module_name(name, None)",
 )
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)

@@ -34,6 +34,7 @@ X86 = QuantizerSpec(
     "get_default_x86_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-x86",
     half="get_x86_inductor_linear_dynamic_fp16_config()",
+    leaves="set_module_name_qconfig(name, None)",
 )
 
 CONV, LINEAR = (nn.Conv2d, F.conv2d), (nn.Linear, F.linear)

@@ -23,6 +23,8 @@ XNNPACK = QuantizerSpec(
     dict.fromkeys(("XNNPACKQuantizer", "get_symmetric_quantization_config"), MODULE),
     "get_symmetric_quantization_config(is_per_channel={per_channel}, is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-xnnpack",
+    # its set_module_name takes no None
+    leaves="set_filter_function(lambda node: name not in str(node.meta.get('nn_module_stack')))",
 )
 
 LINEAR = (nn.Linear, F.linear)

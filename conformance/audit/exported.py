@@ -25,7 +25,7 @@ EXPORTABLE = (
     "torch.export takes no control flow that depends on values of tensors: rewrite this line with torch.cond or "
     "torch.where, or audit a part of the network"
 )
-ANNOTATED = "leave the operator out of what the quantizer annotates: set_module_name(name, None), or another quantizer"
+ANNOTATED = "leave the operator out of what the quantizer annotates, or take another quantizer"
 
 
 @dataclass(frozen=True)

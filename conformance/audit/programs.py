@@ -14,6 +14,7 @@ from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.host.isolation import Death, Done, run_isolated
 from conformance.host.poison import fresh_memory_holds
+from conformance.models import pt2e
 from conformance.models.trace import Execution
 from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction, Stability
 from conformance.results.findings import Finding
@@ -52,6 +53,7 @@ class Programs:
     ) -> None:
         self.exported, self.engine, self.crashed = exported, engine, crashed
         self.entered, self.stage, self.write = entered, stage, write
+        self.claims = claims
         self.layers = PieceLayers(exported, claims, engine)
         self.pieces = Pieces(exported, engine, crashed, entered)
 
@@ -213,10 +215,13 @@ class Programs:
             size = min(size, (last - first) // 2)
         return first, last, found
 
-    @staticmethod
-    def _advice(layers: Sequence[Layer]) -> str:
-        blamed = [layer.name for layer in layers if layer.blamed]
-        return f"leave {', '.join(blamed)} in float: set_module_name(name, None) of the quantizer" if blamed else ""
+    def _advice(self, layers: Sequence[Layer]) -> str:
+        """What can be done about blamed layers that are annotated; those that are not are in float already."""
+        annotated = [layer for layer in layers if layer.features.get("annotated") == "True"]
+        blamed = ", ".join(layer.name for layer in annotated if layer.blamed)
+        leaves = pt2e.spec_of(self.claims).leaves if self.claims else ""
+        by = f": {leaves} of the quantizer for each name" if leaves else ", which the quantizer has to be told"
+        return f"leave {blamed} in float{by}" if blamed else ""
 
 
 def _blaming(layers: Sequence[Layer], number: int, finding: Finding) -> list[Layer]:

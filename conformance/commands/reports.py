@@ -3,10 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
@@ -21,6 +22,7 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
+    from conformance.cases.runs import Run
     from conformance.reports.load import Report
     from conformance.results.known import Entry
 
@@ -139,37 +141,52 @@ def draft_command(arguments: argparse.Namespace) -> int:
     from conformance.results.reproductions import script_of
 
     entries = entries_of(arguments.ledger)
-    made = table(_report(arguments)) if arguments.rows else recorded(entries)
+    report = _report(arguments) if arguments.rows else None
+    made = table(report) if report else recorded(entries)
     if arguments.finding is None:
         return print_lines(listed(made))
     if arguments.finding not in made.findings:
         raise unknown("finding", arguments.finding, sorted(made.findings))
-    text = script_of(arguments.finding) or script_of_a_run([one for one in entries if one.id == arguments.finding])
+    rows = [one.row for one in report.results if one.row.known == arguments.finding] if report else []
+    # of lowered programs there are least scripts, of compiled ones whole ones
+    shown = [row.id for row in sorted(rows, key=lambda row: _compiles(row.engine))]
+    own = [one for one in entries if one.id == arguments.finding]
+    text = script_of(arguments.finding) or script_of_a_run(own, shown)
     print(draft(made, made.findings[arguments.finding], execute(text)), end="")
     return 0
 
 
-def script_of_a_run(entries: "Sequence[Entry]") -> str:
-    """The script of the first run that entries list and this host can execute. Raises UsageError if it can execute none."""
+def _compiles(engine: str) -> bool:
+    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].default_only
+
+
+def script_of_a_run(entries: "Sequence[Entry]", ids: Sequence[str] = ()) -> str:
+    """The script of the first run that this host can execute: of these ids, or else of those that entries list. Raises
+    UsageError if it can execute none."""
+    from .runs import CannotBeReproduced, find, reproduction, unavailable
+
+    reason: str | None = "no run of it"
+    for run in map(find, ids) if ids else _listed(entries):
+        reason = unavailable(run)
+        if reason is None:
+            try:
+                return reproduction(run, entries, None, least=True)
+            except CannotBeReproduced as error:
+                raise UsageError(f"{entries[0].id}: no stored script, and {error}") from error
+    raise UsageError(f"{entries[0].id}: no stored script, and {reason}")
+
+
+def _listed(entries: "Sequence[Entry]") -> "Iterator[Run]":
+    """Yield the runs of registered backends that entries list."""
     from conformance.cases.claims import backend
     from conformance.cases.runs import runs
     from conformance.configs.registry import REGISTERED
     from conformance.results.ledger import backends_of
 
-    from .runs import CannotBeReproduced, reproduction, unavailable
-
-    reason: str | None = "no run of it"
     named = {name for entry in entries for name in backends_of(entry)}
-    searched = [name for name in REGISTERED if name in named or not named <= {*REGISTERED}]
-    for run in (run for name in searched for run in runs(backend(name))):
-        if matching := [entry for entry in entries if entry.matches(run.id)]:
-            reason = unavailable(run)
-            if reason is None:
-                try:
-                    return reproduction(run, matching, None, least=True)
-                except CannotBeReproduced as error:
-                    raise UsageError(f"{entries[0].id}: no stored script, and {error}") from error
-    raise UsageError(f"{entries[0].id}: no stored script, and {reason}")
+    for name in REGISTERED:
+        if name in named or not named <= {*REGISTERED}:
+            yield from (run for run in runs(backend(name)) if any(entry.matches(run.id) for entry in entries))
 
 
 def ci_command(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -56,6 +58,9 @@ def versions() -> Iterator[str]:
 
     info = get_env_info()  # type: ignore[no-untyped-call]
     yield f"PyTorch version: {torch.__version__}"
+    for package in ("torchao", "executorch"):
+        with suppress(PackageNotFoundError):
+            yield f"{package} version: {version(package)}"
     yield f"OS: {info.os}"
     yield f"Python version: {info.python_version}"
     yield from (line for line in (info.cpu_info or "").splitlines() if line.startswith(("Architecture", "Model name")))

@@ -405,6 +405,7 @@ def in_dtype(dtype: torch.dtype) -> nn.Module:
 
 IMAGE = normal(2, 4, 8, 8)
 VOLUME = normal(2, 4, 4, 4, 4)
+SIGNAL = normal(2, 4, 16)
 
 
 def activated_twice() -> nn.Module:
@@ -440,6 +441,15 @@ def norm_with_another_eps() -> nn.Module:
     assert norm.running_var is not None
     norm.running_var.fill_(0.01)
     return nn.Sequential(nn.Conv2d(4, 4, 1), norm)
+
+
+def decoded_twice() -> nn.Module:
+    """A transposed convolution of two signals, joined."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return torch.cat([self.layer(x), self.layer(x * 2)], 1)
+
+    return Call(forward, layer=nn.ConvTranspose1d(4, 1, 4, stride=2, bias=False))
 
 
 def standardized() -> nn.Module:
@@ -516,6 +526,7 @@ CAUSES = (
         Cause("executorch-volumes", "executorch", model, VOLUME, quantizer="xnnpack")
         for model in (lambda: nn.Conv3d(4, 4, 1), lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.ReLU()))
     ),
+    Cause("xnnpack-conv1d-in-float", "executorch", decoded_twice, SIGNAL, quantizer="xnnpack"),
     Cause("xnnpack-prelu-volumes", "executorch", nn.PReLU, VOLUME, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
     Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from conformance.results.audits import Arithmetic, Audit, Layer, State, from_jso
 from conformance.results.findings.layers import LayerDiffers, LayersDiffer, LayersRaise, PrepareDiffers
 from conformance.results.findings.stages import Crashes
 from conformance.results.ledger_file import load
-from tests.audit.causes import CAUSES, Cause
 from tests.audit.exported_networks import (
     CLEAN,
     IMAGE,
@@ -40,10 +38,6 @@ from tests.audit.exported_networks import (
     planted_in_programs,
     subject_of,
 )
-from tests.saturation import SATURATIONS
-
-OF_PT2E = [cause for cause in CAUSES if cause.quantizer]
-PACKAGES = {"xnnpack": "executorch", "x86inductor": "torchao"}
 
 
 def audited(name: str, quantizer: str, engine: str | None = None, **how: Any) -> Audit:
@@ -98,20 +92,6 @@ def test_what_quantization_costs_is_told_from_what_the_engine_loses() -> None:
     assert found.engine_db is not None
     assert 20 < found.reference_db < 60
     assert abs(found.engine_db - found.reference_db) < 0.5
-
-
-@pytest.mark.parametrize("cause", OF_PT2E, ids=[f"{number}-{cause.name}" for number, cause in enumerate(OF_PT2E)])
-def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
-    if find_spec(PACKAGES[cause.quantizer]) is None:
-        pytest.skip(f"{PACKAGES[cause.quantizer]} is not installed")
-    torch.manual_seed(0)
-    subject = network(cause.id, nn.Sequential(cause.model()).eval(), cause.batches())
-    audit_of = quantization(cause.quantizer, cause.engine, qat=cause.qat, reduce=False).audit
-    found = explained(audit_of(subject), load(), host())
-    causes = {fault.cause for layer in found.blamed for fault in layer.faults}
-    causes |= {refusal.cause for refusal in found.refusals}
-    causes |= {found.cause} if found.failure else set()
-    assert causes - (SATURATIONS - {cause.id}) == {cause.id}, found.failure
 
 
 @on_executorch

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from invocation import CONFORMS, LEDGER, WRONG, row, write
 
+from conformance.__main__ import main
 from conformance.commands.reports import script_of_a_run
 from conformance.errors import UsageError
 from conformance.paths import SCRIPTS
@@ -100,6 +101,18 @@ def test_a_finding_without_a_stored_script_has_that_of_a_run() -> None:
     script = script_of_a_run(entries)
     assert "DEVIATES" in execute(script).output
     assert len(script.splitlines()) <= 40
+
+
+def test_a_finding_has_the_script_of_a_run_of_rows_that_are_given() -> None:
+    entries = [entry for entry in load() if entry.id == "add-alpha"]
+    run = "qnnpack/torch.add+F.relu/static-qint8/ptq/alpha_2+matrix+other_zero_point+batch5/pairs@qnnpack"
+    assert run in script_of_a_run(entries, [run])
+
+
+def test_findings_of_rows_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table(tmp_path, "unreported", wrong=True)
+    assert main(["draft", "--rows", str(tmp_path / "rows.jsonl"), "--ledger", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "wrong numbers, silently: linear-is-off: Linear is off\n"
 
 
 def test_a_finding_that_no_engine_here_shows_says_so() -> None:
