@@ -443,6 +443,20 @@ def norm_with_another_eps() -> nn.Module:
     return nn.Sequential(nn.Conv2d(4, 4, 1), norm)
 
 
+def pooled_and_activated(**options: Any) -> Callable[[], nn.Module]:
+    """Maxima with an activation behind them, by functions."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return F.relu(F.max_pool2d(x, **options))
+
+    return lambda: Call(forward)
+
+
+def negative_images() -> list[Batch]:
+    """Images of mostly negative values, in the memory format that CortexMQuantizer takes."""
+    return [((x - 2).to(memory_format=torch.channels_last),) for (x,) in IMAGE()]
+
+
 def decoded_twice() -> nn.Module:
     """A transposed convolution of two signals, joined."""
 
@@ -520,6 +534,10 @@ READ_AGAIN = frozenset({"weight-read-after-lowering"})
 
 CAUSES = (
     Cause("executorch-computed-weight", "executorch", standardized, IMAGE, quantizer="xnnpack"),
+    *(
+        Cause("cortexm-pool-options", "cortex-m", pooled_and_activated(**options), negative_images, quantizer="cortexm")
+        for options in ({"kernel_size": 2, "dilation": 2}, {"kernel_size": 3, "stride": 2, "ceil_mode": True})
+    ),
     Cause("executorch-embedding-bag", "executorch", lambda: nn.EmbeddingBag(9, 4), indices, quantizer="xnnpack"),
     Cause("executorch-missing-kernel", "executorch", lambda: nn.MaxPool3d(2), VOLUME, quantizer="xnnpack"),
     *(

@@ -18,7 +18,7 @@ from tests.audit.causes import CAUSES, Cause
 from tests.saturation import SATURATIONS
 
 OF_PT2E = [cause for cause in CAUSES if cause.quantizer]
-PACKAGES = {"xnnpack": "executorch", "x86inductor": "torchao"}
+PACKAGES = {"xnnpack": "executorch", "x86inductor": "torchao", "cortexm": "tosa_serializer"}
 
 
 @pytest.mark.parametrize("cause", OF_PT2E, ids=[f"{number}-{cause.name}" for number, cause in enumerate(OF_PT2E)])
