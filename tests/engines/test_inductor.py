@@ -17,6 +17,7 @@ from conformance.engines.inductor import COMPILED, LOWERED
 from conformance.engines.registry import engine
 from conformance.host.cpu import cpu
 from conformance.models import apis, build, pt2e
+from conformance.paths import ROOT
 from conformance.repro.execution import execute
 from conformance.repro.least.script import least
 from conformance.repro.script import script
@@ -239,6 +240,16 @@ with torch.no_grad():
 def test_code_for_one_instruction_set_is_not_run_with_another(tmp_path: Path) -> None:
     assert [compiled_with(capability, tmp_path) for capability in ("avx512", "avx2")] == [0.0, 0.0]
     assert {path.name for path in tmp_path.iterdir()} >= {"avx512", "avx2"}
+
+
+@pytest.mark.skipif("avx512f" not in cpu()[1], reason="the CPU has one instruction set")
+def test_the_draft_about_the_cache_of_graphs_shows_it() -> None:
+    text = (ROOT / "docs" / "upstream" / "inductor-cache.md").read_text(encoding="utf-8")
+    script = text.partition("```python\n")[2].partition("```")[0]
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("avx512: 0 of 4099 elements are wrong")
+    assert second.endswith("[8, 9, 10, 11, 12, 13, 14, 15]")
 
 
 @installed
