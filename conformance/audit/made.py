@@ -1,32 +1,28 @@
 """Audits of programs for ExecuTorch that somebody has already made, with the float model as the judge."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from conformance.engines.decomposed import grids, is_dequantize, is_quantize
 from conformance.engines.executorch.program_file import ProgramFile
-from conformance.engines.executorch.runtime import EXECUTORCH, LoadedProgram
+from conformance.engines.executorch.runtime import EXECUTORCH
 from conformance.errors import UsageError, brief
-from conformance.host.poison import fresh_memory_holds
 from conformance.models import fx, pt2e
 from conformance.models.trace import CONVERSIONS, VIEWS, Kernel
 from conformance.results.audits import USABLE_DB, Arithmetic, Audit, Layer
 
-from .agreement import apart, decibels, joined
-from .costs import size_ratio, time_ratio
 from .exported import Exported
 from .isolated import Stage, isolated
 from .network import Network, copied, extremes, tensors_of
 from .piece_layers import kernel_kind
 from .programs import Programs
-from .stability import same, skipped
+from .whole import Whole
 
 BACKEND = "program"
 """What audits have as their backend that do not know which quantizer a program comes from."""
@@ -66,7 +62,7 @@ class Made:
                 blank = Audit(subject.name, self.engine, self.backend, floor_db=self.floor_db)
                 with EXECUTORCH.scope(), fx.quiet():
                     if converted is None:
-                        found = self._alone(blank, subject, inputs)
+                        found = self._alone(blank, subject)
                     else:
                         found = self._recorded(blank, subject, converted, crashed, place, progress)
                 return replace(found, remarks=(*extremes(subject), *found.remarks))
@@ -75,33 +71,16 @@ class Made:
 
         return isolated(subject.name, self.engine, self.backend, work)
 
-    def _alone(self, blank: Audit, subject: Network, inputs: list[Tensor]) -> Audit:
+    def _alone(self, blank: Audit, subject: Network) -> Audit:
         """What a program tells by itself: what it executes, its output, and whether that repeats."""
         blank = replace(
             blank, layers=tuple(self._layers()), delegates=self.program.delegates, remarks=(UNKNOWN,), referenced=False
         )
         try:
-            program = self.program.loaded()
-            values, again = (self._values(program, inputs, byte) for byte in (0x00, 0xAA))
+            whole = Whole(EXECUTORCH, self.program.loaded(), subject)
+            return whole.measured(blank)
         except Exception as error:
             return replace(blank, failure=f"the program raises {brief(error)}", stage="execute")
-        with torch.no_grad():
-            own = tensors_of(subject.model(*copied(subject.held_out)))
-        time = time_ratio(lambda batch: program(*tensors_of(batch)), subject.model, subject.held_out)
-        repeated = same("repeatable", values, again, "a second run, with other contents of fresh memory,")
-        return replace(
-            blank,
-            engine_db=decibels(joined(values), joined(own)),
-            outputs_db=tuple(apart(values, own)),
-            time_ratio=time,
-            size_ratio=size_ratio(EXECUTORCH.weight_bytes(program), subject.model),
-            stability=(repeated, *skipped("the program is made for one form of inputs")[1:]),
-        )
-
-    @staticmethod
-    def _values(program: LoadedProgram, inputs: Sequence[Tensor], byte: int) -> list[Tensor]:
-        with fresh_memory_holds(byte):
-            return [one.values for one in EXECUTORCH.execute(program, [x.clone() for x in inputs]).outputs]
 
     def _layers(self) -> list[Layer]:
         """The kernels of a program as layers, which are told apart by their numbers."""

@@ -13,25 +13,22 @@ from conformance.engines.decomposed import returned
 from conformance.engines.protocol import Engine
 from conformance.errors import Failure
 from conformance.host.isolation import Death, Done, run_isolated
-from conformance.host.poison import fresh_memory_holds
 from conformance.models import pt2e
-from conformance.models.trace import Execution
-from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction, Stability
+from conformance.results.audits import LOST_DB, Audit, Fault, Layer, Reduction
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayersDiffer, LayersRaise
 
-from .agreement import apart, decibels, joined
-from .costs import size_ratio, time_ratio
+from .agreement import decibels, joined
 from .exported import Exported
 from .isolated import Stage
-from .network import copied, tensors_of
+from .network import tensors_of
 from .parts import Cutter
 from .piece_layers import PieceLayers
 from .pieces import Piece, Pieces
 from .reduction import CANDIDATE_SECONDS, Blamed, Write, reductions
 from .regions import Cut
-from .stability import same, skipped, tied_db
-from .values import frozen
+from .stability import tied_db
+from .whole import Whole
 
 WHOLE = "the whole program"
 """What a child that dies in it has entered."""
@@ -69,20 +66,14 @@ class Programs:
             if reason := self.crashed.get(WHOLE):
                 raise RuntimeError(f"the process dies ({reason})")
             program = made() if made else self.engine.compile(self.exported.converted, self.exported.held_out)
-            execution = self._run(program, 0x00)
+            whole = Whole(self.engine, program, self.exported.network)
+            got = whole.outputs
         except Exception as error:
             layers = self._raising(pieces, layers, error)
             failure = f"the whole program raises {Failure.of(error).text}"
             return replace(result, layers=tuple(layers), failure=failure, stage="execute", advice=self._advice(layers))
-        measured = self._measured(replace(result, layers=tuple(layers)), execution, pieces)
-        measured = replace(
-            measured, size_ratio=size_ratio(self.engine.weight_bytes(program), self.exported.network.model)
-        )
-        if not getattr(self.engine, "simulated", False):
-            self.stage("measure")
-            measured = replace(measured, time_ratio=self._time_ratio(program))
-        delegates = getattr(program, "delegates", None)
-        return replace(measured, delegates=delegates, stability=self._stability(program, execution))
+        self.stage("measure")
+        return self._compared(whole.measured(replace(result, layers=tuple(layers))), got, whole.in_float, pieces)
 
     def _reductions(self, result: Audit, pieces: Sequence[Piece], layers: Sequence[Layer]) -> tuple[Reduction, ...]:
         """Reductions of the layers that are blamed alone."""
@@ -96,36 +87,25 @@ class Programs:
         cutter = Cutter(self.exported.in_float, self.exported.members, self.exported.float_values)
         return reductions(cutter, self.write, f"{result.network} on {result.engine}", blamed)
 
-    def _run(self, program: Any, byte: int) -> Execution:
-        with fresh_memory_holds(byte):
-            return self.engine.execute(program, [frozen(x) for x in self.exported.held_out])
-
-    def _measured(self, result: Audit, execution: Execution, pieces: Sequence[Piece]) -> Audit:
-        """The figures of the whole network, and the least part that is wrong as one program, if the whole is."""
-        subject = self.exported.network
+    def _compared(
+        self, result: Audit, got: Sequence[Tensor], in_float: Sequence[Tensor], pieces: Sequence[Piece]
+    ) -> Audit:
+        """The whole network beside its reference, and the least part that is wrong as one program, if the whole is."""
         with torch.no_grad():
-            own = tensors_of(subject.model(*copied(subject.held_out)))
             reference = tensors_of(self.exported.converted(*self.exported.held_out))
-        exact = joined(own)
-        got = [one.values for one in execution.outputs]
+        exact = joined(in_float)
         chained = joined([self._chained(*one) for one in zip(self._returned(), reference, strict=True)])
-        measured = replace(
+        compared = replace(
             result,
-            engine_db=decibels(joined(got), exact),
             reference_db=decibels(joined(reference), exact),
             agreement_db=decibels(joined(got), joined(reference)),
-            outputs_db=tuple(apart(got, own)),
         )
-        if measured.loses:
-            measured = replace(measured, tied_db=tied_db(self.exported.converted, self.exported.held_out, exact))
+        if compared.loses:
+            compared = replace(compared, tied_db=tied_db(self.exported.converted, self.exported.held_out, exact))
         off, alone = decibels(joined(got), chained), decibels(chained, exact)
         if off is not None and (alone is None or off < alone - LOST_DB) and not any(p.replaced for p in pieces):
-            measured = replace(measured, layers=tuple(self._differing(pieces, measured.layers, off)))
-        return measured
-
-    def _time_ratio(self, program: Any) -> float:
-        subject = self.exported.network
-        return time_ratio(lambda batch: program(*tensors_of(batch)), subject.model, subject.held_out)
+            compared = replace(compared, layers=tuple(self._differing(pieces, compared.layers, off)))
+        return compared
 
     def _returned(self) -> list[Node]:
         return [node for node in returned(self.exported.converted) if isinstance(node, Node)]
@@ -137,15 +117,6 @@ class Programs:
         source = node.args[0] if self.exported.regions.dequantizes(node) else node
         value: Tensor = self.pieces.given(source)  # type: ignore[arg-type]
         return value
-
-    def _stability(self, program: Any, first: Execution) -> tuple[Stability, ...]:
-        """Repeat the whole program with other contents of fresh memory. It takes no other formats and sizes."""
-        again = self._run(program, 0xAA)
-        values, others = ([one.values for one in run.outputs] for run in (first, again))
-        return (
-            same("repeatable", values, others, "a second run, with other contents of fresh memory,"),
-            *skipped("the program is made for one form of inputs")[1:],
-        )
 
     def _differing(self, pieces: Sequence[Piece], layers: Sequence[Layer], whole_db: float) -> list[Layer]:
         """The layers, with the least part that is wrong as one program blamed at its end."""
