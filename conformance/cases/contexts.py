@@ -244,14 +244,17 @@ def _selected(site: Site) -> Iterator[Context]:
         yield Context(after=(Neighbour("torch.index_select", line, keeps_qparams=True, in_float="index_select"),))
 
 
-def _tied(site: Site, parameter: str) -> Iterator[Context]:
-    """Beside another module that has the same weight or bias, and whose result is quantized if that of the pattern is."""
+def _beside_twin(site: Site, parameter: str = "") -> Iterator[Context]:
+    """Beside another module of the same operator, which takes the same input and may have the same weight or bias, and whose
+    result is quantized if that of the pattern is."""
     operator, variant = site.claim.root, site.variant
     alone = site.entries.get(operator)
-    if operator in OPERATORS_WITH[parameter] and alone and alone.dtypes.output_dtype == site.claim.dtypes.output_dtype:
+    has_parameter = operator in OPERATORS_WITH[parameter or "weight"]
+    if has_parameter and alone and alone.dtypes.output_dtype == site.claim.dtypes.output_dtype:
         call = variant.call.replace("self.op(", "self.twin(")
+        ties = (f"self.twin.{parameter} = self.op.{parameter}",) if parameter else ()
         for twin in site.neighbour(operator, f"z = {call}", f"self.twin = {variant.init}"):
-            yield Context(after=(twin,), ties=(f"self.twin.{parameter} = self.op.{parameter}",), result="y, z")
+            yield Context(after=(twin,), ties=ties, result="y, z")
 
 
 def _kept(site: Site, group: str) -> Iterator[Context]:
@@ -282,8 +285,9 @@ CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
     "other_norm": _other_norm,
     "behind_slice": _behind_slice,
     "selected": _selected,
-    "shared_weight": lambda site: _tied(site, "weight"),
-    "shared_bias": lambda site: _tied(site, "bias"),
+    "shared_input": _beside_twin,
+    "shared_weight": lambda site: _beside_twin(site, "weight"),
+    "shared_bias": lambda site: _beside_twin(site, "bias"),
     **{f"after_{group}": lambda site, group=group: _kept(site, group) for group in keepers((4, 4, 4, 4))},  # type: ignore[misc]
 }
 """The contexts by name. Each yields those forms that a site has; the first counts."""
