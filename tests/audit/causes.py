@@ -466,6 +466,15 @@ def decoded_twice() -> nn.Module:
     return Call(forward, layer=nn.ConvTranspose1d(4, 1, 4, stride=2, bias=False))
 
 
+def normed_twice() -> nn.Module:
+    """A batch norm of two values."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        return self.norm(x) + self.norm(x.relu())
+
+    return Call(forward, norm=nn.BatchNorm2d(4))
+
+
 def standardized() -> nn.Module:
     """A convolution whose weight has mean 0 and a scaled variance by channels."""
 
@@ -552,6 +561,10 @@ CAUSES = (
     Cause("xnnpack-slice", "executorch", halves_added, IMAGE, quantizer="xnnpack"),
     *(
         Cause("norm-computed-weight", engine, norm_behind_part_of_a_weight, IMAGE, quantizer=quantizer)
+        for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
+    ),
+    *(
+        Cause("qat-norm-called-twice", engine, normed_twice, IMAGE, quantizer=quantizer, qat=True)
         for engine, quantizer in (("executorch", "xnnpack"), ("x86-inductor", "x86inductor"))
     ),
     *(
