@@ -554,6 +554,7 @@ CAUSES = (
         for model in (lambda: nn.Conv3d(4, 4, 1), lambda: nn.Sequential(nn.Conv3d(4, 4, 1), nn.ReLU()))
     ),
     Cause("xnnpack-conv1d-in-float", "executorch", decoded_twice, SIGNAL, quantizer="xnnpack"),
+    Cause("xnnpack-norm-numbered", "executorch", lambda: nn.BatchNorm2d(4), IMAGE, quantizer="xnnpack"),
     Cause("xnnpack-prelu-volumes", "executorch", nn.PReLU, VOLUME, quantizer="xnnpack"),
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
     Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),
