@@ -230,14 +230,15 @@ class _Work:
         with torch.no_grad():
             float_output = subject.model(*copied(subject.held_out))
         exact = joined(float_output)
+        size, unsaved = size_ratio(engine_named(engine), converted.lowered, subject.model)
         failure, advice = _without_claims(described, converted, engine)
         whole_network = Audit(
             subject.name, engine, converted.claims.name, tuple(described), converted.refusals, checks, reduced,
             engine_db=decibels(joined(got), exact), reference_db=decibels(joined(converted.expected), exact),
             agreement_db=decibels(joined(got), joined(converted.expected)), failure=failure, advice=advice,
             outputs_db=tuple(apart(got, float_output)),
-            time_ratio=time, size_ratio=size_ratio(engine_named(engine).weight_bytes(converted.lowered), subject.model),
-            floor_db=self.settings.floor_db, remarks=tuple(_uncompared(got, float_output)),
+            time_ratio=time, size_ratio=size,
+            floor_db=self.settings.floor_db, remarks=(*_uncompared(got, float_output), *unsaved),
         )  # fmt: skip
         return (
             replace(whole_network, tied_db=tied_db(converted.reference, subject.held_out, exact))

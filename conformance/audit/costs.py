@@ -6,6 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from conformance.engines.protocol import Engine, Program
+from conformance.errors import brief
+
 from .network import Batch, copied
 
 PASSES = 5
@@ -37,8 +40,12 @@ def time_ratio(quantized: Callable[[Batch], object], model: nn.Module, batch: Ba
     return min(own for own, _ in passes) / min(floating for _, floating in passes)
 
 
-def size_ratio(saved: int, model: nn.Module) -> float | None:
-    """The size of a quantized network as saved, in bytes, beside that of the float model's parameters and buffers; None for
-    a model without any."""
+def size_ratio(engine: Engine, program: Program, model: nn.Module) -> tuple[float | None, tuple[str, ...]]:
+    """The size of a quantized network as saved beside that of the float model's parameters and buffers, None for a model
+    without any, and sentences about why it cannot be saved: some kernels do not give their weights back."""
     own = sum(x.nbytes for x in model.state_dict().values())
-    return saved / own if own else None
+    try:
+        saved = engine.weight_bytes(program)
+    except Exception as error:
+        return None, (f"the quantized network cannot be saved: {brief(error)}",)
+    return saved / own if own else None, ()

@@ -46,12 +46,14 @@ class Whole:
         """An audit with what the program alone tells: its output beside float, whether that repeats, time and size."""
         timed = not getattr(self.engine, "simulated", False)
         model, batch = self.subject.model, self.subject.held_out
+        size, remarks = size_ratio(self.engine, self.program, model)
         return replace(
             result,
             engine_db=decibels(joined(self.outputs), joined(self.in_float)),
             outputs_db=tuple(apart(self.outputs, self.in_float)),
             stability=self._stability(),
-            size_ratio=size_ratio(self.engine.weight_bytes(self.program), model),
+            size_ratio=size,
+            remarks=(*result.remarks, *remarks),
             time_ratio=time_ratio(lambda inputs: self.program(*tensors_of(inputs)), model, batch) if timed else None,
             delegates=getattr(self.program, "delegates", None),
         )

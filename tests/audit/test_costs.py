@@ -1,10 +1,13 @@
 """What a quantized network costs beside its float model, with a clock that the passes set."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.audit import costs
+from conformance.audit import audit, costs
 
 
 class Clock:
@@ -49,5 +52,17 @@ def test_a_slow_network_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_size_is_that_of_parameters_and_buffers() -> None:
-    assert costs.size_ratio(60, nn.Linear(4, 5, bias=True)) == pytest.approx(60 / 100)
-    assert costs.size_ratio(60, nn.ReLU()) is None
+    engine: Any = SimpleNamespace(weight_bytes=lambda program: 60)
+    size, remarks = costs.size_ratio(engine, list, nn.Linear(4, 5))
+    assert size == pytest.approx(60 / 100)
+    assert not remarks
+    assert costs.size_ratio(engine, list, nn.ReLU()) == (None, ())
+
+
+@pytest.mark.skipif("qnnpack" not in torch.backends.quantized.supported_engines, reason="torch was built without it")
+def test_a_network_that_cannot_be_saved_says_so() -> None:
+    """QNNPACK does not give the weight of a convolution of volumes back."""
+    found = audit(nn.Sequential(nn.Conv3d(2, 2, 1)).eval(), [torch.rand(2, 2, 3, 3, 3)] * 2, "qnnpack", reduce=False)
+    assert found.size_ratio is None
+    assert any(one.startswith("the quantized network cannot be saved: RuntimeError: QNNPACK") for one in found.remarks)
+    assert found.layers
