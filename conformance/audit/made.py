@@ -77,8 +77,7 @@ class Made:
             blank, layers=tuple(self._layers()), delegates=self.program.delegates, remarks=(UNKNOWN,), referenced=False
         )
         try:
-            whole = Whole(EXECUTORCH, self.program.loaded(), subject)
-            return whole.measured(blank)
+            return Whole.executed(EXECUTORCH, self.program.loaded(), subject).measured(blank)
         except Exception as error:
             return replace(blank, failure=f"the program raises {brief(error)}", stage="execute")
 

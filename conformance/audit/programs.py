@@ -50,7 +50,6 @@ class Programs:
     ) -> None:
         self.exported, self.engine, self.crashed = exported, engine, crashed
         self.entered, self.stage, self.write = entered, stage, write
-        self.claims = claims
         self.layers = PieceLayers(exported, claims, engine)
         self.pieces = Pieces(exported, engine, crashed, entered)
 
@@ -66,14 +65,13 @@ class Programs:
             if reason := self.crashed.get(WHOLE):
                 raise RuntimeError(f"the process dies ({reason})")
             program = made() if made else self.engine.compile(self.exported.converted, self.exported.held_out)
-            whole = Whole(self.engine, program, self.exported.network)
-            got = whole.outputs
+            whole = Whole.executed(self.engine, program, self.exported.network)
         except Exception as error:
             layers = self._raising(pieces, layers, error)
             failure = f"the whole program raises {Failure.of(error).text}"
             return replace(result, layers=tuple(layers), failure=failure, stage="execute", advice=self._advice(layers))
         self.stage("measure")
-        return self._compared(whole.measured(replace(result, layers=tuple(layers))), got, whole.in_float, pieces)
+        return self._compared(whole.measured(replace(result, layers=tuple(layers))), whole, pieces)
 
     def _reductions(self, result: Audit, pieces: Sequence[Piece], layers: Sequence[Layer]) -> tuple[Reduction, ...]:
         """Reductions of the layers that are blamed alone."""
@@ -87,22 +85,20 @@ class Programs:
         cutter = Cutter(self.exported.in_float, self.exported.members, self.exported.float_values)
         return reductions(cutter, self.write, f"{result.network} on {result.engine}", blamed)
 
-    def _compared(
-        self, result: Audit, got: Sequence[Tensor], in_float: Sequence[Tensor], pieces: Sequence[Piece]
-    ) -> Audit:
+    def _compared(self, result: Audit, whole: Whole, pieces: Sequence[Piece]) -> Audit:
         """The whole network beside its reference, and the least part that is wrong as one program, if the whole is."""
         with torch.no_grad():
             reference = tensors_of(self.exported.converted(*self.exported.held_out))
-        exact = joined(in_float)
+        got, exact = joined(whole.outputs), joined(whole.in_float)
         chained = joined([self._chained(*one) for one in zip(self._returned(), reference, strict=True)])
         compared = replace(
             result,
             reference_db=decibels(joined(reference), exact),
-            agreement_db=decibels(joined(got), joined(reference)),
+            agreement_db=decibels(got, joined(reference)),
         )
         if compared.loses:
             compared = replace(compared, tied_db=tied_db(self.exported.converted, self.exported.held_out, exact))
-        off, alone = decibels(joined(got), chained), decibels(chained, exact)
+        off, alone = decibels(got, chained), decibels(chained, exact)
         if off is not None and (alone is None or off < alone - LOST_DB) and not any(p.replaced for p in pieces):
             compared = replace(compared, layers=tuple(self._differing(pieces, compared.layers, off)))
         return compared
@@ -190,7 +186,7 @@ class Programs:
         """What can be done about blamed layers that are annotated; those that are not are in float already."""
         annotated = [layer for layer in layers if layer.features.get("annotated") == "True"]
         blamed = ", ".join(layer.name for layer in annotated if layer.blamed)
-        leaves = pt2e.spec_of(self.claims).leaves if self.claims else ""
+        leaves = pt2e.spec_of(self.layers.claims).leaves if self.layers.claims else ""
         by = f": {leaves} of the quantizer for each name" if leaves else ", which the quantizer has to be told"
         return f"leave {blamed} in float{by}" if blamed else ""
 

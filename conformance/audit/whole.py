@@ -9,7 +9,6 @@ from torch import Tensor
 
 from conformance.engines.protocol import Engine
 from conformance.host.poison import fresh_memory_holds
-from conformance.models.trace import Execution
 from conformance.results.audits import Audit, Stability
 
 from .agreement import apart, decibels, joined
@@ -20,21 +19,17 @@ from .stability import same, skipped
 
 @dataclass(frozen=True)
 class Whole:
-    """A program of an engine that is made of a network. Executing it raises the exceptions of the engine."""
+    """A program of an engine that is made of a network, with the outputs of its first execution on the held-out batch."""
 
     engine: Engine
     program: Any
     subject: Network
+    outputs: list[Tensor]
 
-    def run(self, byte: int) -> Execution:
-        """Execute the program, with fresh memory that holds a byte."""
-        with fresh_memory_holds(byte):
-            return self.engine.execute(self.program, tensors_of(copied(self.subject.held_out)))
-
-    @cached_property
-    def outputs(self) -> list[Tensor]:
-        """The values of the outputs."""
-        return [one.values for one in self.run(0x00).outputs]
+    @classmethod
+    def executed(cls, engine: Engine, program: Any, subject: Network) -> "Whole":
+        """Execute a program. Raises the exceptions of the engine."""
+        return cls(engine, program, subject, _outputs(engine, program, subject, 0x00))
 
     @cached_property
     def in_float(self) -> list[Tensor]:
@@ -60,8 +55,15 @@ class Whole:
 
     def _stability(self) -> tuple[Stability, ...]:
         """Repeat the program with other contents of fresh memory. It takes no other formats and sizes."""
-        again = [one.values for one in self.run(0xAA).outputs]
+        again = _outputs(self.engine, self.program, self.subject, 0xAA)
         return (
             same("repeatable", self.outputs, again, "a second run, with other contents of fresh memory,"),
             *skipped("the program is made for one form of inputs")[1:],
         )
+
+
+def _outputs(engine: Engine, program: Any, subject: Network, byte: int) -> list[Tensor]:
+    """The outputs of an execution, with fresh memory that holds a byte."""
+    with fresh_memory_holds(byte):
+        execution = engine.execute(program, tensors_of(copied(subject.held_out)))
+    return [one.values for one in execution.outputs]

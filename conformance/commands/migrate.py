@@ -4,7 +4,6 @@ import argparse
 import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +126,7 @@ def _successors(engines: Sequence[str]) -> list[tuple[str, None]]:
 
 
 def _follow(path: Path, backends: list[str]) -> int:
+    from conformance.host.environment import version_of
     from conformance.migration.following import followed, jobs
     from conformance.progress import progress
     from conformance.results.migrations import write
@@ -136,13 +136,6 @@ def _follow(path: Path, backends: list[str]) -> int:
             raise unknown("backend", name, ENGINES)
     chosen = [*jobs(tuple(backends) or tuple(ENGINES))]
     items = [*progress(followed(chosen), "claims", total=len(chosen))]
-    write(path, {"platform": platform.machine(), **{name: _version(name) for name in PACKAGES}}, items)
+    write(path, {"platform": platform.machine(), **{name: version_of(name) for name in PACKAGES}}, items)
     print(f"{path}: {len({one.claim for one in items})} claims, {len(items)} with each engine")
     return 0
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

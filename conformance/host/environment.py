@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,14 @@ import torch
 from conformance import __version__
 
 from .cpu import cpu, isa
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def environment(isa_limit: str | None) -> dict[str, Any]:

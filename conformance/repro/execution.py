@@ -5,13 +5,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from conformance.errors import UsageError
+from conformance.host.environment import version_of
 from conformance.results.reproductions import Reproduced
 
 from .least.text import shows
@@ -59,8 +58,8 @@ def versions() -> Iterator[str]:
     info = get_env_info()  # type: ignore[no-untyped-call]
     yield f"PyTorch version: {torch.__version__}"
     for package in ("torchao", "executorch"):
-        with suppress(PackageNotFoundError):
-            yield f"{package} version: {version(package)}"
+        if version := version_of(package):
+            yield f"{package} version: {version}"
     yield f"OS: {info.os}"
     yield f"Python version: {info.python_version}"
     yield from (line for line in (info.cpu_info or "").splitlines() if line.startswith(("Architecture", "Model name")))

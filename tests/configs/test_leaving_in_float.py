@@ -1,7 +1,5 @@
 """How each quantizer is told to leave a module in float. It is tried in the environments that have the quantizer."""
 
-import copy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -27,7 +25,7 @@ class Network(nn.Module):
 def annotated(quantizer: object) -> list[bool]:
     """Whether each of the convolutions is annotated."""
     inputs = (torch.zeros(2, 4, 9, 9),)
-    graph = copy.deepcopy(pt2e.exported_network(Network().eval(), inputs))
+    graph = pt2e.exported_network(Network().eval(), inputs)
     quantizer.annotate(graph)  # type: ignore[attr-defined]
     convolutions: list[Node] = [node for node in graph.graph.nodes if "conv2d" in str(node.target)]
     return [pt2e.is_quantized(node) for node in convolutions]
