@@ -20,6 +20,7 @@ ARM = QuantizerSpec(
     "get_default_arm_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-arm",
     leaves="set_module_name_qconfig(name, None)",
+    ways={"name": "set_module_name_qconfig({name}, qconfig)", "type": "set_module_type_qconfig({type}, qconfig)"},
 )
 
 WEIGHTED = (dtypes.STATIC_QINT8_WEIGHTED_TO_FLOAT, dtypes.DYNAMIC_QINT8_BOUNDED)

@@ -5,7 +5,7 @@ activations and weights. The same claims, models and checks then hold for both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig, ObservationType
@@ -28,6 +28,7 @@ class QuantizerSpec:
         biases: the expressions of `bias` with one scale for all weights, and with one for each channel.
         half: an expression of the QuantizationConfig that has weights of float16, if the quantizer takes them.
         leaves: the method call that leaves the module `name` in float, if the quantizer has one.
+        ways: the method calls that configure one module, over `name`, or those of one class, over `type`, by these words.
     """
 
     source: str
@@ -38,6 +39,7 @@ class QuantizerSpec:
     biases: tuple[str, str] = ("None", "None")
     half: str = ""
     leaves: str = ""
+    ways: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def configured(self) -> str:
@@ -45,6 +47,10 @@ class QuantizerSpec:
         if self.config is None:
             return self.source
         return f"{self.source}.set_global(qconfig)"
+
+    def configured_by(self, way: str, name: str, module: str) -> str:
+        """An expression of the quantizer with a QuantizationConfig `qconfig` for a module of a name and class alone."""
+        return f"{self.source}.{self.ways[way].format(name=repr(name), type=module)}"
 
 
 class Declaration(BackendPatternConfig):

@@ -33,6 +33,7 @@ TOSA = QuantizerSpec(
     "TOSAQuantizationConfig({activation}, {output}, {weight}, {bias})",
     ("_get_int32_bias_qspec", "_get_int32_per_channel_bias_qspec"),
     leaves="set_module_name(name, None)",
+    ways={"name": "set_module_name({name}, qconfig)", "type": "set_module_type({type}, qconfig)"},
 )
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)

@@ -35,6 +35,7 @@ X86 = QuantizerSpec(
     "pt2e-x86",
     half="get_x86_inductor_linear_dynamic_fp16_config()",
     leaves="set_module_name_qconfig(name, None)",
+    ways={"name": "set_module_name_qconfig({name}, qconfig)", "type": "set_module_type_qconfig({type}, qconfig)"},
 )
 
 CONV, LINEAR = (nn.Conv2d, F.conv2d), (nn.Linear, F.linear)

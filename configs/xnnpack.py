@@ -25,6 +25,7 @@ XNNPACK = QuantizerSpec(
     "pt2e-xnnpack",
     # its set_module_name takes no None
     leaves="set_filter_function(lambda node: name not in str(node.meta.get('nn_module_stack')))",
+    ways={"name": "set_module_name({name}, qconfig)", "type": "set_module_type({type}, qconfig)"},
 )
 
 LINEAR = (nn.Linear, F.linear)

@@ -29,8 +29,9 @@ class Way(Protocol):
         """Audit a network. `progress` is called with a line for each stage, in a child process."""
 
 
-AUDIT_SECONDS = 600.0
-"""CPU seconds that the audit of a network on one engine may take before it counts as hanging."""
+AUDIT_SECONDS = 3600.0
+"""CPU seconds that the audit of a network on one engine may take before it counts as hanging: twice what the recurrent layers
+of sequencer2d_s take to be lowered. A process that sleeps hangs much sooner."""
 
 MOST_CRASHES = 8
 """Layers that may crash, one after another, before the audit is given up."""

@@ -29,8 +29,8 @@ class Fx:
         """The names of the checks of a profile."""
         return profile.checks
 
-    def recipe(self, claim: Claim, exact: Recipe, mapping: str, engine: str) -> Recipe:
-        """The recipe of a mapping for a claim; `exact` is that with observers of powers of two."""
+    def recipe(self, claim: Claim, exact: Recipe, mapping: str, engine: str, way: str = "") -> Recipe:
+        """The recipe of a mapping for a claim; `exact` is that with observers of powers of two, `way` that of a context."""
         if mapping == "default":
             return typical_recipe(claim.dtypes, exact, engine=engine)
         return range_recipe(claim.dtypes, exact) if mapping == "ranges" else exact
@@ -62,9 +62,13 @@ class Pt2e(Fx):
     def checks(self, profile: Profile) -> tuple[str, ...]:
         return profile.checks_of_quantizers
 
-    def recipe(self, claim: Claim, exact: Recipe, mapping: str, engine: str) -> Recipe:
+    def recipe(self, claim: Claim, exact: Recipe, mapping: str, engine: str, way: str = "") -> Recipe:
         declared = replace(exact, scheme=declared_scheme(exact.scheme, claim))
-        return quantizer_recipe(self.quantizer, declared, claim.dtypes, mapping)
+        made = quantizer_recipe(self.quantizer, declared, claim.dtypes, mapping)
+        if not way:
+            return made
+        module = f"torch.{claim.root}"
+        return replace(made, mapping=self.quantizer.configured_by(way, "op", module))
 
     def trains(self, variant: Variant) -> bool:
         return variant.per_channel  # what training has of its own is how weights are fake-quantized

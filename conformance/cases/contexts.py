@@ -6,7 +6,7 @@ does not show.
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 
 from conformance.configs.names import pattern_name
-from conformance.configs.quantizer import Declaration
+from conformance.configs.quantizer import Declaration, QuantizerConfig
 from conformance.configs.spelling import is_batch_norm, spelled
 from conformance.results.families import family_named
 
@@ -25,7 +25,7 @@ from .operators import Operand, Shape, Variant, has_weights
 from .operators.fused import is_qat_module, plain_of
 from .operators.variant import Context, Neighbour
 from .recipes import QUANTIZED, activation_constraints, shares
-from .variants import in_tables, not_covered, variants
+from .variants import has_per_channel, in_tables, not_covered, variants
 
 CHANNELS_LAST = (4, 5)
 """Numbers of dimensions of tensors that have a channels-last memory format."""
@@ -89,6 +89,8 @@ class Site:
     """The backend's claims about an operator alone, with the dtypes of this one, by operator."""
     adjacent: frozenset[tuple[str, str]]
     """Operators that follow each other in a pattern of the backend, which would become part of it."""
+    ways: Collection[str] = ()
+    """The ways in which a quantizer is configured for one module, or for those of one class."""
 
     @property
     def taken(self) -> Shape:
@@ -231,17 +233,37 @@ def _behind_slice(site: Site) -> Iterator[Context]:
     """Behind a slice of a quantized tensor, whose range is a quarter of that tensor's."""
     if len(site.taken) > 1 and site.claim.root not in QUERIES:
         line = f"x = torch.narrow(x, 1, 0, {site.taken[1]})"
-        unclaimed = Neighbour("torch.narrow", line, in_float="slice_copy")
+        unclaimed = Neighbour("torch.narrow", line, in_float=("slice_copy",))
         sliced = next(site.neighbour("torch.narrow", line), unclaimed)
         for joined in site.neighbour("torch.cat", "x = torch.cat([x, w], 1)", keeps=True):
             yield Context((joined, sliced), operands={"w": Operand(site.taken, exponent=2)})
 
 
+def _before(site: Site, name: str, line: str, in_float: tuple[str, ...]) -> Iterator[Context]:
+    """Before an operator that keeps values and that a quantizer is given with the rest of an exported graph, but does not
+    declare: it may run in float, in kernels of the names `in_float`."""
+    declared = isinstance(site.claim.entry, Declaration) and name not in site.entries
+    if declared and site.result and site.claim.dtypes.output_dtype in QUANTIZED:
+        yield Context(after=(Neighbour(name, line, keeps_qparams=True, in_float=in_float),))
+
+
 def _selected(site: Site) -> Iterator[Context]:
-    """Before a selection by indices that are computed, which a quantizer is given with the rest of an exported graph."""
-    if isinstance(site.claim.entry, Declaration) and site.result and site.claim.dtypes.output_dtype in QUANTIZED:
-        line = f"y = torch.index_select(y, 0, torch.arange({site.result[0]}) + 0)"
-        yield Context(after=(Neighbour("torch.index_select", line, keeps_qparams=True, in_float="index_select"),))
+    """Before a selection by indices that are computed."""
+    for size in site.result[:1]:
+        line = f"y = torch.index_select(y, 0, torch.arange({size}) + 0)"
+        yield from _before(site, "torch.index_select", line, ("index_select",))
+
+
+def _permuted(site: Site) -> Iterator[Context]:
+    """Before a permutation of its dimensions."""
+    dims = [*range(1, len(site.result)), 0]
+    yield from _before(site, "torch.permute", f"y = torch.permute(y, {dims})", ("permute_copy", "permute"))
+
+
+def _configured(site: Site, way: str) -> Iterator[Context]:
+    """Alone, in a model of which the quantizer is configured for the pattern's module, not for all operators."""
+    if way in site.ways and isinstance(site.claim.tree, type):
+        yield Context(configured=way)
 
 
 def _beside_twin(site: Site, parameter: str = "") -> Iterator[Context]:
@@ -285,6 +307,10 @@ CONTEXTS: dict[str, Callable[[Site], Iterator[Context]]] = {
     "other_norm": _other_norm,
     "behind_slice": _behind_slice,
     "selected": _selected,
+    "padded": lambda site: _before(site, "F.pad", "y = F.pad(y, [1, 2])", ("constant_pad_nd",)),
+    "permuted": _permuted,
+    "by_name": lambda site: _configured(site, "name"),
+    "by_type": lambda site: _configured(site, "type"),
     "shared_input": _beside_twin,
     "shared_weight": lambda site: _beside_twin(site, "weight"),
     "shared_bias": lambda site: _beside_twin(site, "bias"),
@@ -311,18 +337,27 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         if in_tables(claim) and not not_covered(claim) and not is_qat_module(claim.root):
             kind = claim.dtype_config.partition("-")[0]
             families[family_named(plain_of(claim.root)), kind].append(claim)
+    ways = backend.config.quantizer.ways if isinstance(backend.config, QuantizerConfig) else ()
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
     for claims in families.values():
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config
         alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple) and not _is_behind(claim)]
         entries = {claim.pattern: claim for claim in alone if claim.dtype_config == chosen}
-        sites = [Site(claim, variants(claim)[0], entries, adjacent) for claim in claims if claim.dtype_config == chosen]
+        sites = [Site(claim, _main(claim), entries, adjacent, ways) for claim in claims if claim.dtype_config == chosen]
         for name, build in CONTEXTS.items():
             sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
             existing = ((site, context) for site in sites if site.exists for context in build(site))
             found = ((site, context) for site, context in existing if _quantizes(site.claim, context))
             most = None if name in OF_EVERY_CLAIM else 1
             yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, most))
+
+
+def _main(claim: Claim) -> Variant:
+    """The default variant of a claim, with a scale for each channel in the dynamic patterns of a quantizer: with one for all
+    weights these stay in float."""
+    first = variants(claim)[0]
+    dynamic = isinstance(claim.entry, Declaration) and bool(claim.dtypes.is_dynamic)
+    return replace(first, per_channel=first.per_channel or (dynamic and has_per_channel(claim)))
 
 
 def _is_behind(claim: Claim) -> bool:

@@ -67,7 +67,7 @@ def findings_of(run: Run, execution: Execution) -> Iterator[Finding]:
         del kernels[_between(run, execution)]
     in_float = [k.name for k in kernels if (k.in_float if static else k.computes_in_float)]
     if run.variant is not None:
-        allowed = {neighbour.in_float for neighbour in run.variant.context.neighbours} - {""}
+        allowed = {name for neighbour in run.variant.context.neighbours for name in neighbour.in_float}
         in_float = [name for name in in_float if name.rpartition(".")[2] not in allowed]
     if in_float:
         yield RanInFloat(CHECK, tuple(dict.fromkeys(in_float)))

@@ -130,22 +130,26 @@ def on_grids(model: GraphModule, results: Sequence[Tensor]) -> tuple[Output, ...
     return tuple(Output(values, None if grid is None else grid.codes(values)) for values, grid in pairs)
 
 
-def with_selected(model: GraphModule, outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """Outputs, of which those that `model` selects from a dequantized value have their codes, too."""
+COPIES = tuple(f"aten.{name}." for name in ("index_select", "pad", "constant_pad_nd", "permute"))
+"""Operators whose values are those of their input, or zeros."""
+
+
+def with_copied(model: GraphModule, outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """Outputs, of which those that `model` copies from a dequantized value have their codes, too."""
     found = []
     for one, node in zip(outputs, [node for node in returned(model) if isinstance(node, Node)], strict=True):
-        grid = _grid(node) if one.quantized is None and _selects(node) else None
+        grid = _grid(node) if one.quantized is None and _copies(node) else None
         found.append(one if grid is None else Output(one.values, grid.codes(one.values)))
     return tuple(found)
 
 
-def _selects(node: Any) -> bool:
-    return isinstance(node, Node) and node.target is torch.ops.aten.index_select.default
+def _copies(node: Any) -> bool:
+    return isinstance(node, Node) and str(node.target).startswith(COPIES)
 
 
 def _grid(node: Any) -> Grid | None:
-    while _selects(node):
-        node = node.args[0]  # selected values are on the grid of all
+    while _copies(node):
+        node = node.args[0]  # a part of the values is on the grid of all
     if isinstance(node, Node) and node.target is torch.ops.quantized_decomposed.dequantize_per_tensor.default:
         arguments: tuple[Any, ...] = node.args[1:]
         return Grid(*arguments)

@@ -46,7 +46,7 @@ class LoweredEngine(LoweringEngine):
         """Run a program once. The kernels that dequantize its results tell their codes."""
         assert isinstance(program, ConvertedProgram)
         execution = decomposed.traced(program, inputs)
-        return replace(execution, outputs=decomposed.with_selected(program.converted, execution.outputs))
+        return replace(execution, outputs=decomposed.with_copied(program.converted, execution.outputs))
 
 
 class CompiledEngine(LoweredEngine):

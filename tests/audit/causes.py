@@ -528,6 +528,21 @@ def halves_added() -> nn.Module:
     return Call(forward, layer=nn.Conv2d(4, 4, 3))
 
 
+def padded() -> nn.Module:
+    """A convolution whose result is padded behind it."""
+    return nn.Sequential(nn.Conv2d(4, 4, 3), nn.ConstantPad2d(1, 0.0))
+
+
+def in_windows() -> nn.Module:
+    """A layer whose result is cut into windows along three dimensions, which makes seven dimensions of it."""
+
+    def forward(self: Any, x: Tensor) -> Any:
+        windows = self.layer(x).reshape(2, 2, 2, 2, 4, 2, 4)
+        return windows.permute(0, 1, 3, 5, 2, 4, 6).reshape(2, -1)
+
+    return Call(forward, layer=nn.Conv2d(4, 4, 1))
+
+
 def flattened() -> nn.Module:
     """A convolution whose result is flattened."""
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
@@ -559,6 +574,8 @@ CAUSES = (
     Cause("executorch-not-core", "executorch", lambda: nn.AdaptiveMaxPool2d(2), IMAGE, quantizer="xnnpack"),
     Cause("executorch-shared-bias", "executorch", applied_to_parts, IMAGE, quantizer="xnnpack"),
     Cause("xnnpack-integer-scalar", "executorch", next_embedded, indices, quantizer="xnnpack"),
+    Cause("xnnpack-pad-in-float", "executorch", padded, IMAGE, quantizer="xnnpack"),
+    Cause("xnnpack-seven-dimensions", "executorch", in_windows, IMAGE, quantizer="xnnpack"),
     Cause("xnnpack-slice", "executorch", halves_added, IMAGE, quantizer="xnnpack"),
     *(
         Cause("norm-computed-weight", engine, norm_behind_part_of_a_weight, IMAGE, quantizer=quantizer)

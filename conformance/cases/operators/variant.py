@@ -45,13 +45,13 @@ class Wildcard:
 class Neighbour:
     """An operator beside a pattern: its name, the line that applies it, the line that makes its module, if it has one, and
     whether its output keeps the qparams of its input. One that the backend has no claim about may run in float, in kernels
-    of the name `in_float`."""
+    of the names `in_float`."""
 
     operator: str
     line: str
     layer: str = ""
     keeps_qparams: bool = False
-    in_float: str = ""
+    in_float: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Context:
     computes. ``operands`` replace those of the variant, or are further ones. ``ties`` are lines that let two modules share a
     parameter. With two ``applications`` the pattern takes ``w`` too, or else its own result; its first result is ``z``.
     ``others`` has the modules, by name and source, that the second application calls in place of the pattern's own.
-    ``unasked`` if the mapping leaves the pattern in float, and its neighbours alone are quantized. ``result`` is as in
+    ``unasked`` if the mapping leaves the pattern in float, and its neighbours alone are quantized. ``configured`` is the way,
+    of `QuantizerSpec.ways`, in which the pattern's module alone is configured, not all operators. ``result`` is as in
     `Variant`.
     """
 
@@ -73,6 +74,7 @@ class Context:
     applications: int = 1
     others: Mapping[str, str] = field(default_factory=dict)
     unasked: bool = False
+    configured: str = ""
     result: str = "y"
 
     @property
