@@ -3,6 +3,7 @@
 `models.apis` has what each does to a model, `repro.apis` the lines of a script that do the same.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
@@ -21,9 +22,14 @@ class Fx:
 
     Attributes:
         exports: whether models are exported: for inputs of one shape and format, and quantized by names of torchao.
+        ways: how a quantizer can be configured for one module, or for those of one class; none for mappings of FX.
     """
 
     exports = False
+
+    @property
+    def ways(self) -> Collection[str]:
+        return ()
 
     def checks(self, profile: Profile) -> tuple[str, ...]:
         """The names of the checks of a profile."""
@@ -58,6 +64,10 @@ class Pt2e(Fx):
 
     quantizer: QuantizerSpec
     exports = True
+
+    @property
+    def ways(self) -> Collection[str]:
+        return self.quantizer.ways
 
     def checks(self, profile: Profile) -> tuple[str, ...]:
         return profile.checks_of_quantizers

@@ -15,10 +15,11 @@ import torch
 from torch.ao.nn.intrinsic.modules.fused import _FusedModule
 
 from conformance.configs.names import pattern_name
-from conformance.configs.quantizer import Declaration, QuantizerConfig
+from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import is_batch_norm, spelled
 from conformance.results.families import family_named
 
+from .apis import api
 from .claims import BackendClaims, Claim, operators_of
 from .keepers import keepers
 from .operators import Operand, Shape, Variant, has_weights
@@ -337,7 +338,7 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         if in_tables(claim) and not not_covered(claim) and not is_qat_module(claim.root):
             kind = claim.dtype_config.partition("-")[0]
             families[family_named(plain_of(claim.root)), kind].append(claim)
-    ways = backend.config.quantizer.ways if isinstance(backend.config, QuantizerConfig) else ()
+    ways = api(backend).ways
     adjacent = frozenset(pair for claim in backend.claims for pair in _adjacent(claim.tree))
     for claims in families.values():
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config

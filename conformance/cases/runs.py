@@ -41,7 +41,7 @@ from .contexts import in_contexts
 from .operators import EXTENTS, Operand, Variant, has_weights
 from .operators.fused import plain_of
 from .operators.signatures import finite_everywhere
-from .operators.variant import ALONE, Context
+from .operators.variant import ALONE
 from .quantizers import has_channels
 from .ranges import bounds
 from .recipes import Recipe, activation_constraints, observes_inputs, recipe, shares
@@ -82,9 +82,7 @@ def _compiled_before(claims: BackendClaims, claim: Claim) -> bool:
     return claim.dtypes.weight_dtype is None and any(claim.entry.pattern in backend(name).entries for name in before)
 
 
-def _recipe(
-    claims: BackendClaims, claim: Claim, mapping: str, *, engine: str, context: Context = ALONE, **settings: Any
-) -> Recipe:
+def _recipe(claims: BackendClaims, claim: Claim, mapping: str, *, engine: str, **settings: Any) -> Recipe:
     """The recipe of a mapping for a claim on an engine; the settings are those of `recipe`."""
     exact = recipe(
         claim.dtypes,
@@ -92,10 +90,9 @@ def _recipe(
         by_row=spelled(claim.root).computes in EMBEDDINGS,
         shares=shares(claim.entry),
         fused=len(claim.operators) > 1,
-        context=context,
         **settings,
     )
-    return api(claims).recipe(claim, exact, mapping, engine, context.configured)
+    return api(claims).recipe(claim, exact, mapping, engine, settings.get("context", ALONE).configured)
 
 
 _recipe_alone = cache(_recipe)

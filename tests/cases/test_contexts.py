@@ -122,7 +122,8 @@ def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> No
     of_matrices = {"linear"}
     assert not families.pop("after_leaky_relu")  # it keeps qparams in the config of ExecuTorch only
     assert {"convolution", "activation", "normalization", "pooling"} <= families.pop("unasked")
-    assert not families.pop("residual_augmented") | families.pop("selected")  # of quantizers
+    for of_quantizers in ("residual_augmented", "selected", "padded", "permuted", "by_name", "by_type"):
+        assert not families.pop(of_quantizers)
     assert {"convolution", "transposed convolution"} <= families.pop("other_norm")
     assert {"convolution", "transposed convolution", "linear"} <= families.pop("fused_twice")
     for context, found in families.items():
@@ -132,6 +133,26 @@ def test_every_family_is_in_every_context_that_fits_its_tensors(name: str) -> No
             assert every - of_matrices <= found, context
         else:
             assert every <= found, context
+
+
+def test_a_quantizer_is_configured_for_the_module_of_a_pattern() -> None:
+    xnnpack = backend("xnnpack")
+    ways = {(run.variant.name, run.recipe.mapping) for run in runs(xnnpack, globs=["*/by_*/contexts@*"]) if run.variant}
+    assert ("by_name", "XNNPACKQuantizer().set_module_name('op', qconfig)") in ways
+    assert ("by_type", "XNNPACKQuantizer().set_module_type(torch.nn.Linear, qconfig)") in ways
+    assert not {variant.name for _, variant in in_contexts(backend("cortexm"))} & {"by_name", "by_type"}
+
+
+def test_company_is_what_a_quantizer_does_not_declare() -> None:
+    names = {name: {variant.name for _, variant in in_contexts(backend(name))} for name in ("xnnpack", "tosa")}
+    assert {"padded", "permuted"} <= names["xnnpack"]
+    assert not {"padded", "permuted"} & names["tosa"]
+
+
+def test_dynamic_patterns_of_a_quantizer_have_a_scale_for_each_channel_in_contexts() -> None:
+    found = [variant for claim, variant in in_contexts(backend("xnnpack")) if claim.dtypes.is_dynamic]
+    assert len(found) > 10
+    assert all(variant.per_channel for variant in found)
 
 
 def test_a_claim_keeps_its_contexts_when_a_config_loses_another() -> None:

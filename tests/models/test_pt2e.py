@@ -1,6 +1,8 @@
 """PT2E with XNNPACKQuantizer. Tests that need torchao and executorch run in `tox -e pt2e-xnnpack` alone."""
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from conformance.engines import decomposed
 from conformance.errors import UsageError
 from conformance.models import apis, build, pt2e
 from conformance.models.observers import is_observer
+from conformance.paths import ROOT
 from conformance.repro.execution import execute
 from conformance.repro.script import script
 from conformance.results.findings.annotations import NotAnnotated
@@ -185,3 +188,11 @@ def test_what_a_quantizer_has_no_claim_about_is_built_and_refused_by_stage(case:
     row, _ = Judge().row(run(case, "contexts"))
     assert (row.verdict, row.failed) == (Verdict.DEVIATES, frozenset({"lowered"}))
     assert row.detail.startswith(f"lowered: {refused}")
+
+
+@installed
+def test_the_draft_about_configured_convolutions_shows_what_it_says() -> None:
+    text = (ROOT / "docs" / "upstream" / "xnnpack-configured-convolution.md").read_text(encoding="utf-8")
+    script, printed = (text.partition(mark)[2].partition("```")[0] for mark in ("```python\n", "prints:\n\n```\n"))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == printed
