@@ -243,8 +243,8 @@ def _behind_slice(site: Site) -> Iterator[Context]:
 def _before(site: Site, name: str, line: str, in_float: tuple[str, ...]) -> Iterator[Context]:
     """Before an operator that keeps values and that a quantizer is given with the rest of an exported graph, but does not
     declare: it may run in float, in kernels of the names `in_float`."""
-    declared = isinstance(site.claim.entry, Declaration) and name not in site.entries
-    if declared and site.result and site.claim.dtypes.output_dtype in QUANTIZED:
+    undeclared = isinstance(site.claim.entry, Declaration) and name not in site.entries
+    if undeclared and site.result and site.claim.dtypes.output_dtype in QUANTIZED:
         yield Context(after=(Neighbour(name, line, keeps_qparams=True, in_float=in_float),))
 
 
