@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from . import dtypes
-from .quantizer import QAT, Declaration, QuantizerConfig, QuantizerSpec, declared
+from .quantizer import INDUCTOR_WAYS, QAT, Declaration, QuantizerConfig, QuantizerSpec, declared
 from .x86inductor import AFTER_LINEAR, CONV, LINEAR, sums_of
 
 MODULE = "torchao.quantization.pt2e.quantizer.arm_inductor_quantizer"
@@ -19,8 +19,7 @@ ARM = QuantizerSpec(
     dict.fromkeys(("ArmInductorQuantizer", "get_default_arm_inductor_quantization_config"), MODULE),
     "get_default_arm_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-arm",
-    leaves="set_module_name_qconfig(name, None)",
-    ways={"name": "set_module_name_qconfig({name}, qconfig)", "type": "set_module_type_qconfig({type}, qconfig)"},
+    ways=INDUCTOR_WAYS,
 )
 
 WEIGHTED = (dtypes.STATIC_QINT8_WEIGHTED_TO_FLOAT, dtypes.DYNAMIC_QINT8_BOUNDED)

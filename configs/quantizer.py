@@ -14,6 +14,12 @@ PTQ, QAT = ("ptq",), ("qat",)
 FLOWS = (*PTQ, *QAT)
 
 
+WAYS = {"name": "set_module_name({name}, {qconfig})", "type": "set_module_type({type}, {qconfig})"}
+"""The methods that configure ExecuTorch's quantizers, as `QuantizerSpec.ways`."""
+INDUCTOR_WAYS = {way: call.replace("(", "_qconfig(", 1) for way, call in WAYS.items()}
+"""The same of torchao's quantizers for inductor."""
+
+
 @dataclass(frozen=True, eq=False)
 class QuantizerSpec:
     """How a quantizer is made and configured.
@@ -27,8 +33,9 @@ class QuantizerSpec:
             quantizer that takes none.
         biases: the expressions of `bias` with one scale for all weights, and with one for each channel.
         half: an expression of the QuantizationConfig that has weights of float16, if the quantizer takes them.
-        leaves: the method call that leaves the module `name` in float, if the quantizer has one.
-        ways: the method calls that configure one module, over `name`, or those of one class, over `type`, by these words.
+        ways: the method calls that configure one module, over `name`, or those of one class, over `type`, by these words,
+            with a QuantizationConfig `qconfig`.
+        leaves: the method call that leaves the module `name` in float, if it is not that of `ways` with None as `qconfig`.
     """
 
     source: str
@@ -38,8 +45,8 @@ class QuantizerSpec:
     config: str | None = "QuantizationConfig({activation}, {output}, {weight}, {bias}, {qat})"
     biases: tuple[str, str] = ("None", "None")
     half: str = ""
-    leaves: str = ""
     ways: Mapping[str, str] = field(default_factory=dict)
+    leaves: str = ""
 
     @property
     def configured(self) -> str:
@@ -50,7 +57,12 @@ class QuantizerSpec:
 
     def configured_by(self, way: str, name: str, module: str) -> str:
         """An expression of the quantizer with a QuantizationConfig `qconfig` for a module of a name and class alone."""
-        return f"{self.source}.{self.ways[way].format(name=repr(name), type=module)}"
+        return f"{self.source}.{self.ways[way].format(name=repr(name), type=module, qconfig='qconfig')}"
+
+    @property
+    def leaving(self) -> str:
+        """The method call that leaves the module `name` in float; empty if the quantizer has none."""
+        return self.leaves or self.ways.get("name", "").format(name="name", qconfig=None)
 
 
 class Declaration(BackendPatternConfig):

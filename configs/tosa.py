@@ -15,7 +15,7 @@ from torch.ao.quantization.backend_config import ObservationType
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import PTQ, QuantizerConfig, QuantizerSpec, declared
+from .quantizer import PTQ, WAYS, QuantizerConfig, QuantizerSpec, declared
 
 ARM = "executorch.backends.arm"
 TOSA = QuantizerSpec(
@@ -32,8 +32,7 @@ TOSA = QuantizerSpec(
     "pt2e-tosa",
     "TOSAQuantizationConfig({activation}, {output}, {weight}, {bias})",
     ("_get_int32_bias_qspec", "_get_int32_per_channel_bias_qspec"),
-    leaves="set_module_name(name, None)",
-    ways={"name": "set_module_name({name}, qconfig)", "type": "set_module_type({type}, qconfig)"},
+    ways=WAYS,
 )
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)

@@ -18,7 +18,7 @@ from torch.ao.quantization.utils import MatchAllNode
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import QAT, Declaration, QuantizerConfig, QuantizerSpec, declared
+from .quantizer import INDUCTOR_WAYS, QAT, Declaration, QuantizerConfig, QuantizerSpec, declared
 
 MODULE = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 X86 = QuantizerSpec(
@@ -34,8 +34,7 @@ X86 = QuantizerSpec(
     "get_default_x86_inductor_quantization_config(is_qat={qat}, is_dynamic={dynamic})",
     "pt2e-x86",
     half="get_x86_inductor_linear_dynamic_fp16_config()",
-    leaves="set_module_name_qconfig(name, None)",
-    ways={"name": "set_module_name_qconfig({name}, qconfig)", "type": "set_module_type_qconfig({type}, qconfig)"},
+    ways=INDUCTOR_WAYS,
 )
 
 CONV, LINEAR = (nn.Conv2d, F.conv2d), (nn.Linear, F.linear)

@@ -15,7 +15,7 @@ from torch.ao.quantization.backend_config import ObservationType
 
 from . import dtypes
 from .families import RELUS
-from .quantizer import QuantizerConfig, QuantizerSpec, declared
+from .quantizer import WAYS, QuantizerConfig, QuantizerSpec, declared
 
 MODULE = "executorch.backends.xnnpack.quantizer.xnnpack_quantizer"
 XNNPACK = QuantizerSpec(
@@ -25,7 +25,7 @@ XNNPACK = QuantizerSpec(
     "pt2e-xnnpack",
     # its set_module_name takes no None
     leaves="set_filter_function(lambda node: name not in str(node.meta.get('nn_module_stack')))",
-    ways={"name": "set_module_name({name}, qconfig)", "type": "set_module_type({type}, qconfig)"},
+    ways=WAYS,
 )
 
 LINEAR = (nn.Linear, F.linear)

@@ -186,7 +186,7 @@ class Programs:
         """What can be done about blamed layers that are annotated; those that are not are in float already."""
         annotated = [layer for layer in layers if layer.features.get("annotated") == "True"]
         blamed = ", ".join(layer.name for layer in annotated if layer.blamed)
-        leaves = pt2e.spec_of(self.layers.claims).leaves if self.layers.claims else ""
+        leaves = pt2e.spec_of(self.layers.claims).leaving if self.layers.claims else ""
         by = f": {leaves} of the quantizer for each name" if leaves else ", which the quantizer has to be told"
         return f"leave {blamed} in float{by}" if blamed else ""
 

@@ -344,7 +344,9 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config
         alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple) and not _is_behind(claim)]
         entries = {claim.pattern: claim for claim in alone if claim.dtype_config == chosen}
-        sites = [Site(claim, _main(claim), entries, adjacent, ways) for claim in claims if claim.dtype_config == chosen]
+        sites = [
+            Site(claim, _default(claim), entries, adjacent, ways) for claim in claims if claim.dtype_config == chosen
+        ]
         for name, build in CONTEXTS.items():
             sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
             existing = ((site, context) for site in sites if site.exists for context in build(site))
@@ -353,7 +355,7 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
             yield from ((site.claim, _within(site, name, context)) for site, context in islice(found, most))
 
 
-def _main(claim: Claim) -> Variant:
+def _default(claim: Claim) -> Variant:
     """The default variant of a claim, with a scale for each channel in the dynamic patterns of a quantizer: with one for all
     weights these stay in float."""
     first = variants(claim)[0]

@@ -34,7 +34,7 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     causes |= {found.cause} if found.failure else set()
     assert causes - (SATURATIONS - {cause.id}) == {cause.id}, found.failure
     if found.failure and found.blamed:
-        call = pt2e.spec_of(backend(cause.quantizer)).leaves
+        call = pt2e.spec_of(backend(cause.quantizer)).leaving
         annotated = [one.name for one in found.layers if one.blamed and one.features["annotated"] == "True"]
         advice = f"leave {', '.join(annotated)} in float: {call} of the quantizer for each name"
         assert found.advice == (advice if annotated else "")

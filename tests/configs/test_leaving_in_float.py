@@ -9,7 +9,7 @@ from conformance.cases.claims import backend
 from conformance.configs.registry import QUANTIZERS
 from conformance.models import pt2e
 
-LEAVING = [name for name in QUANTIZERS if pt2e.spec_of(backend(name)).leaves]
+LEAVING = [name for name in QUANTIZERS if pt2e.spec_of(backend(name)).leaving]
 
 
 class Network(nn.Module):
@@ -43,5 +43,5 @@ def test_the_module_stays_in_float_and_no_other(name: str) -> None:
     except ImportError as error:
         pytest.skip(str(error))
     assert annotated(quantizer) == [True, True]
-    told = eval(f"quantizer.{spec.leaves}", {"quantizer": pt2e.default_quantizer(spec), "name": "first"})
+    told = eval(f"quantizer.{spec.leaving}", {"quantizer": pt2e.default_quantizer(spec), "name": "first"})
     assert annotated(told) == [False, True]

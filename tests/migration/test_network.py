@@ -1,4 +1,4 @@
-"""`migrate` of a network: FX beside PT2E. It takes one in `tox -e pt2e-x86` and `pt2e-xnnpack` alone."""
+"""`migrate` of a network: FX beside PT2E. It takes one in `tox -e pt2e-x86` and `pt2e-audits` alone."""
 
 import json
 from pathlib import Path
