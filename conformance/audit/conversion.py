@@ -139,7 +139,7 @@ def convert(
                 raise Unconvertible(at, brief(error.error), LEAVE_IN_FLOAT) from error
         except Exception as error:
             if not matches.traced or not refusals.leaves_out(error, at, matches, prepared):
-                raise _unconvertible(error, at, network.model) from error
+                raise unconvertible(error, at, network.model) from error
         else:
             return Converted(
                 network, claims, refusals.config, refusals.mapping, prepared, matches, reference, lowered, same,
@@ -228,7 +228,7 @@ def _calibrate(prepared: GraphModule, network: Network) -> None:
             raise
 
 
-def _unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:
+def unconvertible(error: Exception, stage: str, model: nn.Module) -> Unconvertible:
     if any(frame.f_globals.get("__name__") == "copy" for frame, _ in traceback.walk_tb(error.__traceback__)):
         return Unconvertible(stage, brief(error), COPIED)
     where = line_of(error) if stage == "prepare" else ""

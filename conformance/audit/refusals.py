@@ -53,7 +53,16 @@ class Refusals:
     def leaves_out(self, error: Exception, stage: str, matches: Matches, prepared: GraphModule | None) -> bool:
         """Leave out what an exception of torch.ao is about, or if that was left out before, the modules around it. Returns
         False if it is unknown. `prepared` is the observed model, if there is one."""
-        culprit = _culprit(error, matches)
+        return self._leaves_out(_culprit(error, matches), error, stage, matches, prepared)
+
+    def leaves_out_called(self, name: str, error: Exception, stage: str, matches: Matches, prepared: GraphModule) -> bool:
+        """Leave out what a node of the observed model calls, as if torch.ao had raised an exception about it."""
+        node = next(node for node in prepared.graph.nodes if node.name == name)
+        return self._leaves_out(_called(node, matches), error, stage, matches, prepared)
+
+    def _leaves_out(
+        self, culprit: Culprit | None, error: Exception, stage: str, matches: Matches, prepared: GraphModule | None
+    ) -> bool:
         if len(self.refused) < MOST_REFUSALS and stage == "prepare" and self._leaves_unfused(stage, error, matches):
             return True
         if culprit is None or len(self.refused) >= MOST_REFUSALS:

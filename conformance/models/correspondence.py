@@ -15,12 +15,14 @@ from .torchs import fuse, prepare
 class Matches:
     """The patterns that `prepare_fx` matched, in the format of the config's own table, by the names of nodes.
 
-    `fused` are those of fused modules, by each of their nodes; `observed` those that decide which observers a node gets.
+    `fused` are those of fused modules, by each of their nodes; `observed` those that decide which observers a node gets, and
+    `last` the last node of each of these matches, by each of its nodes.
     `traced` is the network as it was traced, before fusion; `members` are the nodes of each fusion, by each of them.
     """
 
     fused: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, str] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
     traced: list[GraphModule] = field(default_factory=list)
 
@@ -41,6 +43,7 @@ def matches_recorded(found: Matches) -> Iterator[None]:
     def find_matches(*arguments: Any, **options: Any) -> Any:
         matches = in_prepare(*arguments, **options)
         found.observed.update({name: pattern for name, (_, _, pattern, *_) in matches.items()})
+        found.last.update({name: last.name for name, (last, *_) in matches.items()})
         return matches
 
     fuse._find_matches, prepare._find_matches = find_fusions, find_matches

@@ -70,7 +70,8 @@ class Entry:
     with a feature of `unless` are not covered because of others like them. `undefined` names the reason (one of `UNDEFINED`)
     why a run may have any outcome; its check is `undefined`. `when` are conditions on the host. `source` is the
     entry's place in the ledger, `number` its place among those of the finding. `layers` are the layers of networks that show
-    the finding, maybe alone. `platforms` are globs over the platforms that the ledger was written on: on others a run
+    the finding, maybe alone; `predicts` those that will, by what is known of a layer before any kernel runs: `layers`, if
+    none are stated. `platforms` are globs over the platforms that the ledger was written on: on others a run
     may deviate, and need not.
     """
 
@@ -82,6 +83,7 @@ class Entry:
     when: Mapping[str, str] = field(default_factory=dict)
     exclude: tuple[Where, ...] = ()
     layers: tuple[LayerCause, ...] = ()
+    predicts: tuple[LayerCause, ...] = ()
     kind: tuple[str, ...] = ()
     unless: frozenset[str] = frozenset()
     undefined: str = ""

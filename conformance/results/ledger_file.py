@@ -38,6 +38,7 @@ OF_A_PLACE = {
     "undefined": str,
     "when": dict,
     "layers": list,
+    "predicts": list,
 }
 REQUIRED = ("id", "title", "reason", "shows")
 UNREPORTED = "unreported"
@@ -153,7 +154,7 @@ def _types(of: Any) -> tuple[type, ...]:
 def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str, Any]) -> Entry:
     _require_fields(source, values, OF_A_PLACE)
     must, may, undefined = _checks(source, values)
-    if not values.get("where") and not values.get("layers"):
+    if not any(map(values.get, ("where", "layers", "predicts"))):
         raise UsageError(f"{source}: where is missing: write conditions on runs, or layers")
     kind = _list(values.get("kind", []))
     if unknown := sorted({*kind} - KINDS.keys()):
@@ -170,7 +171,10 @@ def _entry(source: str, finding: KnownFinding, number: int, values: Mapping[str,
         number=number,
         when=dict(when),
         exclude=_wheres(source, "except", values.get("except", [])),
-        layers=tuple(_layer(f"{source}, layer {place}", one) for place, one in enumerate(values.get("layers", []), 1)),
+        layers=_layers(f"{source}, layer", values.get("layers", [])),
+        predicts=tuple(
+            replace(one, foretells=True) for one in _layers(f"{source}, predicts", values.get("predicts", []))
+        ),
         kind=tuple(kind),
         unless=frozenset(_list(values.get("unless", []))),
         undefined=undefined,
@@ -239,6 +243,10 @@ def _require_checks(source: str, names: Iterable[str]) -> None:
     for name in names:
         if name not in (*CHECKS, Verdict.CRASHES):
             raise UsageError(f"{source}: unknown check {name!r}: checks are {', '.join(CHECKS)}, crashes")
+
+
+def _layers(source: str, values: Iterable[Any]) -> tuple[LayerCause, ...]:
+    return tuple(_layer(f"{source} {place}", one) for place, one in enumerate(values, 1))
 
 
 def _layer(source: str, values: Any) -> LayerCause:

@@ -1,0 +1,376 @@
+"""A network annotated as its mapping and config say, and executed in float: its layers, with what is known of them before
+any is lowered."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_map_only
+
+from conformance.audit.forms import allowing
+from conformance.audit.layers import METADATA
+from conformance.audit.options import call_name, is_constant, named, options_of, text_of
+from conformance.audit.values import ListsAsLists, NodeRaises, memory, memory_format
+from conformance.cases.claims import BackendClaims, Claim
+from conformance.cases.recipes import dtype_name
+from conformance.configs.names import config_pattern, pattern_name
+from conformance.models.correspondence import Matches
+from conformance.models.observers import is_observer
+from conformance.models.trace import CONVERSIONS, VIEWS, Recorder
+from conformance.results.audits import Arithmetic
+
+from .grids import SHARES, Grids
+
+CODED = (torch.quint8, torch.qint8)
+
+OWN = {
+    **{f"nn.{name}{rank}d": f"quantized.{kernel}{rank}d"
+       for name, kernel in (("Conv", "conv"), ("ConvTranspose", "conv_transpose"), ("BatchNorm", "batch_norm")) for rank in (1, 2, 3)},
+    **{f"{module}.{name}": f"quantized.{kernel}" for module, name, kernel in (
+        ("nn", "Linear", "linear"), ("F", "linear", "linear"), ("operator", "add", "add"), ("torch", "add", "add"),
+        ("operator", "mul", "mul"), ("torch", "mul", "mul"), ("operator", "iadd", "add"), ("operator", "imul", "mul"),
+        ("nn", "PReLU", "prelu"), ("nn", "LayerNorm", "layer_norm"), ("F", "layer_norm", "layer_norm"),
+        ("nn", "GroupNorm", "group_norm"), ("F", "group_norm", "group_norm"),
+        ("nn", "LeakyReLU", "leaky_relu"), ("F", "leaky_relu", "leaky_relu"), ("nn", "Hardswish", "hardswish"),
+        ("F", "hardswish", "hardswish"), ("nn", "ELU", "elu"), ("F", "elu", "elu"), ("F", "dropout", "dropout"),
+        ("nn", "Softmax", "softmax"), ("operator", "matmul", "matmul"), ("torch", "matmul", "matmul"),
+        ("F", "instance_norm", "instance_norm"))},
+    **{f"nn.InstanceNorm{rank}d": "quantized.instance_norm" for rank in (1, 2, 3)},
+    **{f"F.conv{rank}d": f"quantized.conv{rank}d" for rank in (1, 2, 3)},
+    **{f"F.conv_transpose{rank}d": f"quantized.conv_transpose{rank}d" for rank in (1, 2, 3)},
+}  # fmt: skip
+"""The quantized kernels of operators that have one of their own; others compute with the kernel that they have in float."""
+
+UNCLAIMED = frozenset(
+    f"{kind}.{name}"
+    for kind, names in (
+        ("F", "elu hardswish instance_norm layer_norm leaky_relu"),
+        (
+            "nn",
+            "ELU LeakyReLU Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm PReLU BatchNorm2d BatchNorm3d",
+        ),
+    )
+    for name in names.split()
+)
+"""What lowering replaces between quantized values although no pattern of the config covers it."""
+
+CHANNELS_LAST = tuple(f"quantized.{name}" for name in ("conv2d", "conv3d", "conv_transpose", "batch_norm"))
+"""What the names of kernels begin with whose results are in channels-last memory format."""
+
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""The channels-last memory format of tensors by their number of dimensions."""
+
+AS_FIRST = ("quantized.add", "quantized.mul")
+"""What the names of kernels begin with whose results have the memory format that their first operand suggests."""
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A layer: the name that audits have for it, its pattern and claim, how it would compute if nothing were wrong, why it
+    stays in float, and its features. `nodes` are the names of its nodes in the network as it was traced."""
+
+    name: str
+    pattern: str
+    claim: Claim | None
+    arithmetic: Arithmetic
+    reason: str
+    features: Mapping[str, str]
+    shape: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Begun:
+    """A layer of which the first node is about to be executed: whether it takes and gives `coded` values if nothing is wrong,
+    the values that it is `given` and their memory formats, the reason why it stays in float if it does, and the kernels that
+    ran in float so far."""
+
+    core: Node
+    pattern: str
+    claim: Claim | None
+    coded: bool
+    operator: str
+    given: list[tuple[Node, Any]]
+    formats: list[str]
+    reason: str
+    shares: bool
+    kernels: list[str] = field(default_factory=list)
+    raises: bool = False
+
+
+def _suggested(value: Any) -> Any:
+    """A tensor in the memory format that quantize and dequantize give their results; other values as they are."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.contiguous(memory_format=suggest_memory_format(value))
+
+
+def _in_format(value: Tensor, kernel: str, given: Sequence[tuple[Node, Any]]) -> Tensor:
+    """The result of a quantized kernel in the memory format that the kernel gives it."""
+    first = next((x for _, x in given if isinstance(x, Tensor)), value)
+    if kernel.startswith(CHANNELS_LAST) and value.dim() in LAST:
+        return value.contiguous(memory_format=LAST[value.dim()])
+    if kernel.startswith(AS_FIRST) and first.dim() <= value.dim():
+        return value.contiguous(memory_format=suggest_memory_format(first))
+    return value
+
+
+class Calibration(ListsAsLists):
+    """Executes a prepared network in float, whose observers only widen the ranges of `grids`."""
+
+    def __init__(self, prepared: GraphModule, grids: Grids) -> None:
+        super().__init__(prepared, garbage_collect_values=True)
+        self.grids = grids
+
+    def run_node(self, n: Node) -> Any:
+        if n not in self.grids.observers:
+            return super().run_node(n)
+        value = self.env[n.all_input_nodes[0]]
+        if isinstance(value, Tensor) and value.is_floating_point():
+            self.grids.calibrate(n, value)
+        return value
+
+
+class Annotation(ListsAsLists):
+    """Executes a prepared network in float, with observers that keep what they take as it is, and describes its layers."""
+
+    def __init__(self, prepared: GraphModule, matches: Matches, claims: BackendClaims) -> None:
+        super().__init__(prepared, garbage_collect_values=True)
+        self.extra_traceback = False
+        self.matches = matches
+        self.modules_by_path: dict[str, nn.Module] = dict(prepared.named_modules(remove_duplicate=False))
+        meta = prepared.meta["_observed_graph_module_attrs"]
+        self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
+        by_pattern: dict[Any, list[Claim]] = {}
+        for claim in claims.claims:
+            by_pattern.setdefault(claim.pattern, []).append(claim)
+        self.patterns = {
+            key: (pattern_name(config_pattern(entry)), by_pattern.get(pattern_name(config_pattern(entry)), []))
+            for key, entry in claims.config._pattern_complex_format_to_config.items()
+        }
+        self.calls = Counter(node.target for node in prepared.graph.nodes if node.op == "call_module")
+        called = {
+            node: self.modules_by_path[str(node.target)] for node in prepared.graph.nodes if node.op == "call_module"
+        }
+        self.observers = {node: module for node, module in called.items() if is_observer(module)}
+        table = claims.config._pattern_complex_format_to_config
+        self.grids = Grids(self.observers, {name: table.get(key) for name, key in matches.observed.items()})
+        self.described: list[tuple[Annotated, Node, Node]] = []
+        self.coded = set[Node]()
+        self.kept: dict[Node, str] = {}  # the operators of values that are codes which no quantize makes
+        self._in_float = set[Node]()
+        self._begun: dict[str, _Begun] = {}
+
+    def run_node(self, n: Node) -> Any:
+        if n in self.observers:
+            return self._observed(n)
+        if not n.op.startswith("call_"):
+            return super().run_node(n)
+        last = self.matches.last.get(n.name, n.name)
+        if last not in self._begun:
+            self._begun[last] = self._beginning(n, last)
+        begun = self._begun[last]
+        recorder = Recorder()
+        try:
+            with recorder:
+                value = super().run_node(n)
+        except Exception as error:
+            if not begun.coded:
+                raise NodeRaises(n, error) from error
+            try:  # the float network's own memory formats
+                args, kwargs = tree_map_only(Tensor, Tensor.contiguous, self.fetch_args_kwargs_from_env(n))
+                with recorder:
+                    value = getattr(self, n.op)(n.target, args, kwargs)
+            except Exception:
+                raise NodeRaises(n, error) from error
+            begun.raises = True
+        begun.kernels += (kernel.name for kernel in recorder.kernels)
+        if last != n.name:
+            return value
+        layer = self._layer(self._begun.pop(last), n, value)
+        self.described.append((layer, begun.core, n))
+        if begun.coded:
+            self.kept[n] = begun.operator
+            self.grids.keep(begun.core, n, keeps=self._keeps(begun, layer))
+        return _in_format(value, layer.features["kernels"], begun.given) if begun.coded else value
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Any, dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        if n in self._in_float:  # it takes what dequantize returns
+            return tuple(map(_suggested, args)), kwargs
+        return args, kwargs
+
+    def _observed(self, n: Node) -> Any:
+        (source,) = n.all_input_nodes
+        value = self.env[source]
+        observer: Any = self.modules_by_path[str(n.target)]
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            try:
+                return super().run_node(n)
+            except Exception as error:
+                raise NodeRaises(n, error) from error
+        if getattr(observer, "dtype", None) in CODED and not getattr(observer, "is_dynamic", False):
+            self.coded.add(n)
+            self.grids.see(n, source, value)
+            if source not in self.kept:  # quantized on its own
+                return _suggested(value)
+        return value
+
+    def _keeps(self, begun: "_Begun", layer: Annotated) -> bool:
+        """Whether the result of a layer that computes with codes has the grid of its first operand."""
+        return begun.shares and not layer.features["kernels"].startswith("quantized.")
+
+    @cached_property
+    def layers(self) -> list[Annotated]:
+        """The layers, with the features that those behind them decide."""
+        shared = self.grids.shared()
+        found = []
+        for layer, core, last in self.described:
+            further = {**dict(self.grids.features(core, last)), **dict(self.grids.sharing(shared, last))}
+            found.append(replace(layer, features={**layer.features, **further}))
+        return found
+
+    def _beginning(self, core: Node, last: str) -> "_Begun":
+        """What is known of a layer before its first node is executed."""
+        end = next((node for node in core.graph.nodes if node.name == last), core) if last != core.name else core
+        key = self.matches.fused.get(core.name) or self.matches.observed.get(last)
+        kind = call_name(core, self.modules_by_path)
+        pattern, claims = self.patterns.get(key, (kind, [])) if key is not None else (kind, [])
+        qconfig = self.qconfigs.get(core.name)
+        claim = next(iter(allowing(claims, qconfig)), None)
+        module = self.modules_by_path.get(str(core.target)) if core.op == "call_module" else None
+        operator = pattern_name(type(module[0])) if isinstance(module, nn.Sequential) and len(module) else kind
+        promised = claim is not None or (not claims and operator in UNCLAIMED)
+        takes = any(one in self.coded for one in core.all_input_nodes)
+        coded = promised and takes and any(user in self.observers for user in end.users)
+        if takes and not coded:
+            self._in_float.add(core)
+        given = [(one, self.env[one]) for one in core.all_input_nodes]
+        formats = [
+            memory_format(_suggested(x) if core in self._in_float and one in self.coded else x) for one, x in given
+        ]
+        reason = (
+            f"no claim covers {kind}"
+            if not claims
+            else "the mapping has no qconfig for it"
+            if qconfig is None
+            else "no dtype config of its claims allows the mapping's qconfig"
+            if claim is None
+            else "observed as promised, but no lowering pattern matches it"
+        )
+        shares = claim is not None and claim.entry.observation_type is SHARES
+        return _Begun(core, pattern, claim, coded, operator, given, formats, reason, shares)
+
+    def _layer(self, begun: "_Begun", last: Node, value: Any) -> Annotated:
+        core, pattern = begun.core, begun.pattern
+        features = self._features(core, begun.given, begun.formats)
+        names = [
+            k for k in dict.fromkeys(begun.kernels) if k not in METADATA and k not in CONVERSIONS and k not in VIEWS
+        ]
+        if begun.coded and begun.operator in OWN:
+            rectified = "relu" in pattern.partition("+")[2].lower() or pattern.startswith("nn.ReLU(")
+            joined = "_add" if pattern.startswith(("operator.add(", "nn.ReLU(operator.add(")) else ""
+            names = [OWN[begun.operator] + joined + ("_relu" if rectified else "")]
+        dtypes = [
+            "quint8" if one in self.coded and begun.coded else dtype_name(x.dtype)
+            for one, x in begun.given
+            if isinstance(x, Tensor)
+        ]
+        taken = [self.kept[one] for one, _ in begun.given if one in self.kept]
+        if taken and not begun.coded and isinstance(value, Tensor):
+            features["unasked_codes"] = " ".join(taken)
+        if begun.raises:
+            features["raises"] = "True"
+        if folded := self._folded(core):
+            features["folded"] = folded
+        addresses = [own for one, x in begun.given if (own := memory(x)) is not None]
+        features["aliased"] = str(len({*addresses}) < len(addresses))
+        features["reused"] = str(self._is_reused(core, last))
+        features |= {
+            "operator": begun.operator,
+            "dtypes": " ".join(dtypes),
+            "kernels": " ".join(names),
+            "pattern": pattern,
+        }
+        arithmetic = Arithmetic.VIEW if not names else Arithmetic.INTEGER if begun.coded else Arithmetic.FLOAT
+        reason = begun.reason if arithmetic is Arithmetic.FLOAT else ""
+        shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+        return Annotated(
+            self._name(core), pattern, begun.claim, arithmetic, reason, features, shape, (core.name, last.name)
+        )
+
+    def _folded(self, core: Node) -> str:
+        """What computes the operands of a layer from parameters alone, which lowering folds into its weight."""
+        found: list[Node] = []
+        near = [one for one in core.all_input_nodes if self._is_constant(one)]
+        while near:
+            one = near.pop()
+            if one.op.startswith("call_") and one not in self.observers:
+                found.insert(0, one)
+            near += one.all_input_nodes
+        return " ".join(call_name(one, self.modules_by_path) for one in dict.fromkeys(found))
+
+    def _is_constant(self, node: Node) -> bool:
+        """Whether a node depends on parameters alone."""
+        inputs = node.all_input_nodes
+        return node.op == "get_attr" or bool(
+            inputs and node.op.startswith("call_") and all(map(self._is_constant, inputs))
+        )
+
+    def _is_reused(self, core: Node, last: Node) -> bool:
+        """Whether another operand of a layer than its first is used again behind the layer."""
+        members = {name for name, end in self.matches.last.items() if end == last.name} | {core.name}
+        taken = [one for one in self._operands(members) if one not in core.all_input_nodes[:1]] or core.all_input_nodes[
+            1:
+        ]
+        sources = [one.all_input_nodes[0] if one in self.observers else one for one in taken]
+        users = {
+            user
+            for source in sources
+            for user in (*source.users, *(u for o in source.users if o in self.observers for u in o.users))
+        }
+        return any(user.name not in members and user not in self.observers and last < user for user in users)
+
+    def _operands(self, members: set[str]) -> list[Node]:
+        return [
+            one
+            for node in self.module.graph.nodes
+            if node.name in members
+            for one in node.all_input_nodes
+            if one.name not in members
+        ]
+
+    def _name(self, node: Node) -> str:
+        if node.op == "call_module":
+            return f"{node.target} ({node.name})" if self.calls[node.target] > 1 else str(node.target)
+        return named(node, self.scopes.get(node.name, ("", None))[0])
+
+    def _features(self, node: Node, given: list[Any], formats: list[str]) -> dict[str, str]:
+        found = {"operator": call_name(node, self.modules_by_path), "calls": str(self.calls.get(node.target, 1))}
+        module = self.modules_by_path.get(str(node.target)) if node.op == "call_module" else None
+        if isinstance(module, nn.Sequential) and len(module):
+            module = module[0]
+            found["operator"] = pattern_name(type(module))
+        if module is not None:
+            found |= options_of(module)
+        else:
+            found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
+            found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
+        tensors = [x for _, x in given if isinstance(x, Tensor)]
+        found |= {
+            "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),
+            "formats": " ".join(name for name in formats if name),
+        }
+        if tensors:
+            found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in tensors if x.numel()))
+        if isinstance(module, nn.PReLU):
+            found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
+        if "in_channels" in found:
+            found["equal_channels"] = str(found["in_channels"] == found["out_channels"])
+        return found
