@@ -16,12 +16,14 @@ class EngineSpec:
         ahead_of_time: whether a model is lowered to a program before it runs, which takes a fifth of a second. Such an
             engine runs the core variants of a claim, and all others only if `--case` selects them.
         default_only: whether that takes seconds. Such an engine runs the default variant of a claim in one flow only.
+        architectures: those that torch builds it for, by the name of `platform.machine()`; empty if it is for all.
     """
 
     implementation: str | None = None
     reduced_range: bool = False
     ahead_of_time: bool = False
     default_only: bool = False
+    architectures: tuple[str, ...] = ()
 
     @property
     def native(self) -> bool:
@@ -31,7 +33,7 @@ class EngineSpec:
 
 ENGINE_TABLE: dict[str, EngineSpec] = {
     "qnnpack": EngineSpec(),
-    "fbgemm": EngineSpec(reduced_range=True),
+    "fbgemm": EngineSpec(reduced_range=True, architectures=("x86_64",)),
     "onednn": EngineSpec(),
     # dispatches to kernels of fbgemm or oneDNN, and has no config of its own
     "x86": EngineSpec(reduced_range=True),

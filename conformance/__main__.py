@@ -20,6 +20,7 @@ from conformance.commands import (
     init,
     migrate,
     networks,
+    predict,
     reports,
     runs,
 )
@@ -34,7 +35,7 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, runs, audits, networks, reports, migrate, histories, bench, goldens, init, accept):
+    for group in (claims, runs, audits, networks, predict, reports, migrate, histories, bench, goldens, init, accept):
         group.add(commands)
     return top
 

@@ -45,7 +45,7 @@ def features(
         found["least_scale_ratio"] = f"{min(scales) / output.scale:.6g}"
     quantized = [x for x in tensors if x.is_quantized]
     if isinstance(step.value, Tensor):
-        found["broadcast"] = str(any(_broadcasts(x, step.value) for x in quantized))
+        found["broadcast"] = str(any(broadcasts(x, step.value) for x in quantized))
     if isinstance(step.value, Tensor) and isinstance(step.local, Tensor):
         if step.value.is_quantized != step.local.is_quantized:
             found["kind"] = "codes for float" if step.value.is_quantized else "float for codes"
@@ -64,7 +64,7 @@ def features(
     return found
 
 
-def _broadcasts(x: Tensor, result: Tensor) -> bool:
+def broadcasts(x: Tensor, result: Tensor) -> bool:
     """Whether an input has one item, row or column where the result has more."""
     return x.dim() == result.dim() and any(
         own == 1 < other for dim, (own, other) in enumerate(zip(x.shape, result.shape, strict=True)) if dim != 1

@@ -72,7 +72,7 @@ class Layers:
         self.names: dict[Node, str] = {}
         self.moved = set[Node]()  # whose values are on other grids than the reference's
         called = [node for node in converted.traced.graph.nodes if node.op == "call_module"]
-        self.hooked = {node.name for node in called if _has_hooks(converted.traced, node)}
+        self.hooked = {node.name for node in called if has_hooks(converted.traced, node)}
 
     @cached_property
     def claims(self) -> dict[int, list[Claim]]:
@@ -331,7 +331,7 @@ def _right(value: Tensor, origin: Origin | None, band: float) -> bool:
     return not agreement(value, expected, position, band).wrong
 
 
-def _has_hooks(model: nn.Module, node: Node) -> bool:
+def has_hooks(model: nn.Module, node: Node) -> bool:
     """Whether the module that a node calls has forward hooks."""
     module = model.get_submodule(str(node.target))
     return bool(module._forward_hooks or module._forward_pre_hooks)

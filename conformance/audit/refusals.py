@@ -55,7 +55,9 @@ class Refusals:
         False if it is unknown. `prepared` is the observed model, if there is one."""
         return self._leaves_out(_culprit(error, matches), error, stage, matches, prepared)
 
-    def leaves_out_called(self, name: str, error: Exception, stage: str, matches: Matches, prepared: GraphModule) -> bool:
+    def leaves_out_called(
+        self, name: str, error: Exception, stage: str, matches: Matches, prepared: GraphModule
+    ) -> bool:
         """Leave out what a node of the observed model calls, as if torch.ao had raised an exception about it."""
         node = next(node for node in prepared.graph.nodes if node.name == name)
         return self._leaves_out(_called(node, matches), error, stage, matches, prepared)

@@ -2,19 +2,18 @@
 any is lowered."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch._prims_common import suggest_memory_format
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map_only
 
+from conformance.audit.features import broadcasts
 from conformance.audit.forms import allowing
-from conformance.audit.layers import METADATA
+from conformance.audit.layers import METADATA, has_hooks
 from conformance.audit.options import call_name, is_constant, named, options_of, text_of
 from conformance.audit.values import ListsAsLists, NodeRaises, memory, memory_format
 from conformance.cases.claims import BackendClaims, Claim
@@ -26,48 +25,10 @@ from conformance.models.trace import CONVERSIONS, VIEWS, Recorder
 from conformance.results.audits import Arithmetic
 
 from .grids import SHARES, Grids
+from .kernels import CODED, OWN, UNASKED, UNCLAIMED, in_format, suggested
 
-CODED = (torch.quint8, torch.qint8)
-
-OWN = {
-    **{f"nn.{name}{rank}d": f"quantized.{kernel}{rank}d"
-       for name, kernel in (("Conv", "conv"), ("ConvTranspose", "conv_transpose"), ("BatchNorm", "batch_norm")) for rank in (1, 2, 3)},
-    **{f"{module}.{name}": f"quantized.{kernel}" for module, name, kernel in (
-        ("nn", "Linear", "linear"), ("F", "linear", "linear"), ("operator", "add", "add"), ("torch", "add", "add"),
-        ("operator", "mul", "mul"), ("torch", "mul", "mul"), ("operator", "iadd", "add"), ("operator", "imul", "mul"),
-        ("nn", "PReLU", "prelu"), ("nn", "LayerNorm", "layer_norm"), ("F", "layer_norm", "layer_norm"),
-        ("nn", "GroupNorm", "group_norm"), ("F", "group_norm", "group_norm"),
-        ("nn", "LeakyReLU", "leaky_relu"), ("F", "leaky_relu", "leaky_relu"), ("nn", "Hardswish", "hardswish"),
-        ("F", "hardswish", "hardswish"), ("nn", "ELU", "elu"), ("F", "elu", "elu"), ("F", "dropout", "dropout"),
-        ("nn", "Softmax", "softmax"), ("operator", "matmul", "matmul"), ("torch", "matmul", "matmul"),
-        ("F", "instance_norm", "instance_norm"))},
-    **{f"nn.InstanceNorm{rank}d": "quantized.instance_norm" for rank in (1, 2, 3)},
-    **{f"F.conv{rank}d": f"quantized.conv{rank}d" for rank in (1, 2, 3)},
-    **{f"F.conv_transpose{rank}d": f"quantized.conv_transpose{rank}d" for rank in (1, 2, 3)},
-}  # fmt: skip
-"""The quantized kernels of operators that have one of their own; others compute with the kernel that they have in float."""
-
-UNCLAIMED = frozenset(
-    f"{kind}.{name}"
-    for kind, names in (
-        ("F", "elu hardswish instance_norm layer_norm leaky_relu"),
-        (
-            "nn",
-            "ELU LeakyReLU Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm PReLU BatchNorm2d BatchNorm3d",
-        ),
-    )
-    for name in names.split()
-)
-"""What lowering replaces between quantized values although no pattern of the config covers it."""
-
-CHANNELS_LAST = tuple(f"quantized.{name}" for name in ("conv2d", "conv3d", "conv_transpose", "batch_norm"))
-"""What the names of kernels begin with whose results are in channels-last memory format."""
-
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""The channels-last memory format of tensors by their number of dimensions."""
-
-AS_FIRST = ("quantized.add", "quantized.mul")
-"""What the names of kernels begin with whose results have the memory format that their first operand suggests."""
+ARGUMENTS_OF_CONVOLUTIONS = 7
+"""Arguments of a functional convolution, groups included, all of which lowering passes on by position."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +61,10 @@ class _Begun:
     formats: list[str]
     reason: str
     shares: bool
+    unasked: bool
+    fused: bool
     kernels: list[str] = field(default_factory=list)
     raises: bool = False
-
-
-def _suggested(value: Any) -> Any:
-    """A tensor in the memory format that quantize and dequantize give their results; other values as they are."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.contiguous(memory_format=suggest_memory_format(value))
-
-
-def _in_format(value: Tensor, kernel: str, given: Sequence[tuple[Node, Any]]) -> Tensor:
-    """The result of a quantized kernel in the memory format that the kernel gives it."""
-    first = next((x for _, x in given if isinstance(x, Tensor)), value)
-    if kernel.startswith(CHANNELS_LAST) and value.dim() in LAST:
-        return value.contiguous(memory_format=LAST[value.dim()])
-    if kernel.startswith(AS_FIRST) and first.dim() <= value.dim():
-        return value.contiguous(memory_format=suggest_memory_format(first))
-    return value
 
 
 class Calibration(ListsAsLists):
@@ -138,12 +84,13 @@ class Calibration(ListsAsLists):
 
 
 class Annotation(ListsAsLists):
-    """Executes a prepared network in float, with observers that keep what they take as it is, and describes its layers."""
+    """Executes a prepared network in float, with observers that keep what they take as it is, and describes its layers: with
+    features that data decide if the inputs are `data`."""
 
-    def __init__(self, prepared: GraphModule, matches: Matches, claims: BackendClaims) -> None:
+    def __init__(self, prepared: GraphModule, matches: Matches, claims: BackendClaims, *, data: bool = True) -> None:
         super().__init__(prepared, garbage_collect_values=True)
         self.extra_traceback = False
-        self.matches = matches
+        self.matches, self.data = matches, data
         self.modules_by_path: dict[str, nn.Module] = dict(prepared.named_modules(remove_duplicate=False))
         meta = prepared.meta["_observed_graph_module_attrs"]
         self.qconfigs, self.scopes = meta.node_name_to_qconfig, meta.node_name_to_scope
@@ -158,16 +105,21 @@ class Annotation(ListsAsLists):
         called = {
             node: self.modules_by_path[str(node.target)] for node in prepared.graph.nodes if node.op == "call_module"
         }
-        self.observers = {node: module for node, module in called.items() if is_observer(module)}
+        self.observers: dict[Node, Any] = {node: module for node, module in called.items() if is_observer(module)}
         table = claims.config._pattern_complex_format_to_config
+        self.nodes: list[Node] = [*prepared.graph.nodes]
         self.grids = Grids(self.observers, {name: table.get(key) for name, key in matches.observed.items()})
         self.described: list[tuple[Annotated, Node, Node]] = []
-        self.coded = set[Node]()
+        self.coded, self.constant = set[Node](), set[Node]()  # the constants depend on parameters alone
+        traced = [node for node in matches.traced[-1].graph.nodes if node.op == "call_module"]
+        self.hooked = {node.name for node in traced if has_hooks(matches.traced[-1], node)}
         self.kept: dict[Node, str] = {}  # the operators of values that are codes which no quantize makes
-        self._in_float = set[Node]()
+        self._in_float, self.named = set[Node](), set[Node]()
         self._begun: dict[str, _Begun] = {}
 
     def run_node(self, n: Node) -> Any:
+        if n.op == "get_attr" or (n.all_input_nodes and self.constant.issuperset(n.all_input_nodes)):
+            self.constant.add(n)
         if n in self.observers:
             return self._observed(n)
         if not n.op.startswith("call_"):
@@ -198,12 +150,12 @@ class Annotation(ListsAsLists):
         if begun.coded:
             self.kept[n] = begun.operator
             self.grids.keep(begun.core, n, keeps=self._keeps(begun, layer))
-        return _in_format(value, layer.features["kernels"], begun.given) if begun.coded else value
+        return in_format(value, layer.features["kernels"], begun.given) if begun.coded else value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Any, dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         if n in self._in_float:  # it takes what dequantize returns
-            return tuple(map(_suggested, args)), kwargs
+            return tuple(map(suggested, args)), kwargs
         return args, kwargs
 
     def _observed(self, n: Node) -> Any:
@@ -217,9 +169,17 @@ class Annotation(ListsAsLists):
                 raise NodeRaises(n, error) from error
         if getattr(observer, "dtype", None) in CODED and not getattr(observer, "is_dynamic", False):
             self.coded.add(n)
-            self.grids.see(n, source, value)
+            if self.data:
+                self.grids.see(n, source, value)
+            if source.op == "placeholder" and source not in self.named:
+                self.named.add(source)
+                features = {"operator": "torch.quantize_per_tensor", "dtypes": dtype_name(value.dtype)}
+                given = Annotated(
+                    str(source.target), "torch.quantize_per_tensor", None, Arithmetic.CONVERSION, "", features
+                )
+                self.described.append((given, source, source))
             if source not in self.kept:  # quantized on its own
-                return _suggested(value)
+                return suggested(value)
         return value
 
     def _keeps(self, begun: "_Begun", layer: Annotated) -> bool:
@@ -231,10 +191,37 @@ class Annotation(ListsAsLists):
         """The layers, with the features that those behind them decide."""
         shared = self.grids.shared()
         found = []
+        lost = {node for node in self.nodes for node in self._lost(node)}
+        read = {str(core.target) for _, core, last in self.described if last in self.kept and core.op == "call_module"}
         for layer, core, last in self.described:
-            further = {**dict(self.grids.features(core, last)), **dict(self.grids.sharing(shared, last))}
+            further: dict[str, str] = {}
+            if last in lost:
+                further["write_lost"] = "True"
+            owners = {str(one.target).rpartition(".")[0] for one in core.all_input_nodes if one.op == "get_attr"}
+            if core.target is getattr and not read.isdisjoint(owners):
+                further["reads_lowered"] = "True"
+            further |= {**dict(self.grids.features(core, last)), **dict(self.grids.sharing(shared, last))}
             found.append(replace(layer, features={**layer.features, **further}))
         return found
+
+    def _lost(self, node: Node) -> list[Node]:
+        """The operand that a node writes to, of which lowering gives it a copy although it is used again behind it."""
+        module = self.modules_by_path.get(str(node.target)) if node.op == "call_module" else None
+        name = str(getattr(node.target, "__name__", node.target))
+        writes = getattr(module, "inplace", False) or (node.op == "call_method" and name.endswith("_"))
+        writes = (
+            writes
+            or node.kwargs.get("inplace") is True
+            or (node.op == "call_function" and name.startswith("i") and name[1:] in ("add", "mul", "sub", "truediv"))
+        )
+        given = [one for one in node.args[:1] if isinstance(one, Node) and one in self.observers]
+        sources = [one.all_input_nodes[0] for one in given]
+        return [one for one in sources if writes and self._used_behind(one, node)]
+
+    def _used_behind(self, source: Node, node: Node) -> bool:
+        """Whether a value is used behind a node that takes it."""
+        users = {other for user in source.users for other in ([*user.users] if user in self.observers else [user])}
+        return any(node < user for user in users)
 
     def _beginning(self, core: Node, last: str) -> "_Begun":
         """What is known of a layer before its first node is executed."""
@@ -246,14 +233,15 @@ class Annotation(ListsAsLists):
         claim = next(iter(allowing(claims, qconfig)), None)
         module = self.modules_by_path.get(str(core.target)) if core.op == "call_module" else None
         operator = pattern_name(type(module[0])) if isinstance(module, nn.Sequential) and len(module) else kind
-        promised = claim is not None or (not claims and operator in UNCLAIMED)
+        unasked = qconfig is None and operator in UNASKED
+        promised = claim is not None or unasked or (not claims and operator in UNCLAIMED)
         takes = any(one in self.coded for one in core.all_input_nodes)
         coded = promised and takes and any(user in self.observers for user in end.users)
         if takes and not coded:
             self._in_float.add(core)
         given = [(one, self.env[one]) for one in core.all_input_nodes]
         formats = [
-            memory_format(_suggested(x) if core in self._in_float and one in self.coded else x) for one, x in given
+            memory_format(suggested(x) if core in self._in_float and one in self.coded else x) for one, x in given
         ]
         reason = (
             f"no claim covers {kind}"
@@ -265,7 +253,19 @@ class Annotation(ListsAsLists):
             else "observed as promised, but no lowering pattern matches it"
         )
         shares = claim is not None and claim.entry.observation_type is SHARES
-        return _Begun(core, pattern, claim, coded, operator, given, formats, reason, shares)
+        return _Begun(
+            core,
+            pattern,
+            claim,
+            coded,
+            operator,
+            given,
+            formats,
+            reason,
+            shares,
+            unasked,
+            isinstance(module, nn.Sequential),
+        )
 
     def _layer(self, begun: "_Begun", last: Node, value: Any) -> Annotated:
         core, pattern = begun.core, begun.pattern
@@ -278,7 +278,7 @@ class Annotation(ListsAsLists):
             joined = "_add" if pattern.startswith(("operator.add(", "nn.ReLU(operator.add(")) else ""
             names = [OWN[begun.operator] + joined + ("_relu" if rectified else "")]
         dtypes = [
-            "quint8" if one in self.coded and begun.coded else dtype_name(x.dtype)
+            dtype_name(self.observers[one].dtype if one in self.coded and begun.coded else x.dtype)
             for one, x in begun.given
             if isinstance(x, Tensor)
         ]
@@ -287,10 +287,31 @@ class Annotation(ListsAsLists):
             features["unasked_codes"] = " ".join(taken)
         if begun.raises:
             features["raises"] = "True"
+        if begun.unasked and begun.coded:
+            features["asked"] = "False"
+        if not self.hooked.isdisjoint({core.name, *self.matches.members.get(core.name, ())}):
+            features["hooks"] = "True"
+        if begun.operator.startswith("nni.") or (core.name not in self.matches.fused and begun.fused):
+            features["fused_elsewhere"] = "True"
+        if tensors := [name for name, one in core.kwargs.items() if isinstance(one, Node)]:
+            features["keywords"] = " ".join(tensors)
+        if begun.operator.startswith("F.conv") and len(core.args) < ARGUMENTS_OF_CONVOLUTIONS:
+            features["arguments"] = "missing"
+        elif begun.operator.startswith("F.conv") and any(isinstance(one, int) for one in core.args[3:6]):
+            features["arguments"] = "numbers"
+        weight = (
+            getattr(self.modules_by_path.get(str(core.target)), "weight", None) if core.op == "call_module" else None
+        )
+        if isinstance(weight, Tensor):
+            features["weight_dtype"] = dtype_name(weight.dtype)
         if folded := self._folded(core):
             features["folded"] = folded
-        addresses = [own for one, x in begun.given if (own := memory(x)) is not None]
+        taken_from = {one: memory(x) for one, x in begun.given}
+        addresses = [own for one in core.args if isinstance(one, Node) and (own := taken_from.get(one)) is not None]
         features["aliased"] = str(len({*addresses}) < len(addresses))
+        if isinstance(value, Tensor):
+            coded = [x for one, x in begun.given if one in self.coded and isinstance(x, Tensor)]
+            features["broadcast"] = str(any(broadcasts(x, value) for x in coded))
         features["reused"] = str(self._is_reused(core, last))
         features |= {
             "operator": begun.operator,
@@ -308,20 +329,13 @@ class Annotation(ListsAsLists):
     def _folded(self, core: Node) -> str:
         """What computes the operands of a layer from parameters alone, which lowering folds into its weight."""
         found: list[Node] = []
-        near = [one for one in core.all_input_nodes if self._is_constant(one)]
+        near = [one for one in core.all_input_nodes if one in self.constant]
         while near:
             one = near.pop()
             if one.op.startswith("call_") and one not in self.observers:
                 found.insert(0, one)
             near += one.all_input_nodes
         return " ".join(call_name(one, self.modules_by_path) for one in dict.fromkeys(found))
-
-    def _is_constant(self, node: Node) -> bool:
-        """Whether a node depends on parameters alone."""
-        inputs = node.all_input_nodes
-        return node.op == "get_attr" or bool(
-            inputs and node.op.startswith("call_") and all(map(self._is_constant, inputs))
-        )
 
     def _is_reused(self, core: Node, last: Node) -> bool:
         """Whether another operand of a layer than its first is used again behind the layer."""
@@ -340,7 +354,7 @@ class Annotation(ListsAsLists):
     def _operands(self, members: set[str]) -> list[Node]:
         return [
             one
-            for node in self.module.graph.nodes
+            for node in self.nodes
             if node.name in members
             for one in node.all_input_nodes
             if one.name not in members

@@ -16,6 +16,7 @@ OF_DATA = {
     "grid_ratio": "the range that it gets is {} times that of its values",
     "grid_clips": "values are beyond the range that it gets",
     "shared_range_ratio": "the widest value that shares its range is {} times as wide",
+    "almost_equal": "the values of a channel are far from zero and almost equal",
     "beyond_fixed_range": "a share {} of its values is beyond the fixed range",
 }
 """The features that data decide, and what a condition on one says."""

@@ -86,7 +86,7 @@ class Grids:
         scale = (high - low) / (observer.quant_max - observer.quant_min)
         zero_point = observer.quant_min - round(low / scale)
         first, last = ((end - zero_point) * scale for end in RANGES[observer.dtype])
-        return seen[0] < first - scale or seen[1] > last + scale
+        return bool(seen[0] < first - scale or seen[1] > last + scale)
 
     def shared(self) -> dict[Node, tuple[Node, ...]]:
         """By a value those that have its observer, of operands and results of operators that compute with a number: the

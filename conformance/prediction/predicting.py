@@ -1,29 +1,37 @@
 """Predictions of a network on engines, of this platform or another: nothing is lowered, and no quantized kernel runs."""
 
+import platform as this_platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
-from conformance.audit.auditing import claims_for
+from conformance.audit.auditing import DEFAULT_ENGINE, claims_for, host
 from conformance.audit.conversion import LEAVE_IN_FLOAT, Unconvertible, unconvertible
-from conformance.audit.network import Network, copied
+from conformance.audit.network import Network, copied, network
 from conformance.audit.refusals import Refusals
 from conformance.audit.values import NodeRaises
-from conformance.cases.claims import BackendClaims
-from conformance.errors import brief
+from conformance.cases.claims import BackendClaims, claims_of
+from conformance.configs.engines import ENGINE_TABLE
+from conformance.errors import UsageError, brief
 from conformance.models import fx
 from conformance.models.correspondence import Matches
+from conformance.paths import KNOWN
 from conformance.results.audits import Arithmetic, Refusal
 from conformance.results.known import Entry, Host
 from conformance.results.ledger import explaining
+from conformance.results.ledger_file import load
 from conformance.results.predictions import PredictedLayer, Prediction
 
 from .annotated import Annotated, Annotation, Calibration
 from .causes import Causes
-
+from .platforms import host_of
 
 IN_FLOAT = "observed as promised, but no lowering pattern matches it"
 
@@ -34,8 +42,9 @@ class Foreseen(Exception):
 
 @dataclass(frozen=True)
 class Predicting:
-    """How an engine of a host is predicted: the entries of the ledger, and the mapping and the claims, or None for the
-    engine's default ones."""
+    """How an engine of a host is predicted: the entries of the ledger; the mapping and the claims, or None for the engine's
+    default ones; what `prepare_fx` is told about modules; and whether the inputs are `data`, whose ranges are known, or
+    have the right shapes alone. Raises UsageError for an engine that is unknown, or that the host cannot have."""
 
     engine: str
     host: Host
@@ -44,6 +53,11 @@ class Predicting:
     claims: BackendClaims | None = None
     custom: PrepareCustomConfig | None = None
     data: bool = True
+
+    def __post_init__(self) -> None:
+        claims_for(self.engine)
+        if self.host.arch not in (ENGINE_TABLE[self.engine].architectures or (self.host.arch,)):
+            raise UsageError(f"engine {self.engine}: torch has none of that name on {self.host.arch}")
 
     def predict(self, subject: Network) -> Prediction:
         """What will become of a network."""
@@ -62,11 +76,65 @@ class Predicting:
 
     def _explained(self, refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
         def cause(one: Refusal) -> str | None:
+            if one.exception == Foreseen.__name__:
+                return one.message
             features = {"operator": one.operator, "stage": one.stage, "error": one.error}
             entry = explaining(self.entries, self.host, self.engine, one.check, features)
             return entry.id if entry else one.cause
 
         return tuple(replace(one, cause=cause(one)) for one in refusals)
+
+
+def predict(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    engine: str | None = None,
+    *,
+    platform: str | None = None,
+    isa: str | None = None,
+    mapping: QConfigMapping | None = None,
+    custom_config: PrepareCustomConfig | None = None,
+    backend_config: BackendConfig | None = None,
+    name: str = "",
+    ledger: Path = KNOWN,
+) -> Prediction:
+    """Say from the ledger alone what will become of a float model on an engine.
+
+    The model is traced, annotated as its mapping and config say, and executed in float. Nothing is lowered, so the engine
+    and the platform need not be those of this machine.
+
+    Args:
+        model: a float model in eval mode that FX can trace. It is not changed.
+        inputs: at least two batches, each a tensor, a tuple of arguments or a dict of keyword arguments; ranges are those of
+            all but the last.
+        engine: one of torch's engines, `x86` (default), `fbgemm`, `onednn`, `qnnpack`.
+        platform: an architecture that the ledger knows, such as `aarch64`; this machine if None.
+        isa: an instruction set of it, such as `avx2`.
+        mapping: the qconfig mapping; torch's default for the engine if None.
+        custom_config: what `prepare_fx` is told about modules of the network.
+        backend_config: the config whose claims are looked up; that of the engine's backend if None.
+        name: the name of the network in the result; the class of the model if empty.
+        ledger: the folder of known deviations.
+
+    Raises:
+        UsageError: if the model or the inputs cannot be used, the engine is unknown, or the ledger does not know the
+            platform.
+    """
+    entries, claims = load(ledger), None
+    if backend_config is not None:
+        config_name, engine = backend_config.name or "backend_config", engine or DEFAULT_ENGINE
+        claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
+    way = Predicting(
+        engine or DEFAULT_ENGINE, host_named(entries, platform, isa), entries, mapping, claims, custom_config
+    )
+    return way.predict(network(name or type(model).__name__, model, inputs))
+
+
+def host_named(entries: Sequence[Entry], platform: str | None, isa: str | None) -> Host:
+    """This machine, or the platform that is named. Raises UsageError for one that the ledger does not know."""
+    if platform is None and isa is None:
+        return host()
+    return host_of(entries, torch.__version__, platform or this_platform.machine(), isa)
 
 
 def _annotated(
@@ -89,7 +157,7 @@ def _annotated(
             if not matches.traced or not refusals.leaves_out(error, "prepare", matches, None):
                 raise unconvertible(error, "prepare", subject.model) from error
             continue
-        annotation = Annotation(prepared, matches, replace(claims, config=refusals.config))
+        annotation = Annotation(prepared, matches, replace(claims, config=refusals.config), data=data)
         try:
             annotation.run(*copied(subject.held_out))
         except NodeRaises as error:

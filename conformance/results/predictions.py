@@ -47,8 +47,8 @@ class PredictedLayer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the ledger says of a network on an engine of a platform, such as `x86_64 avx512_vnni`. `failure` is why there is no
-    more."""
+    """What the ledger says of a network on an engine of a platform, such as `x86_64 avx512_vnni`. `failure` is why there
+    is no more."""
 
     network: str
     engine: str
