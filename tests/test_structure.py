@@ -20,7 +20,7 @@ LAYERS = (
     ("checks", "selection"),
     ("properties", "audit", "terminal"),
     ("execution", "bench"),
-    ("repro", "migration", "show"),
+    ("repro", "migration", "show", "prediction"),
     ("fuzz",),
     ("plugin", "commands"),
     (

@@ -344,9 +344,8 @@ def in_contexts(backend: BackendClaims) -> Iterator[tuple[Claim, Variant]]:
         chosen = next((claim for claim in claims if claim.dtypes.input_dtype == torch.quint8), claims[0]).dtype_config
         alone = [claim for claim in backend.claims if not isinstance(claim.tree, tuple) and not _is_behind(claim)]
         entries = {claim.pattern: claim for claim in alone if claim.dtype_config == chosen}
-        sites = [
-            Site(claim, _default(claim), entries, adjacent, ways) for claim in claims if claim.dtype_config == chosen
-        ]
+        own = [claim for claim in claims if claim.dtype_config == chosen]
+        sites = [Site(claim, _default(claim), entries, adjacent, ways) for claim in own]
         for name, build in CONTEXTS.items():
             sites.sort(key=lambda site: zlib.crc32(f"{name}/{site.claim.pattern}".encode()))
             existing = ((site, context) for site in sites if site.exists for context in build(site))

@@ -3,9 +3,11 @@
 import argparse
 import fnmatch
 import gzip
+import itertools
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +46,7 @@ def add(commands: "Commands") -> None:
     for name, command, text in (
         ("table", table_command, "print what each engine loses, causes, and operators in float, as markdown"),
         ("layers", layers_command, "print the layers in use, as JSON lines"),
+        ("foretold", foretold_command, "predict the networks of audits, and print what was foretold, as markdown"),
     ):
         parser = add_command(actions, name, command, text)
         parser.add_argument("audits", nargs="+", metavar="AUDITS", help="a file of `networks run --audits`")
@@ -159,6 +162,29 @@ def table_command(arguments: argparse.Namespace) -> int:
 
     reasons = {entry.id: entry.finding.reason for entry in entries_of(None)}
     return print_lines(document(_audits(arguments.audits), reasons))
+
+
+def foretold_command(arguments: argparse.Namespace) -> int:
+    import torch
+
+    torch.set_num_threads(1)
+    from conformance.audit.auditing import host
+    from conformance.audit.causes import explained
+    from conformance.audit.network import Network
+    from conformance.networks.zoo import network
+    from conformance.prediction.predicting import Predicting
+    from conformance.reports.foretold import document
+
+    entries, here = entries_of(None), host()
+    audits = sorted(_audits(arguments.audits), key=lambda one: one.network)
+    pairs = []
+    for name, ones in itertools.groupby(audits, lambda one: one.network):
+        of_corpus = network(name)
+        subject = Network(name, of_corpus.build(), tuple(of_corpus.batches()))
+        for one in ones:
+            pairs.append((Predicting(one.engine, here, entries).predict(subject), explained(one, entries, here)))
+            print(f"{name} on {one.engine}", file=sys.stderr)
+    return print_lines(document(pairs))
 
 
 def layers_command(arguments: argparse.Namespace) -> int:

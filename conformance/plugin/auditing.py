@@ -1,4 +1,4 @@
-"""A fixture for tests of one's own networks: `pytest_plugins = ["conformance.plugin.auditing"]` in a conftest.py."""
+"""Fixtures for tests of one's own networks: `pytest_plugins = ["conformance.plugin.auditing"]` in a conftest.py."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conformance.results.audits import Audit
+    from conformance.results.predictions import Prediction
 
 
 @pytest.fixture
@@ -23,3 +24,17 @@ def audit() -> "Callable[..., Audit]":
     from conformance.audit import audit
 
     return audit
+
+
+@pytest.fixture
+def predict() -> "Callable[..., Prediction]":
+    """The function `conformance.prediction.predict`.
+
+    For example::
+
+        def test_my_network_would_run_in_int8_on_arm(predict):
+            assert predict(my_network(), my_batches(), "qnnpack", platform="aarch64").holds
+    """
+    from conformance.prediction import predict
+
+    return predict

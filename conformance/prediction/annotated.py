@@ -19,6 +19,7 @@ from conformance.audit.values import ListsAsLists, NodeRaises, memory, memory_fo
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.recipes import dtype_name
 from conformance.configs.names import config_pattern, pattern_name
+from conformance.configs.spelling import spelled
 from conformance.models.correspondence import Matches
 from conformance.models.observers import is_observer
 from conformance.models.trace import CONVERSIONS, VIEWS, Recorder
@@ -274,9 +275,8 @@ class Annotation(ListsAsLists):
             k for k in dict.fromkeys(begun.kernels) if k not in METADATA and k not in CONVERSIONS and k not in VIEWS
         ]
         if begun.coded and begun.operator in OWN:
-            rectified = "relu" in pattern.partition("+")[2].lower() or pattern.startswith("nn.ReLU(")
-            joined = "_add" if pattern.startswith(("operator.add(", "nn.ReLU(operator.add(")) else ""
-            names = [OWN[begun.operator] + joined + ("_relu" if rectified else "")]
+            behind = {spelled(one).computes for one in begun.claim.operators[1:]} if begun.claim else set[str]()
+            names = [OWN[begun.operator] + "".join(f"_{one}" for one in ("add", "relu") if one in behind)]
         dtypes = [
             dtype_name(self.observers[one].dtype if one in self.coded and begun.coded else x.dtype)
             for one, x in begun.given
@@ -382,6 +382,7 @@ class Annotation(ListsAsLists):
             "formats": " ".join(name for name in formats if name),
         }
         if tensors:
+            found["rank"] = str(tensors[0].dim())
             found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in tensors if x.numel()))
         if isinstance(module, nn.PReLU):
             found["greatest_slope"] = f"{float(module.weight.max()):.6g}"

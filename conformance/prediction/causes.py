@@ -1,6 +1,7 @@
 """What the ledger foretells of a layer by what is known of it before any kernel runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from conformance.results.audits import Arithmetic
 from conformance.results.causes import LayerCause, fulfils
@@ -16,6 +17,7 @@ OF_DATA = {
     "grid_ratio": "the range that it gets is {} times that of its values",
     "grid_clips": "values are beyond the range that it gets",
     "shared_range_ratio": "the widest value that shares its range is {} times as wide",
+    "loses": "the range that it gets, of another value, costs it more than 3 dB",
     "almost_equal": "the values of a channel are far from zero and almost equal",
     "beyond_fixed_range": "a share {} of its values is beyond the fixed range",
 }
@@ -42,7 +44,7 @@ class Causes:
         conditions."""
         found: dict[str, Foretold] = {}
         for entry, cause in self.causes:
-            conditions = _conditions(cause, features)
+            conditions = None if "stage" in cause.features else _conditions(cause, features)
             if conditions is None or (entry.id in found and len(found[entry.id].conditions) <= len(conditions)):
                 continue
             found[entry.id] = Foretold(entry.id, cause.check[0], _severity(cause), conditions)
@@ -59,11 +61,15 @@ class Causes:
                 return Arithmetic(*cause.features.get("arithmetic", (Arithmetic.NAME_ONLY,)))
         return None
 
-    def refusing(self, features: Mapping[str, str]) -> Iterator[tuple[Entry, str]]:
-        """Yield what refuses a layer with these features, and the stage that raises."""
-        for entry, cause in self.causes:
-            if "stage" in cause.features and _conditions(cause, features) == ():
-                yield entry, cause.features["stage"][0]
+    def refusing(self, features: Mapping[str, str]) -> tuple[str, str] | None:
+        """The finding by which a layer with these features is refused, and the stage that raises; of several the one that
+        says most of it."""
+        found = (
+            (len(cause.features), (entry.id, cause.features["stage"][0]))
+            for entry, cause in self.causes
+            if "stage" in cause.features and _conditions(cause, features) == ()
+        )
+        return max(found, key=itemgetter(0), default=(0, None))[1]
 
 
 def _conditions(cause: LayerCause, features: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -61,8 +61,15 @@ class Grids:
         if keeps and first is not None:
             source = first.all_input_nodes[0]
             own = self.lowered.get(source, self.observers[first])
+        if self._computes_with_number(core):
+            own = nn.Identity()  # no observer's: the kernel multiplies the scale, or moves the zero point
         if own is not None:
             self.lowered[last] = own
+
+    def _computes_with_number(self, node: Node) -> bool:
+        """Whether a node adds or multiplies a tensor and a number, which the config gives one observer."""
+        by_count = getattr(self.entries.get(node.name), "_num_tensor_args_to_observation_type", {})
+        return by_count.get(sum(isinstance(one, Node) for one in node.args)) is SHARES
 
     def features(self, core: Node, last: Node) -> Iterator[tuple[str, str]]:
         """Yield what distinguishes a layer by its grid."""
@@ -75,31 +82,40 @@ class Grids:
             if all(widths):
                 yield "grid_ratio", f"{widths[0] / widths[1]:.6g}"
                 yield "grid_clips", str(self._clips(lowered, self.values.get(last, (0.0, 0.0))))
+        if own is not None and (scale := self._scale(own)):
+            taken = [self._scale(self.observers[one]) for one in core.all_input_nodes if one in self.observers]
+            yield "scale", f"{scale:.6g}"
+            if taken and all(taken):
+                yield "greatest_scale_ratio", f"{max(taken) / scale:.6g}"
+                yield "least_scale_ratio", f"{min(taken) / scale:.6g}"
         if isinstance(own, FixedQParamsObserver):
             yield "fixed_range", "True"
-        if last in self.beyond:
+        if last in self.beyond and last not in self.computed:
             yield "beyond_fixed_range", f"{self.beyond[last]:.6g}"
 
+    def _scale(self, observer: Any) -> float:
+        """The scale of a grid, 0 if no range is known."""
+        if isinstance(observer, FixedQParamsObserver):
+            return float(observer.scale)
+        codes = getattr(observer, "quant_max", 0) - getattr(observer, "quant_min", 0)
+        return _width(self.ranges.get(observer, (0.0, 0.0))) / codes if codes else 0.0
+
     def _clips(self, observer: Any, seen: Range) -> bool:
-        """Whether values of a range are beyond the codes of a grid by more than a step."""
+        """Whether values of a range are beyond the codes of a grid, by more than a tenth of what these reach."""
         low, high = self.ranges[observer]
         scale = (high - low) / (observer.quant_max - observer.quant_min)
         zero_point = observer.quant_min - round(low / scale)
         first, last = ((end - zero_point) * scale for end in RANGES[observer.dtype])
-        return bool(seen[0] < first - scale or seen[1] > last + scale)
+        return bool(min(seen[0] - 1.1 * first, 1.1 * last - seen[1]) < -scale)
 
     def shared(self) -> dict[Node, tuple[Node, ...]]:
         """By a value those that have its observer, of operands and results of operators that compute with a number: the
         config gives these one observer, although their ranges differ."""
         together: dict[nn.Module, dict[Node, None]] = {}
         for node in {user for one in self.observers for user in one.users}:
-            by_count = getattr(self.entries.get(node.name), "_num_tensor_args_to_observation_type", {})
-            taken = [one for one in node.args if isinstance(one, Node)]
-            if by_count.get(len(taken)) is not SHARES:
-                continue
-            for one in taken:
+            for one in node.args if self._computes_with_number(node) else ():
                 behind = [self.observers[user] for user in node.users if user in self.observers]
-                if one in self.observers and self.observers[one] in behind:
+                if isinstance(one, Node) and self.observers.get(one) in behind:
                     self.computed.add(node)
                     together.setdefault(self.observers[one], {}).update({one.all_input_nodes[0]: None, node: None})
         return {
@@ -108,7 +124,7 @@ class Grids:
 
     def sharing(self, shared: Mapping[Node, Sequence[Node]], last: Node) -> Iterator[tuple[str, str]]:
         """Yield how many times as wide the widest value is that shares the range of this one."""
-        if last in shared and last not in self.computed:
+        if last in shared and last not in self.computed and not isinstance(self.own(last), FixedQParamsObserver):
             own = _width(self.values.get(last, (0.0, 0.0)))
             widest = max((_width(self.values.get(one, (0.0, 0.0))) for one in shared[last]), default=0.0)
             yield "shares_range", "True"

@@ -63,7 +63,7 @@ class Predicting:
         """What will become of a network."""
         claims = self.claims or claims_for(self.engine)
         mapping = self.mapping or get_default_qconfig_mapping(self.engine)
-        made = Prediction(subject.name, self.engine, claims.name, self.host.platform, self.host.torch)
+        made = Prediction(subject.name, self.engine, claims.name, self.host.platform, str(self.host.torch))
         causes = Causes(self.entries, self.engine, self.host)
         refusals = Refusals(subject.model, mapping, claims)
         try:
@@ -168,10 +168,10 @@ def _annotated(
             for batch in subject.calibration:
                 Calibration(prepared, annotation.grids).run(*copied(batch))
         for layer in annotation.layers:
-            refusing = next(causes.refusing(layer.features), None) if layer.arithmetic is Arithmetic.INTEGER else None
+            refusing = causes.refusing(layer.features) if layer.arithmetic is Arithmetic.INTEGER else None
             if refusing is not None:
-                entry, stage = refusing
-                if refusals.leaves_out_called(layer.nodes[0], Foreseen(entry.id), stage, matches, prepared):
+                cause, stage = refusing
+                if refusals.leaves_out_called(layer.nodes[0], Foreseen(cause), stage, matches, prepared):
                     break
         else:
             return annotation.layers
