@@ -20,7 +20,7 @@ LAYERS = (
     ("checks", "selection"),
     ("properties", "audit", "terminal"),
     ("execution", "bench"),
-    ("repro", "migration", "show", "prediction"),
+    ("repro", "migration", "show", "prediction", "repair"),
     ("fuzz",),
     ("plugin", "commands"),
     (

@@ -49,7 +49,8 @@ class KnownFinding:
 
     `title` says what is wrong, for a reader without context, `reason` what the engine does instead. `upstream` names the
     issue, or is `unreported`. `component` is at fault where rows leave open whether lowering or a kernel is. `formerly` are
-    other ids that earlier reports and histories have for it.
+    other ids that earlier reports and histories have for it. `remedies` are the rewritings of a network that avoid it
+    (`conformance.repair.rewrites`), in the order in which they are tried before a layer is left in float.
     """
 
     id: str
@@ -58,6 +59,7 @@ class KnownFinding:
     upstream: str
     component: str | None = None
     formerly: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from .findings import KINDS
 from .findings.stages import FURTHER, UNDEFINED
 from .known import CONDITIONS, Entry, KnownFinding
 from .profiles import CHECKS
+from .remedies import REMEDIES
 from .severity import Component
 from .verdicts import Verdict
 from .where import FIELDS, Where
@@ -26,6 +27,7 @@ OF_A_FINDING = {
     "upstream": str,
     "component": str,
     "formerly": (str, list),
+    "remedies": (str, list),
     "shows": list,
 }
 OF_A_PLACE = {
@@ -127,7 +129,10 @@ def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:
     if component is not None and component not in [*Component]:
         raise UsageError(f"{source}: unknown component {component!r}: components are {', '.join(Component)}")
     formerly = tuple(_list(values.get("formerly", [])))
-    finding = KnownFinding(values["id"], values["title"], values["reason"], upstream, component, formerly)
+    remedies = tuple(_list(values.get("remedies", [])))
+    if unknown := sorted({*remedies} - {*REMEDIES}):
+        raise UsageError(f"{source}: unknown remedy {unknown[0]!r}: remedies are {', '.join(REMEDIES)}")
+    finding = KnownFinding(values["id"], values["title"], values["reason"], upstream, component, formerly, remedies)
     for number, place in enumerate(values["shows"], 1):
         where = f"{source}, shows {number}"
         if not isinstance(place, dict):

@@ -1,0 +1,202 @@
+"""Repairs of a network: the remedies of what an engine is to blame for, each proved by an audit."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+from torch.fx import GraphModule, Tracer
+
+from conformance.audit.agreement import as_tensor, decibels
+from conformance.audit.auditing import Fx, Settings, host
+from conformance.audit.causes import explained
+from conformance.audit.conversion import LEAST_TRACED_DB
+from conformance.audit.network import Network, copied, tensors_of
+from conformance.errors import UsageError, brief
+from conformance.results.audits import Audit, Layer
+from conformance.results.known import Entry
+
+from .rewrites import InFloat, NotApplicable, rewritten
+
+FALLBACK = ("float",)
+"""The remedies of a finding for which the ledger has none."""
+
+SAME_DB = 0.1
+"""How much an output has to gain, or may lose, before a step counts as one that helps, or harms."""
+
+MOST_ROUNDS = 8
+"""How often a network is audited to find out what helps."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rewriting of a node of the traced network, and the finding of the ledger that it is for, empty if that is new."""
+
+    kind: str
+    node: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A network before and after its repair, and the steps that help."""
+
+    subject: Network
+    before: Audit
+    after: Audit
+    steps: tuple[Step, ...] = ()
+
+
+class Repairing:
+    """Repairs networks on an engine of torch. `progress` is called with a line for each stage."""
+
+    def __init__(self, engine: str, entries: Sequence[Entry], progress: Callable[[str], None] = lambda _: None) -> None:
+        self.engine, self.entries, self.progress = engine, entries, progress
+        self.remedies = {entry.id: entry.finding.remedies for entry in entries}
+
+    def repair(self, subject: Network) -> Repair:
+        """Try the remedies of each layer that is to blame, keep what helps, and leave out what is not needed.
+
+        Nothing is kept by which the output is worse against the float model, or the network does not run any more. Raises
+        UsageError for a network that FX cannot trace.
+        """
+        before = best = self._audited(subject)
+        names = Names.of(self._rewritten(subject, ()))
+        steps: dict[str, Step] = {}
+        tried: set[tuple[str, str]] = set()
+        for number in range(1, MOST_ROUNDS + 1):
+            further = {step.node: step for step in self._further(best, names, tried)}
+            if not further:
+                break
+            self.progress(f"{self.engine}: round {number}, {len(further)} remedies")
+            tried |= {(step.kind, step.node) for step in further.values()}
+            applicable = {node: step for node, step in further.items() if self._applies(subject, step)}
+            candidate = {**steps, **applicable}
+            found = self._tried(subject, candidate.values()) if applicable else None
+            if found is not None and helps(best, found[0]):
+                steps, (best, names) = candidate, found
+        for cause in dict.fromkeys(step.cause for step in steps.values()):
+            self.progress(f"{self.engine}: without what is for {cause or 'new findings'}")
+            without = {node: step for node, step in steps.items() if step.cause != cause}
+            found = self._tried(subject, without.values()) if without else (before, names)
+            if found is not None and not harms(best, found[0]):
+                steps, (best, _) = without, found
+        return Repair(subject, before, best, tuple(steps.values()))
+
+    def _further(self, audited: Audit, names: "Names", tried: set[tuple[str, str]]) -> Iterator[Step]:
+        """Yield the next remedy of each layer that is to blame or refused."""
+        blamed = [
+            (name, fault.cause or "")
+            for layer in audited.blamed
+            for fault in layer.faults
+            for name in _at_fault(layer, audited)
+        ]
+        refused = [(name, refusal.cause or "") for refusal in audited.refusals for name in refusal.layers]
+        for name, cause in (*blamed, *refused):
+            node = names.node(name)
+            kinds = (*self.remedies.get(cause, ()), *FALLBACK) if node else ()
+            if node and (kind := next((kind for kind in kinds if (kind, node) not in tried), None)):
+                yield Step(kind, node, cause)
+
+    def _applies(self, subject: Network, step: Step) -> bool:
+        try:
+            rewritten(subject.model, [(step.kind, step.node)])
+        except NotApplicable:
+            return False
+        return True
+
+    def _rewritten(self, subject: Network, steps: Iterable[Step]) -> GraphModule:
+        try:
+            return rewritten(subject.model, [(step.kind, step.node) for step in steps])
+        except NotApplicable:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"{subject.name} cannot be repaired, because FX cannot trace it: {brief(error)}"
+            ) from error
+
+    def _tried(self, subject: Network, steps: Iterable[Step]) -> "tuple[Audit, Names] | None":
+        """The audit of a network with these steps, None if they change what it computes in float."""
+        graph = self._rewritten(subject, steps)
+        with torch.no_grad():
+            own, other = (tensors_of(model(*copied(subject.held_out))) for model in (subject.model, graph))
+        if len(own) != len(other) or not all(map(_same, own, other)):
+            return None
+        return self._audited(replace(subject, model=graph)), Names.of(graph)
+
+    def _audited(self, subject: Network) -> Audit:
+        custom = PrepareCustomConfig().set_non_traceable_module_classes([InFloat])
+        way = Fx(self.engine, Settings(custom=custom, stable=False, reduce=False))
+        return explained(way.audit(subject), self.entries, host())
+
+
+@dataclass(frozen=True)
+class Names:
+    """The nodes of a traced network by the names that audits give its layers. Tracing it again names its nodes anew."""
+
+    nodes: Mapping[str, str]
+    targets: Mapping[str, str]
+
+    @classmethod
+    def of(cls, graph: GraphModule) -> "Names":
+        """The names of a network that was rewritten."""
+        again = _Tracer().trace(graph).nodes
+        own = {new.name: old.name for new, old in zip(again, graph.graph.nodes, strict=True)}
+        called: dict[str, list[str]] = {}
+        for node in again:
+            if node.op == "call_module":
+                called.setdefault(str(node.target), []).append(node.name)
+        return cls(own, {target: own[names[0]] for target, names in called.items()})
+
+    def node(self, name: str) -> str | None:
+        """The node of a layer: `path`, `path (node)`, or `path.node` of a function; None for one that is not its own."""
+        if name.endswith(")"):
+            return self.nodes.get(name.rpartition("(")[2].removesuffix(")"))
+        return self.targets.get(name) or self.nodes.get(name.rpartition(".")[2])
+
+
+class _Tracer(Tracer):
+    """Traces as `prepare_fx` does that is told about InFloat."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, InFloat) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _at_fault(layer: Layer, audited: Audit) -> list[str]:
+    """The layers that a remedy of a layer concerns: of one that only quantizes a value, those that take it."""
+    if layer.features.get("operator") != "torch.quantize_per_tensor":
+        return [layer.name]
+    return [one.name for one in audited.layers if layer.name in one.inputs]
+
+
+def _same(own: Tensor, other: Tensor) -> bool:
+    db = decibels(as_tensor(other), as_tensor(own)) if own.shape == other.shape else -math.inf
+    return db is None or db > LEAST_TRACED_DB
+
+
+def quality(audited: Audit) -> float:
+    """The SQNR in dB of a network's output against the float model, infinite if it is equal; of one that does not run, minus
+    infinity."""
+    if audited.failure or audited.broken is not None:
+        return -math.inf
+    return math.inf if audited.engine_db is None else audited.engine_db
+
+
+def helps(before: Audit, after: Audit) -> bool:
+    """Whether a network is better than before: its output by SAME_DB, or fewer layers are to blame or refused and it is not
+    worse."""
+    own, other = quality(after), quality(before)
+    if own == -math.inf or own < other - SAME_DB:
+        return False
+    return own > other + SAME_DB or _counted(after) < _counted(before)
+
+
+def harms(before: Audit, after: Audit) -> bool:
+    """Whether a network is worse than before."""
+    return quality(after) < quality(before) - SAME_DB or len(after.refusals) > len(before.refusals)
+
+
+def _counted(audited: Audit) -> int:
+    return len(audited.blamed) + sum(len(refusal.layers) for refusal in audited.refusals)
