@@ -79,6 +79,12 @@ def _add_audit(commands: "Commands") -> None:
     )
     audit.add_argument("--json", metavar="FILE", help="write the audits as JSON")
     audit.add_argument("-o", dest="out", metavar="HTML", help="write the audits as a page")
+    audit.add_argument(
+        "--repair",
+        metavar="FILE",
+        help="try the remedies of what is to blame, and write a module of plain torch that quantizes the network with those "
+        "that help; the exit status is then that of the repaired network",
+    )
     audit.add_argument("--no-reduce", action="store_true", help="do not reduce blamed layers to reproduction scripts")
     add_isa(audit)
     add_ledger(audit)
@@ -135,6 +141,8 @@ def audit_command(arguments: argparse.Namespace) -> int:
     from conformance.audit.causes import explained
     from conformance.audit.network import loaded
 
+    if arguments.repair:
+        return _repair(arguments)
     ways: Sequence[Way]
     if arguments.pte or arguments.etrecord:
         ways = [_program(arguments)]
@@ -145,6 +153,48 @@ def audit_command(arguments: argparse.Namespace) -> int:
     audits = [explained(way.audit(subject, reporter()), entries, host(arguments.isa)) for way in ways]
     _write(audits, entries, arguments)
     return int(not all(audited.holds for audited in audits))
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    """Repair a network on an engine of torch, and write the module that does it."""
+    import datetime
+    from collections import Counter
+
+    import torch
+
+    from conformance.audit.auditing import DEFAULT_ENGINE, host
+    from conformance.audit.network import loaded
+    from conformance.repair.repairing import Repairing
+    from conformance.repair.written import module
+    from conformance.reports.repair_text import steps_text, table
+    from conformance.results.jsonl import replacing
+
+    for option in ("quantizer", "qat", "pte", "etrecord", "mapping", "custom_config", "backend_config", "out", "json"):
+        if getattr(arguments, option):
+            raise UsageError(
+                f"--repair is for torch's own engines with their default mapping: leave out --{option.replace('_', '-')}"
+            )
+    if len(engines := arguments.engine or [DEFAULT_ENGINE]) > 1:
+        raise UsageError(f"--repair is for one engine: choose from {', '.join(engines)}")
+    path = Path(arguments.repair)
+    if not (path.suffix == ".py" and path.stem.isidentifier()):
+        raise UsageError(
+            f"--repair {arguments.repair!r}: name a file of Python that can be imported, such as repaired.py"
+        )
+    entries, here = entries_of(arguments.ledger), host(arguments.isa)
+    subject = loaded(arguments.network, arguments.inputs, arguments.shape)
+    repair = Repairing(engines[0], entries, here, reporter()).repair(subject)
+    figures = table(repair.before, repair.after)
+    findings = {entry.id: entry.finding for entry in entries}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    text = module(repair, findings, figures, path=path, torch=torch.__version__, platform=here.platform, date=today)
+    with replacing(path, "--repair") as beside:
+        beside.write_text(text, encoding="utf-8")
+    clear_line()
+    print("\n".join([f"{subject.name} on {engines[0]}, written to {path}", *figures]))
+    for line in steps_text(Counter((step.kind, step.cause) for step in repair.steps)):
+        print(line)
+    return int(not repair.after.holds)
 
 
 def _ways_through_fx(arguments: argparse.Namespace) -> "list[Way]":

@@ -64,8 +64,9 @@ def _prepared(
     config: BackendConfig,
     custom: PrepareCustomConfig | None = None,
 ) -> GraphModule:
+    own = copy.deepcopy(model)  # before code is postponed, which FX could not trace if the model is a graph itself
     with code_postponed(), _without_stack_traces():
-        return with_code(flow(copy.deepcopy(model), mapping, tuple(inputs), custom, backend_config=config))
+        return with_code(flow(own, mapping, tuple(inputs), custom, backend_config=config))
 
 
 def prepare_network(

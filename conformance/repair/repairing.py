@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,13 @@ from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.fx import GraphModule, Tracer
 
 from conformance.audit.agreement import as_tensor, decibels
-from conformance.audit.auditing import Fx, Settings, host
+from conformance.audit.auditing import Fx, Settings
 from conformance.audit.causes import explained
 from conformance.audit.conversion import LEAST_TRACED_DB
 from conformance.audit.network import Network, copied, tensors_of
 from conformance.errors import UsageError, brief
 from conformance.results.audits import Audit, Layer
-from conformance.results.known import Entry
+from conformance.results.known import Entry, Host
 
 from .rewrites import InFloat, NotApplicable, rewritten
 
@@ -50,10 +51,12 @@ class Repair:
 
 
 class Repairing:
-    """Repairs networks on an engine of torch. `progress` is called with a line for each stage."""
+    """Repairs networks on an engine of torch, on this host, `on`. `progress` is called with a line for each stage."""
 
-    def __init__(self, engine: str, entries: Sequence[Entry], progress: Callable[[str], None] = lambda _: None) -> None:
-        self.engine, self.entries, self.progress = engine, entries, progress
+    def __init__(
+        self, engine: str, entries: Sequence[Entry], on: Host, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.engine, self.entries, self.on, self.progress = engine, entries, on, progress
         self.remedies = {entry.id: entry.finding.remedies for entry in entries}
 
     def repair(self, subject: Network) -> Repair:
@@ -67,26 +70,31 @@ class Repairing:
         steps: dict[str, Step] = {}
         tried: set[tuple[str, str]] = set()
         for number in range(1, MOST_ROUNDS + 1):
-            further = {step.node: step for step in self._further(best, names, tried)}
+            further: dict[str, Step] = {}
+            offered = [*self._further(subject, best, names, tried)]
+            in_integers = [step for step in offered if step.kind not in FALLBACK]
+            for step in in_integers or offered:
+                further.setdefault(step.node, step)
             if not further:
                 break
             self.progress(f"{self.engine}: round {number}, {len(further)} remedies")
             tried |= {(step.kind, step.node) for step in further.values()}
-            applicable = {node: step for node, step in further.items() if self._applies(subject, step)}
-            candidate = {**steps, **applicable}
-            found = self._tried(subject, candidate.values()) if applicable else None
-            if found is not None and helps(best, found[0]):
+            candidate = {**steps, **further}
+            found = self._tried(subject, candidate.values())
+            if found is not None and not harms(best, found[0]):
                 steps, (best, names) = candidate, found
+        if not helps(before, best):
+            return Repair(subject, before, before)
         for cause in dict.fromkeys(step.cause for step in steps.values()):
             self.progress(f"{self.engine}: without what is for {cause or 'new findings'}")
             without = {node: step for node, step in steps.items() if step.cause != cause}
             found = self._tried(subject, without.values()) if without else (before, names)
-            if found is not None and not harms(best, found[0]):
+            if found is not None and not harms(best, found[0]) and _counted(found[0]) <= _counted(best):
                 steps, (best, _) = without, found
         return Repair(subject, before, best, tuple(steps.values()))
 
-    def _further(self, audited: Audit, names: "Names", tried: set[tuple[str, str]]) -> Iterator[Step]:
-        """Yield the next remedy of each layer that is to blame or refused."""
+    def _further(self, subject: Network, audited: Audit, names: "Names", tried: set[tuple[str, str]]) -> Iterator[Step]:
+        """Yield the next remedy that applies to each layer which is to blame or refused, for each finding."""
         blamed = [
             (name, fault.cause or "")
             for layer in audited.blamed
@@ -97,8 +105,8 @@ class Repairing:
         for name, cause in (*blamed, *refused):
             node = names.node(name)
             kinds = (*self.remedies.get(cause, ()), *FALLBACK) if node else ()
-            if node and (kind := next((kind for kind in kinds if (kind, node) not in tried), None)):
-                yield Step(kind, node, cause)
+            steps = (Step(kind, str(node), cause) for kind in kinds if (kind, node) not in tried)
+            yield from islice((step for step in steps if self._applies(subject, step)), 1)
 
     def _applies(self, subject: Network, step: Step) -> bool:
         try:
@@ -129,7 +137,7 @@ class Repairing:
     def _audited(self, subject: Network) -> Audit:
         custom = PrepareCustomConfig().set_non_traceable_module_classes([InFloat])
         way = Fx(self.engine, Settings(custom=custom, stable=False, reduce=False))
-        return explained(way.audit(subject), self.entries, host())
+        return explained(way.audit(subject), self.entries, self.on)
 
 
 @dataclass(frozen=True)
@@ -176,10 +184,15 @@ def _same(own: Tensor, other: Tensor) -> bool:
     return db is None or db > LEAST_TRACED_DB
 
 
+def runs(audited: Audit) -> bool:
+    """Whether all of a network can be converted and run, be it all in float."""
+    return not audited.stage and not audited.refusals and audited.broken is None
+
+
 def quality(audited: Audit) -> float:
-    """The SQNR in dB of a network's output against the float model, infinite if it is equal; of one that does not run, minus
-    infinity."""
-    if audited.failure or audited.broken is not None:
+    """The SQNR in dB of a network's output against the float model, infinite if it is equal; of one that does not run as it
+    is, minus infinity."""
+    if not runs(audited):
         return -math.inf
     return math.inf if audited.engine_db is None else audited.engine_db
 
@@ -187,15 +200,14 @@ def quality(audited: Audit) -> float:
 def helps(before: Audit, after: Audit) -> bool:
     """Whether a network is better than before: its output by SAME_DB, or fewer layers are to blame or refused and it is not
     worse."""
-    own, other = quality(after), quality(before)
-    if own == -math.inf or own < other - SAME_DB:
-        return False
-    return own > other + SAME_DB or _counted(after) < _counted(before)
+    return not harms(before, after) and (
+        quality(after) > quality(before) + SAME_DB or _counted(after) < _counted(before)
+    )
 
 
 def harms(before: Audit, after: Audit) -> bool:
-    """Whether a network is worse than before."""
-    return quality(after) < quality(before) - SAME_DB or len(after.refusals) > len(before.refusals)
+    """Whether a network is worse than before: its output by SAME_DB, or it does not run any more."""
+    return quality(after) < quality(before) - SAME_DB
 
 
 def _counted(audited: Audit) -> int:

@@ -38,6 +38,14 @@ def leave_in_float(graph: GraphModule, node: Node) -> None:
     _call_module(graph, node, InFloat(call))
 
 
+def leave_source_in_float(graph: GraphModule, node: Node) -> None:
+    """Compute in float what computes the first operand of a node."""
+    source = next(iter(node.all_input_nodes), node)
+    if not source.op.startswith("call_"):
+        raise NotApplicable(f"no layer computes the first operand of {node.name}")
+    leave_in_float(graph, source)
+
+
 def copy_module(graph: GraphModule, node: Node) -> None:
     """Give a call of a module that is called several times a module of its own, with the same parameters."""
     if node.op != "call_module":
@@ -196,6 +204,7 @@ REWRITES: dict[str, Callable[[GraphModule, Node], None]] = {
     "equal": equal_channels,
     "apart": keep_apart,
     "split": split_prelu,
+    "source": leave_source_in_float,
     "float": leave_in_float,
 }
 """The rewritings by the names that remedies have."""
