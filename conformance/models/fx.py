@@ -13,6 +13,7 @@ from torch import nn
 from torch.ao.quantization import QConfigMapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+from torch.ao.quantization.fx.utils import assert_and_get_unique_device
 from torch.ao.quantization.quantize_fx import (
     _convert_to_reference_decomposed_fx,
     convert_fx,
@@ -80,7 +81,9 @@ def prepare_network(
     """Return a copy of a float model in eval mode with fused modules and observers. `matches` gets the patterns that
     match."""
     with matches_recorded(matches):
-        return _prepared(prepare_fx, model, mapping, inputs, config, custom)
+        prepared = _prepared(prepare_fx, model, mapping, inputs, config, custom)
+    assert_and_get_unique_device.cache_clear()  # torch keeps every model that it was asked about
+    return prepared
 
 
 def lower_network(calibrated: GraphModule, config: BackendConfig) -> tuple[GraphModule, GraphModule, dict[Node, Node]]:

@@ -59,8 +59,10 @@ class Repairing:
         self.engine, self.entries, self.on, self.progress = engine, entries, on, progress
         self.remedies = {entry.id: entry.finding.remedies for entry in entries}
 
-    def repair(self, subject: Network) -> Repair:
+    def repair(self, subject: Network, *, fallback: bool = True) -> Repair:
         """Try the remedies of each layer that is to blame, keep what helps, and leave out what is not needed.
+
+        With `fallback`, layers that the ledger's remedies do not help, and those with new findings, are left in float.
 
         Nothing is kept by which the output is worse against the float model, or the network does not run any more. Raises
         UsageError for a network that FX cannot trace.
@@ -73,7 +75,7 @@ class Repairing:
             further: dict[str, Step] = {}
             offered = [*self._further(subject, best, names, tried)]
             in_integers = [step for step in offered if step.kind not in FALLBACK]
-            for step in in_integers or offered:
+            for step in in_integers or (offered if fallback else ()):
                 further.setdefault(step.node, step)
             if not further:
                 break
@@ -151,7 +153,9 @@ class Names:
     def of(cls, graph: GraphModule) -> "Names":
         """The names of a network that was rewritten."""
         again = _Tracer().trace(graph).nodes
-        own = {new.name: old.name for new, old in zip(again, graph.graph.nodes, strict=True)}
+        # tracing reads a parameter once
+        calls = ([node for node in nodes if node.op.startswith("call_")] for nodes in (again, graph.graph.nodes))
+        own = {new.name: old.name for new, old in zip(*calls, strict=True)}
         called: dict[str, list[str]] = {}
         for node in again:
             if node.op == "call_module":

@@ -215,6 +215,9 @@ def rewritten(model: nn.Module, steps: Iterable[tuple[str, str]]) -> GraphModule
     the node. Raises NotApplicable."""
     graph = symbolic_trace(copy.deepcopy(model))
     graph.train(model.training)
+    for node in reversed([*graph.graph.nodes]):
+        if node.target is getattr and not node.users:  # as in messages of assertions: the graph's code has none
+            graph.graph.erase_node(node)
     nodes = {node.name: node for node in graph.graph.nodes}
     for kind, name in steps:
         if name not in nodes:

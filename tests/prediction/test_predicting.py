@@ -1,6 +1,7 @@
 """Predictions: what the ledger says of networks before any quantized kernel runs."""
 
 import fnmatch
+import gc
 from typing import Any
 
 import pytest
@@ -198,6 +199,15 @@ def test_a_mapping_leaves_a_layer_in_float() -> None:
     found = predict(residual(), images(), "x86", mapping=mapping)
     head = next(layer for layer in found.layers if layer.name == "head")
     assert (head.arithmetic, head.reason) == (Arithmetic.FLOAT, "the mapping has no qconfig for it")
+
+
+def test_no_network_is_kept() -> None:
+    gc.collect()
+    before = sum(isinstance(one, nn.Conv2d) for one in gc.get_objects())
+    for _ in range(3):
+        predict(residual(), images(), "x86")
+    gc.collect()
+    assert sum(isinstance(one, nn.Conv2d) for one in gc.get_objects()) == before
 
 
 def test_the_network_is_not_changed() -> None:
