@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map_only
@@ -115,6 +116,7 @@ class Annotation(ListsAsLists):
         traced = [node for node in matches.traced[-1].graph.nodes if node.op == "call_module"]
         self.hooked = {node.name for node in traced if has_hooks(matches.traced[-1], node)}
         self.kept: dict[Node, str] = {}  # the operators of values that are codes which no quantize makes
+        self.roots: dict[Node, Node] = {}  # of values in the memory of others, the first that was there
         self._in_float, self.named = set[Node](), set[Node]()
         self._begun: dict[str, _Begun] = {}
 
@@ -148,6 +150,9 @@ class Annotation(ListsAsLists):
             return value
         layer = self._layer(self._begun.pop(last), n, value)
         self.described.append((layer, begun.core, n))
+        if layer.arithmetic is Arithmetic.VIEW or "_add" in layer.features["kernels"]:
+            *_, written = begun.core.all_input_nodes or [n]  # whose memory the result is in
+            self.roots[n] = self._root(written)
         if begun.coded:
             self.kept[n] = begun.operator
             self.grids.keep(begun.core, n, keeps=self._keeps(begun, layer))
@@ -343,13 +348,13 @@ class Annotation(ListsAsLists):
         taken = [one for one in self._operands(members) if one not in core.all_input_nodes[:1]] or core.all_input_nodes[
             1:
         ]
-        sources = [one.all_input_nodes[0] if one in self.observers else one for one in taken]
-        users = {
-            user
-            for source in sources
-            for user in (*source.users, *(u for o in source.users if o in self.observers for u in o.users))
-        }
-        return any(user.name not in members and user not in self.observers and last < user for user in users)
+        roots = {self._root(one) for one in taken}
+        sharing = [one for one in (*self.roots, *roots) if self._root(one) in roots and one is not last]
+        return any(self._used_behind(one, last) for one in sharing)
+
+    def _root(self, node: Node) -> Node:
+        source = node.all_input_nodes[0] if node in self.observers else node
+        return self.roots.get(source, source)
 
     def _operands(self, members: set[str]) -> list[Node]:
         return [
@@ -382,6 +387,8 @@ class Annotation(ListsAsLists):
             "formats": " ".join(name for name in formats if name),
         }
         if tensors:
+            nhwc = tensors[0].dim() == 4 and all(x.is_contiguous(memory_format=torch.channels_last) for x in tensors)
+            found["nhwc"] = str(nhwc)
             found["rank"] = str(tensors[0].dim())
             found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in tensors if x.numel()))
         if isinstance(module, nn.PReLU):

@@ -69,7 +69,7 @@ CHANNELS_LAST = tuple(f"quantized.{name}" for name in ("conv2d", "conv3d", "conv
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last memory format of tensors by their number of dimensions."""
 
-AS_FIRST = ("quantized.add", "quantized.mul")
+AS_FIRST = ("quantized.add", "quantized.mul", "quantized.instance_norm")
 """What the names of kernels begin with whose results have the memory format that their first operand suggests."""
 
 

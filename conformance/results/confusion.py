@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from .audits import Arithmetic, Audit, Layer
 from .predictions import Foretold, PredictedLayer, Prediction
+from .severity import Severity
 
 QUANTIZE = "torch.quantize_per_tensor"
 
@@ -94,8 +95,8 @@ def _said(said: PredictedLayer | None, layer: Layer, audit: Audit) -> dict[str, 
     # conversions inside of kernels are measured where the network runs, and some have no entry
     unmeasured = audit.broken is not None and layer.arithmetic is Arithmetic.INTEGER
     unexplained = layer.unkept and layer.cause is None and said.arithmetic is layer.arithmetic
-    left_out = "lowered" if unmeasured or unexplained else ""
-    return {one.cause: one for one in said.foretold if one.check != left_out}
+    left_out = (unmeasured or unexplained) and Severity.FLOAT
+    return {one.cause: one for one in said.foretold if one.severity is not left_out}
 
 
 def _compare(found: Confusion, own: set[str], said: dict[str, Foretold]) -> None:
