@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance.errors import UsageError
+from conformance.results.causes import LayerCause
 from conformance.results.known import Entry, KnownFinding, entries_by_finding
 from conformance.results.ledger import backends_of
 from conformance.results.ledger_file import extends, load, own
@@ -21,7 +22,7 @@ FINDING = {
 }
 SHOWS = {"where": '{ backend = "fbgemm", pattern = "nn.Linear" }', "must": '"numerics"'}
 LINEAR = Where.of({"backend": "fbgemm", "pattern": "nn.Linear"})
-OF_A_FINDING = (*FINDING, "component", "formerly", "verdict", "shows")
+OF_A_FINDING = (*FINDING, "component", "formerly", "remedies", "verdict", "shows")
 KNOWN = KnownFinding("linear-off-by-one", "Linear is one step off", "it truncates", "pytorch/pytorch#12345")
 
 
@@ -65,6 +66,23 @@ def test_a_finding_may_show_in_several_places_and_have_had_other_ids(tmp_path: P
     assert second.source == "known.toml#1, shows 2"
     assert [second.named(name) for name in ("linear-off-by-one", "older", "other", None)] == [True, True, False, False]
     assert entries_by_finding([first, second])["old"] == [first, second]
+
+
+def test_a_finding_may_have_remedies(tmp_path: Path) -> None:
+    (known,) = loaded(tmp_path, document(remedies='["copies", "contiguous"]'))
+    assert known.finding.remedies == ("copies", "contiguous")
+    with pytest.raises(UsageError, match=r"known.toml#1: unknown remedy 'prayer': remedies are copies, "):
+        loaded(tmp_path, document(remedies='"prayer"'))
+
+
+def test_a_place_may_say_what_layers_will_show(tmp_path: Path) -> None:
+    predicts = '[{ engine = "x86", check = "lowered", stage = "convert", operator = "nn.Conv?d" }]'
+    (known,) = loaded(tmp_path, document(where=None, must=None, predicts=predicts))
+    features = {"stage": ("convert",), "operator": ("nn.Conv?d",)}
+    assert known.predicts == (LayerCause(("x86",), ("lowered",), features, foretells=True),)
+    assert known.layers == known.where == ()
+    with pytest.raises(UsageError, match=r"known.toml#1, shows 1, predicts 1: check is missing"):
+        loaded(tmp_path, document(predicts='[{ engine = "x86" }]'))
 
 
 def test_an_entry_can_have_several_conditions_and_checks(tmp_path: Path) -> None:
