@@ -53,7 +53,7 @@ class _Begun:
     """A layer of which the first node is about to be executed: whether it takes and gives `coded` values if nothing is wrong,
     the values that it is `given` and their memory formats, and the reason why it stays in float if it does; whether its
     result `shares` the observer of its input, whether it is `unasked`, without a qconfig, and whether it is a `fused` one.
-    While its nodes run, `kernels` are those in float so far, and `raises` is set if one raises in its memory formats alone."""
+    While its nodes run, `kernels` are those in float so far; `raises` is set if one raises in its memory formats alone."""
 
     core: Node
     pattern: str

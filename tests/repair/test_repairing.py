@@ -15,6 +15,7 @@ from conformance.__main__ import main
 from conformance.audit.auditing import claims_for
 from conformance.audit.network import Network, network
 from conformance.engines.registry import engine as engine_named
+from conformance.errors import UsageError
 from conformance.models import fx
 from conformance.models.correspondence import Matches
 from conformance.repair.repairing import FALLBACK, Names, Repair, Repairing, helps
@@ -22,7 +23,7 @@ from conformance.repair.rewrites import InFloat, rewritten
 from conformance.results.audits import Audit
 from conformance.results.ledger_file import load
 from tests.audit.causes import CAUSES, Cause
-from tests.prediction.test_predicting import HOST, OF_FX
+from tests.prediction.test_predicting import HOST, OF_FX, Branch
 
 ENTRIES = load()
 
@@ -102,6 +103,14 @@ def test_what_is_new_falls_back_to_float() -> None:
     assert [(step.kind, step.cause) for step in repair.steps] == [(*FALLBACK, "")]
     assert not repair.after.blamed
     assert repair.after.integer_share < repair.before.integer_share
+
+
+def test_a_network_that_cannot_be_traced_cannot_be_repaired() -> None:
+    subject = network("branch", Branch().eval(), [(torch.rand(2, 4),)] * 2)
+    with pytest.raises(
+        UsageError, match="branch cannot be repaired, because FX cannot trace it: TraceError: symbolically"
+    ):
+        Repairing("x86", ENTRIES, HOST).repair(subject)
 
 
 class Asserts(nn.Module):

@@ -80,7 +80,7 @@ def test_a_place_may_say_what_layers_will_show(tmp_path: Path) -> None:
     (known,) = loaded(tmp_path, document(where=None, must=None, predicts=predicts))
     features = {"stage": ("convert",), "operator": ("nn.Conv?d",)}
     assert known.predicts == (LayerCause(("x86",), ("lowered",), features, foretells=True),)
-    assert known.layers == known.where == ()
+    assert (known.layers, known.where) == ((), ())
     with pytest.raises(UsageError, match=r"known.toml#1, shows 1, predicts 1: check is missing"):
         loaded(tmp_path, document(predicts='[{ engine = "x86" }]'))
 
