@@ -101,12 +101,12 @@ class Grids:
         return _width(self.ranges.get(observer, (0.0, 0.0))) / codes if codes else 0.0
 
     def _clips(self, observer: Any, seen: Range) -> bool:
-        """Whether values of a range are beyond the codes of a grid, by more than a tenth of what these reach."""
+        """Whether values of a range are beyond the codes of a grid, by more than a fifth of what these reach."""
         low, high = self.ranges[observer]
         scale = (high - low) / (observer.quant_max - observer.quant_min)
         zero_point = observer.quant_min - round(low / scale)
         first, last = ((end - zero_point) * scale for end in RANGES[observer.dtype])
-        return bool(min(seen[0] - 1.1 * first, 1.1 * last - seen[1]) < -scale)
+        return bool(min(seen[0] - 1.2 * first, 1.2 * last - seen[1]) < -scale)
 
     def shared(self) -> dict[Node, tuple[Node, ...]]:
         """By a value those that have its observer, of operands and results of operators that compute with a number: the
