@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
-from torch.fx import GraphModule, Tracer
+from torch.fx import GraphModule, Node, Tracer
 
 from conformance.audit.agreement import as_tensor, decibels
 from conformance.audit.auditing import Fx, Settings
@@ -105,10 +105,10 @@ class Repairing:
         ]
         refused = [(name, refusal.cause or "") for refusal in audited.refusals for name in refusal.layers]
         for name, cause in (*blamed, *refused):
-            node = names.node(name)
-            kinds = (*self.remedies.get(cause, ()), *FALLBACK) if node else ()
-            steps = (Step(kind, str(node), cause) for kind in kinds if (kind, node) not in tried)
-            yield from islice((step for step in steps if self._applies(subject, step)), 1)
+            for node in names.of_layer(name):
+                kinds = (*self.remedies.get(cause, ()), *FALLBACK)
+                steps = (Step(kind, node, cause) for kind in kinds if (kind, node) not in tried)
+                yield from islice((step for step in steps if self._applies(subject, step)), 1)
 
     def _applies(self, subject: Network, step: Step) -> bool:
         try:
@@ -147,26 +147,33 @@ class Names:
     """The nodes of a traced network by the names that audits give its layers. Tracing it again names its nodes anew."""
 
     nodes: Mapping[str, str]
-    targets: Mapping[str, str]
+    targets: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def of(cls, graph: GraphModule) -> "Names":
         """The names of a network that was rewritten."""
         again = _Tracer().trace(graph).nodes
-        # tracing reads a parameter once
-        calls = ([node for node in nodes if node.op.startswith("call_")] for nodes in (again, graph.graph.nodes))
-        own = {new.name: old.name for new, old in zip(*calls, strict=True)}
+        # tracing reads a parameter once, and computes at once what depends on constants alone
+        constant = set[Node]()
+        for node in graph.graph.nodes:
+            if node.op.startswith("call_") and constant.issuperset(node.all_input_nodes):
+                constant.add(node)
+        calls = [node for node in graph.graph.nodes if node.op.startswith("call_") and node not in constant]
+        called_again = [node for node in again if node.op.startswith("call_")]
+        own = {new.name: old.name for new, old in zip(called_again, calls, strict=True)}
         called: dict[str, list[str]] = {}
         for node in again:
             if node.op == "call_module":
                 called.setdefault(str(node.target), []).append(node.name)
-        return cls(own, {target: own[names[0]] for target, names in called.items()})
+        return cls(own, {target: tuple(own[name] for name in names) for target, names in called.items()})
 
-    def node(self, name: str) -> str | None:
-        """The node of a layer: `path`, `path (node)`, or `path.node` of a function; None for one that is not its own."""
-        if name.endswith(")"):
-            return self.nodes.get(name.rpartition("(")[2].removesuffix(")"))
-        return self.targets.get(name) or self.nodes.get(name.rpartition(".")[2])
+    def of_layer(self, name: str) -> tuple[str, ...]:
+        """The nodes of a layer: of `path` all calls of the module, of `path (node)` one, and of `path.node` a function; none
+        for one that is not the network's own."""
+        if name in self.targets:
+            return self.targets[name]
+        node = name.rpartition("(")[2].removesuffix(")") if name.endswith(")") else name.rpartition(".")[2]
+        return (self.nodes[node],) if node in self.nodes else ()
 
 
 class _Tracer(Tracer):
@@ -210,8 +217,10 @@ def helps(before: Audit, after: Audit) -> bool:
 
 
 def harms(before: Audit, after: Audit) -> bool:
-    """Whether a network is worse than before: its output by SAME_DB, or it does not run any more."""
-    return quality(after) < quality(before) - SAME_DB
+    """Whether a network is worse than before: its output by SAME_DB, or it does not run any more, not even with layers that
+    are refused left in float."""
+    fails = bool(after.stage) and not before.stage
+    return fails or quality(after) < quality(before) - SAME_DB
 
 
 def _counted(audited: Audit) -> int:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx.node import map_arg
 
 
 class InFloat(nn.Module):
@@ -174,6 +175,20 @@ def _rank(graph: GraphModule, node: Node) -> int:
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
+
+def read_when_traced(graph: GraphModule, node: Node) -> None:
+    """Read a property of a parameter, such as its dtype, when the network is traced: lowering replaces the parameter."""
+    source = node.args[0] if node.target is getattr else None
+    if not isinstance(source, Node) or source.op != "get_attr":
+        raise NotApplicable(f"{node.name} reads no property of a parameter")
+    owner, _, name = str(source.target).rpartition(".")
+    value = getattr(getattr(graph.get_submodule(owner), name), str(node.args[1]))
+    for user in [*node.users]:
+        user.args = map_arg(user.args, lambda one: value if one is node else one)
+        user.kwargs = map_arg(user.kwargs, lambda one: value if one is node else one)
+    graph.graph.erase_node(node)
+
+
 ARITHMETIC = (operator.add, operator.mul, operator.iadd, operator.imul, torch.add, torch.mul)
 
 
@@ -204,6 +219,7 @@ REWRITES: dict[str, Callable[[GraphModule, Node], None]] = {
     "equal": equal_channels,
     "apart": keep_apart,
     "split": split_prelu,
+    "constant": read_when_traced,
     "source": leave_source_in_float,
     "float": leave_in_float,
 }

@@ -28,6 +28,7 @@ from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.ao.quantization.backend_config import {config}
 from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx.node import map_arg
 """
 WIDTH = 118
 

@@ -20,10 +20,10 @@ from conformance.models import fx
 from conformance.models.correspondence import Matches
 from conformance.repair.repairing import FALLBACK, Names, Repair, Repairing, helps
 from conformance.repair.rewrites import InFloat, rewritten
-from conformance.results.audits import Audit
+from conformance.results.audits import Audit, Refusal
 from conformance.results.ledger_file import load
 from tests.audit.causes import CAUSES, Cause
-from tests.prediction.test_predicting import HOST, OF_FX, Branch
+from tests.prediction.test_predicting import HOST, OF_FX, Branch, Twice
 
 ENTRIES = load()
 
@@ -130,13 +130,14 @@ class Asserts(nn.Module):
 def test_nodes_have_the_names_of_the_traced_network_however_often_they_are_traced() -> None:
     graph = rewritten(Asserts().eval(), [("float", "add")])
     names = Names.of(graph)
-    assert [names.node(name) for name in ("conv2d", "conv2d_1", "add_own", "relu6")] == [
-        "conv2d",
-        "conv2d_1",
-        "add",
-        "relu6",
-    ]
-    assert names.node("nothing") is None
+    found = [names.of_layer(name) for name in ("conv2d", "conv2d_1", "add_own", "relu6", "nothing")]
+    assert found == [("conv2d",), ("conv2d_1",), ("add",), ("relu6",), ()]
+
+
+def test_a_module_that_is_called_twice_has_a_node_for_each_call() -> None:
+    names = Names.of(rewritten(Twice().eval(), []))
+    assert names.of_layer("linear") == ("linear", "linear_1")
+    assert names.of_layer("linear (linear_1)") == ("linear_1",)
 
 
 def test_a_step_helps_if_the_output_is_better_or_less_is_to_blame() -> None:
@@ -149,6 +150,12 @@ def test_a_step_helps_if_the_output_is_better_or_less_is_to_blame() -> None:
     assert not helps(audit(10.0), audit(10.05))
     assert not helps(audit(10.0), audit(9.8))
     assert not helps(audit(10.0), audit(20.0, "raises"))
+
+
+def test_a_network_of_which_layers_are_refused_is_better_than_one_that_cannot_be_converted() -> None:
+    refused = Audit("n", "x86", "fbgemm", refusals=(Refusal("nn.Conv2d", "prepare", "TypeError", "no", ("0",)),))
+    assert not helps(refused, Audit("n", "x86", "fbgemm", failure="convert raises", stage="convert"))
+    assert helps(refused, Audit("n", "x86", "fbgemm", engine_db=3.0))
 
 
 SCRIPT = """

@@ -41,6 +41,18 @@ class Numbers(nn.Module):
         return 3.0 * y + (y + 1)
 
 
+class Reading(nn.Module):
+    """Makes a tensor of the dtype of a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x) + torch.arange(8).to(dtype=self.conv.weight.dtype)
+        return y
+
+
 class Viewed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.view(2, -1)
@@ -63,6 +75,7 @@ APPLIED = [
     ("equal", lambda: convolutions(transposed=True), "_0", IMAGES),
     ("apart", convolutions, "_0", IMAGES),
     ("split", convolutions, "_2", IMAGES),
+    ("constant", Reading, "getattr_1", IMAGES),
     ("source", convolutions, "_2", IMAGES),
     ("float", convolutions, "_2", IMAGES),
 ]
@@ -105,6 +118,7 @@ NOT_APPLIED = [
     ),
     ("split", Numbers, "conv", "conv is no PReLU"),
     ("split", lambda: nn.Sequential(nn.PReLU(4)), "_0", "the dimensions of input_1 are unknown"),
+    ("constant", Numbers, "conv", "conv reads no property of a parameter"),
     ("source", Viewed, "view", "no layer computes the first operand of view"),
     ("float", Numbers, "nowhere", "the network has no node nowhere"),
 ]
