@@ -59,6 +59,14 @@ def claims_for(engine: str) -> BackendClaims:
     )
 
 
+def claims_in(config: BackendConfig | None, engine: str) -> BackendClaims | None:
+    """The claims of somebody's own config that an engine runs, None without one."""
+    if config is None:
+        return None
+    name = config.name or "backend_config"
+    return BackendClaims(name, config, (engine,), claims_of(name, config), "")
+
+
 NATIVE_ENGINES = tuple(name for names in ENGINES.values() for name in names if ENGINE_TABLE[name].native)
 
 
@@ -122,10 +130,8 @@ def audit(
     elif qat:
         raise UsageError("qat is for quantizers of PT2E: name one, such as quantizer='xnnpack'")
     else:
-        claims, engine = None, engine or DEFAULT_ENGINE
-        if backend_config is not None:
-            config_name = backend_config.name or "backend_config"
-            claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
+        engine = engine or DEFAULT_ENGINE
+        claims = claims_in(backend_config, engine)
         way = Fx(engine, Settings(mapping, claims, custom_config, reduce=reduce, floor_db=floor_db))
     with thread_count(1):  # a child has no threads of a pool
         audited = way.audit(network(name or type(model).__name__, model, inputs), lambda _: None)

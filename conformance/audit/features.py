@@ -20,16 +20,7 @@ def features(
 
     `node` is that of the network before lowering, whose modules are `modules`; the neighbours are those after it.
     """
-    found = {"operator": call_name(node, modules)}
-    module = modules.get(str(node.target)) if node.op == "call_module" else None
-    if isinstance(module, nn.Sequential) and len(module):  # a fused module
-        module = module[0]
-        found["operator"] = pattern_name(type(module))
-    if module is not None:
-        found |= options_of(module)
-    else:
-        found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
-        found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
+    found = features_of_call(node, modules)
     tensors = [x for x in step.inputs if isinstance(x, Tensor)]
     found |= {
         "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),
@@ -57,6 +48,21 @@ def features(
     if codes:
         found["greatest_code"] = str(max(codes))
         found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in quantized if x.numel()))
+    return found
+
+
+def features_of_call(node: Node, modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """The operator that a node calls, with its options."""
+    found = {"operator": call_name(node, modules)}
+    module = modules.get(str(node.target)) if node.op == "call_module" else None
+    if isinstance(module, nn.Sequential) and len(module):  # a fused module
+        module = module[0]
+        found["operator"] = pattern_name(type(module))
+    if module is not None:
+        found |= options_of(module)
+    else:
+        found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
+        found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
     if isinstance(module, nn.PReLU):
         found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
     if "in_channels" in found:

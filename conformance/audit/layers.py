@@ -185,13 +185,7 @@ class Layers:
         kind = call_name(self.converted.nodes.get(core.name, core), self.converted.modules)
         if refusal := next((one for one in self.converted.refusals if one.operator in kind), None):
             return f"left out because {refusal.stage} raises {refusal.error}"
-        if not claims:
-            return f"no claim covers {kind}"
-        if qconfig is None:
-            return "the mapping has no qconfig for it"
-        if claim is None:
-            return "no dtype config of its claims allows the mapping's qconfig"
-        return "observed as promised, but no lowering pattern matches it"
+        return why_in_float(kind, claims, claim, qconfig)
 
     def _measured(self, step: Step, weight: Tensor | None) -> dict[str, Any]:
         """The fields of a layer that compare its output with the reference's."""
@@ -287,6 +281,19 @@ class Layers:
     def _called(self, nodes: Sequence[Node]) -> str:
         """The names of what nodes of the reference model call in the prepared network."""
         return " ".join(call_name(self.converted.nodes[node.name], self.converted.modules) for node in nodes)
+
+
+NOT_LOWERED = "observed as promised, but no lowering pattern matches it"
+
+
+def why_in_float(kind: str, claims: Sequence[Claim], claim: Claim | None, qconfig: Any) -> str:
+    """Why an operator computes in float of which nothing was refused: `claim` is that of its claims which the qconfig asks
+    for."""
+    if not claims:
+        return f"no claim covers {kind}"
+    if qconfig is None:
+        return "the mapping has no qconfig for it"
+    return "no dtype config of its claims allows the mapping's qconfig" if claim is None else NOT_LOWERED
 
 
 def _band(step: Step, weight: Tensor | None) -> float:

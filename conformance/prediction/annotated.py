@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map_only
 
-from conformance.audit.features import broadcasts
+from conformance.audit.features import broadcasts, features_of_call
 from conformance.audit.forms import allowing
-from conformance.audit.layers import METADATA, has_hooks
-from conformance.audit.options import call_name, is_constant, named, options_of, text_of
+from conformance.audit.layers import METADATA, has_hooks, why_in_float
+from conformance.audit.options import call_name, named
 from conformance.audit.values import ListsAsLists, NodeRaises, memory, memory_format
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.cases.recipes import dtype_name
@@ -36,7 +36,7 @@ ARGUMENTS_OF_CONVOLUTIONS = 7
 @dataclass(frozen=True)
 class Annotated:
     """A layer: the name that audits have for it, its pattern and claim, how it would compute if nothing were wrong, why it
-    stays in float, and its features. `nodes` are the names of its nodes in the network as it was traced."""
+    stays in float, and its features. `node` is the name of its first node in the network as it was traced."""
 
     name: str
     pattern: str
@@ -44,8 +44,7 @@ class Annotated:
     arithmetic: Arithmetic
     reason: str
     features: Mapping[str, str]
-    shape: tuple[int, ...] = ()
-    nodes: tuple[str, ...] = ()
+    node: str = ""
 
 
 @dataclass
@@ -112,6 +111,10 @@ class Annotation(ListsAsLists):
         table = claims.config._pattern_complex_format_to_config
         self.nodes: list[Node] = [*prepared.graph.nodes]
         self.grids = Grids(self.observers, {name: table.get(key) for name, key in matches.observed.items()})
+        self.members: dict[str, list[Node]] = {}  # of each match, in order, by the name of the last
+        for node in self.nodes:
+            if node.name in matches.last:
+                self.members.setdefault(matches.last[node.name], []).append(node)
         self.described: list[tuple[Annotated, Node, Node]] = []
         self.coded, self.constant = set[Node](), set[Node]()  # the constants depend on parameters alone
         traced = [node for node in matches.traced[-1].graph.nodes if node.op == "call_module"]
@@ -232,7 +235,7 @@ class Annotation(ListsAsLists):
 
     def _beginning(self, core: Node, last: str) -> "_Begun":
         """What is known of a layer before its first node is executed."""
-        end = next((node for node in core.graph.nodes if node.name == last), core) if last != core.name else core
+        end = self.members.get(last, [core])[-1]
         key = self.matches.fused.get(core.name) or self.matches.observed.get(last)
         kind = call_name(core, self.modules_by_path)
         pattern, claims = self.patterns.get(key, (kind, [])) if key is not None else (kind, [])
@@ -250,15 +253,7 @@ class Annotation(ListsAsLists):
         formats = [
             memory_format(suggested(x) if core in self._in_float and one in self.coded else x) for one, x in given
         ]
-        reason = (
-            f"no claim covers {kind}"
-            if not claims
-            else "the mapping has no qconfig for it"
-            if qconfig is None
-            else "no dtype config of its claims allows the mapping's qconfig"
-            if claim is None
-            else "observed as promised, but no lowering pattern matches it"
-        )
+        reason = why_in_float(kind, claims, claim, qconfig)
         shares = claim is not None and claim.entry.observation_type is SHARES
         return _Begun(
             core,
@@ -327,10 +322,7 @@ class Annotation(ListsAsLists):
         }
         arithmetic = Arithmetic.VIEW if not names else Arithmetic.INTEGER if begun.coded else Arithmetic.FLOAT
         reason = begun.reason if arithmetic is Arithmetic.FLOAT else ""
-        shape = tuple(value.shape) if isinstance(value, Tensor) else ()
-        return Annotated(
-            self._name(core), pattern, begun.claim, arithmetic, reason, features, shape, (core.name, last.name)
-        )
+        return Annotated(self._name(core), pattern, begun.claim, arithmetic, reason, features, core.name)
 
     def _folded(self, core: Node) -> str:
         """What computes the operands of a layer from parameters alone, which lowering folds into its weight."""
@@ -345,10 +337,9 @@ class Annotation(ListsAsLists):
 
     def _is_reused(self, core: Node, last: Node) -> bool:
         """Whether another operand of a layer than its first is used again behind the layer."""
-        members = {name for name, end in self.matches.last.items() if end == last.name} | {core.name}
-        taken = [one for one in self._operands(members) if one not in core.all_input_nodes[:1]] or core.all_input_nodes[
-            1:
-        ]
+        members = self.members.get(last.name, [core])
+        operands = [one for node in members for one in node.all_input_nodes if one not in members]
+        taken = [one for one in operands if one not in core.all_input_nodes[:1]] or core.all_input_nodes[1:]
         roots = {self._root(one) for one in taken}
         sharing = [one for one in (*self.roots, *roots) if self._root(one) in roots and one is not last]
         return any(self._used_behind(one, last) for one in sharing)
@@ -357,31 +348,13 @@ class Annotation(ListsAsLists):
         source = node.all_input_nodes[0] if node in self.observers else node
         return self.roots.get(source, source)
 
-    def _operands(self, members: set[str]) -> list[Node]:
-        return [
-            one
-            for node in self.nodes
-            if node.name in members
-            for one in node.all_input_nodes
-            if one.name not in members
-        ]
-
     def _name(self, node: Node) -> str:
         if node.op == "call_module":
             return f"{node.target} ({node.name})" if self.calls[node.target] > 1 else str(node.target)
         return named(node, self.scopes.get(node.name, ("", None))[0])
 
     def _features(self, node: Node, given: list[Any], formats: list[str]) -> dict[str, str]:
-        found = {"operator": call_name(node, self.modules_by_path), "calls": str(self.calls.get(node.target, 1))}
-        module = self.modules_by_path.get(str(node.target)) if node.op == "call_module" else None
-        if isinstance(module, nn.Sequential) and len(module):
-            module = module[0]
-            found["operator"] = pattern_name(type(module))
-        if module is not None:
-            found |= options_of(module)
-        else:
-            found |= {f"arg{number}": text_of(value) for number, value in enumerate(node.args) if is_constant(value)}
-            found |= {name: text_of(value) for name, value in node.kwargs.items() if is_constant(value)}
+        found = {**features_of_call(node, self.modules_by_path), "calls": str(self.calls.get(node.target, 1))}
         tensors = [x for _, x in given if isinstance(x, Tensor)]
         found |= {
             "inputs": " ".join("x".join(map(str, x.shape)) for x in tensors),
@@ -392,8 +365,4 @@ class Annotation(ListsAsLists):
             found["nhwc"] = str(nhwc)
             found["rank"] = str(tensors[0].dim())
             found["elements"] = str(max(x[0, 0].numel() if x.dim() > 2 else 1 for x in tensors if x.numel()))
-        if isinstance(module, nn.PReLU):
-            found["greatest_slope"] = f"{float(module.weight.max()):.6g}"
-        if "in_channels" in found:
-            found["equal_channels"] = str(found["in_channels"] == found["out_channels"])
         return found

@@ -32,15 +32,18 @@ OWN = {operator: f"quantized.{kernel}" for kernel, operators in _KERNELS.items()
 """The quantized kernels of operators that have one of their own; others compute with the kernel that they have in float."""
 
 UNCLAIMED = frozenset(
-    f"{kind}.{name}"
-    for kind, names in (
-        ("F", "elu hardswish instance_norm layer_norm leaky_relu"),
-        (
-            "nn",
-            "ELU LeakyReLU Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm PReLU BatchNorm2d BatchNorm3d",
-        ),
-    )
-    for name in names.split()
+    operator
+    for kernel in [
+        "elu",
+        "hardswish",
+        "instance_norm",
+        "layer_norm",
+        "leaky_relu",
+        "prelu",
+        "batch_norm2d",
+        "batch_norm3d",
+    ]
+    for operator in _KERNELS[kernel].split()
 )
 """What lowering replaces between quantized values although no pattern of the config covers it."""
 

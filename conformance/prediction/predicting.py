@@ -12,12 +12,13 @@ from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 
-from conformance.audit.auditing import DEFAULT_ENGINE, claims_for, host
+from conformance.audit.auditing import DEFAULT_ENGINE, claims_for, claims_in, host
 from conformance.audit.conversion import LEAVE_IN_FLOAT, Unconvertible, unconvertible
+from conformance.audit.layers import NOT_LOWERED
 from conformance.audit.network import Network, copied, network
 from conformance.audit.refusals import Refusals
 from conformance.audit.values import NodeRaises
-from conformance.cases.claims import BackendClaims, claims_of
+from conformance.cases.claims import BackendClaims
 from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError, brief
 from conformance.models import fx
@@ -32,8 +33,6 @@ from conformance.results.predictions import PredictedLayer, Prediction
 from .annotated import Annotated, Annotation, Calibration
 from .causes import Causes
 from .platforms import host_of
-
-IN_FLOAT = "observed as promised, but no lowering pattern matches it"
 
 
 class Foreseen(Exception):
@@ -120,13 +119,9 @@ def predict(
         UsageError: if the model or the inputs cannot be used, the engine is unknown, or the ledger does not know the
             platform.
     """
-    entries, claims = load(ledger), None
-    if backend_config is not None:
-        config_name, engine = backend_config.name or "backend_config", engine or DEFAULT_ENGINE
-        claims = BackendClaims(config_name, backend_config, (engine,), claims_of(config_name, backend_config), "")
-    way = Predicting(
-        engine or DEFAULT_ENGINE, host_named(entries, platform, isa), entries, mapping, claims, custom_config
-    )
+    entries, engine = load(ledger), engine or DEFAULT_ENGINE
+    claims = claims_in(backend_config, engine)
+    way = Predicting(engine, host_named(entries, platform, isa), entries, mapping, claims, custom_config)
     return way.predict(network(name or type(model).__name__, model, inputs))
 
 
@@ -171,7 +166,7 @@ def _annotated(
             refusing = causes.refusing(layer.features) if layer.arithmetic is Arithmetic.INTEGER else None
             if refusing is not None:
                 cause, stage = refusing
-                if refusals.leaves_out_called(layer.nodes[0], Foreseen(cause), stage, matches, prepared):
+                if refusals.leaves_out_called(layer.node, Foreseen(cause), stage, matches, prepared):
                     break
         else:
             return annotation.layers
@@ -182,7 +177,7 @@ def _predicted(layer: Annotated, causes: Causes, refusals: Sequence[Refusal]) ->
     arithmetic, reason = layer.arithmetic, layer.reason
     if arithmetic is Arithmetic.INTEGER and (instead := causes.arithmetic(layer.features)):
         arithmetic = instead
-        reason = IN_FLOAT if instead is Arithmetic.FLOAT else ""
+        reason = NOT_LOWERED if instead is Arithmetic.FLOAT else ""
     if arithmetic is Arithmetic.FLOAT:
         kind = layer.features["operator"]
         if refusal := next((one for one in refusals if one.operator in kind), None):
