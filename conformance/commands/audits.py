@@ -24,7 +24,11 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
+    from torch.ao.quantization import QConfigMapping
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+
     from conformance.audit.isolated import Way
+    from conformance.cases.claims import BackendClaims
     from conformance.results.audits import Audit
     from conformance.results.known import Entry
 
@@ -59,17 +63,7 @@ def _add_audit(commands: "Commands") -> None:
     )
     audit.add_argument("--qat", action="store_true", help="have the quantizer prepare the network for training")
     add_inputs(audit)
-    audit.add_argument(
-        "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
-    )
-    audit.add_argument(
-        "--custom-config",
-        metavar="MODULE:CALLABLE",
-        help="returns the PrepareCustomConfig, such as one with modules that FX shall not trace",
-    )
-    add_backend_config(
-        audit, "use this BackendConfig, or the one that this callable returns (default: that of the engine's backend)"
-    )
+    add_preparation(audit)
     audit.add_argument(
         "--floor",
         type=_decibels,
@@ -105,6 +99,38 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="N,C,H,W",
         help="shape of an input, which gets normally distributed data; once for each input",
     )
+
+
+def add_preparation(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how FX prepares a network."""
+    parser.add_argument(
+        "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
+    )
+    parser.add_argument(
+        "--custom-config",
+        metavar="MODULE:CALLABLE",
+        help="returns the PrepareCustomConfig, such as one with modules that FX shall not trace",
+    )
+    add_backend_config(
+        parser, "use this BackendConfig, or the one that this callable returns (default: that of the engine's backend)"
+    )
+
+
+def preparation(
+    arguments: argparse.Namespace,
+) -> "tuple[QConfigMapping | None, BackendClaims | None, PrepareCustomConfig | None]":
+    """What these options name: a mapping, the claims of a config, and what `prepare_fx` is told about modules."""
+    from torch.ao.quantization import QConfigMapping
+    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+
+    from conformance.audit.network import option_of
+    from conformance.cases.claims import third_party
+
+    mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
+    named = arguments.custom_config
+    custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
+    claims = third_party(arguments.backend_config) if arguments.backend_config else None
+    return mapping, claims, custom
 
 
 def _decibels(text: str) -> float:
@@ -198,21 +224,12 @@ def _repair(arguments: argparse.Namespace) -> int:
 
 
 def _ways_through_fx(arguments: argparse.Namespace) -> "list[Way]":
-    from torch.ao.quantization import QConfigMapping
-    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
-
     from conformance.audit.auditing import DEFAULT_ENGINE, Fx, Settings
-    from conformance.audit.network import option_of
-    from conformance.cases.claims import third_party
 
     if arguments.qat:
         raise UsageError("--qat is for quantizers of PT2E: add --quantizer, such as --quantizer xnnpack")
     engines = [Fx(name) for name in dict.fromkeys(arguments.engine or [DEFAULT_ENGINE])]
-    mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
-    named = arguments.custom_config
-    custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
-    claims = third_party(arguments.backend_config) if arguments.backend_config else None
-    settings = Settings(mapping, claims, custom, reduce=not arguments.no_reduce, floor_db=arguments.floor)
+    settings = Settings(*preparation(arguments), reduce=not arguments.no_reduce, floor_db=arguments.floor)
     return [replace(one, settings=settings) for one in engines]
 
 

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import add_backend_config, add_command, add_ledger, add_repeatable, entries_of
-from .audits import add_inputs
+from .arguments import add_command, add_ledger, add_repeatable, entries_of
+from .audits import add_inputs, add_preparation, preparation
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -23,13 +23,7 @@ def add(commands: "Commands") -> None:
     add_inputs(predict)
     predict.add_argument("--platform", metavar="ARCHITECTURE", help="such as aarch64 (default: this machine)")
     predict.add_argument("--isa", metavar="NAME", help="instruction set of the platform, such as avx2")
-    predict.add_argument(
-        "--mapping", metavar="MODULE:CALLABLE", help="returns a QConfigMapping (default: torch's for the engine)"
-    )
-    predict.add_argument(
-        "--custom-config", metavar="MODULE:CALLABLE", help="returns the PrepareCustomConfig that audit takes"
-    )
-    add_backend_config(predict, "use this BackendConfig (default: that of the engine's backend)")
+    add_preparation(predict)
     predict.add_argument("--json", metavar="FILE", help="write the predictions as JSON")
     add_ledger(predict)
 
@@ -38,12 +32,8 @@ def predict_command(arguments: argparse.Namespace) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from torch.ao.quantization import QConfigMapping
-    from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
-
     from conformance.audit.auditing import DEFAULT_ENGINE
-    from conformance.audit.network import loaded, option_of
-    from conformance.cases.claims import third_party
+    from conformance.audit.network import loaded
     from conformance.prediction.predicting import Predicting, host_named
     from conformance.reports.prediction_text import text
     from conformance.results.jsonl import replacing
@@ -51,12 +41,9 @@ def predict_command(arguments: argparse.Namespace) -> int:
 
     entries = entries_of(arguments.ledger)
     on = host_named(entries, arguments.platform, arguments.isa)
-    mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
-    named = arguments.custom_config
-    custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
-    claims = third_party(arguments.backend_config) if arguments.backend_config else None
+    prepared = preparation(arguments)
     engines = dict.fromkeys(arguments.engine or [DEFAULT_ENGINE])
-    ways = [Predicting(name, on, entries, mapping, claims, custom, bool(arguments.inputs)) for name in engines]
+    ways = [Predicting(name, on, entries, *prepared, bool(arguments.inputs)) for name in engines]
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     predictions = [way.predict(subject) for way in ways]
     if arguments.json:
