@@ -104,7 +104,7 @@ class Repairing:
             for name in _at_fault(layer, audited)
         ]
         refused = [(name, refusal.cause or "") for refusal in audited.refusals for name in refusal.layers]
-        for name, cause in (*blamed, *refused):
+        for name, cause in dict.fromkeys((*blamed, *refused)):
             for node in names.of_layer(name):
                 kinds = (*self.remedies.get(cause, ()), *FALLBACK)
                 steps = (Step(kind, node, cause) for kind in kinds if (kind, node) not in tried)

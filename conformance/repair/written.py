@@ -15,21 +15,13 @@ from . import rewrites
 from .repairing import Repair, Step
 
 IMPORTS = """\
-import copy
-import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import torch
-import torch.nn.functional as F
-from torch import nn
+from collections.abc import Sequence
 from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.backend_config import {config}
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
-from torch.ao.quantization.backend_config import {config}
-from torch.fx import GraphModule, Node, symbolic_trace
-from torch.fx.node import map_arg
 """
+"""What a module imports besides what its rewritings do."""
 WIDTH = 118
 
 
@@ -57,17 +49,18 @@ def module(
             platform=platform,
             date=date,
             table="\n".join(table),
-            source=IMPORTS.format(config=config) + "\n" + _definitions().strip(),
+            source=_source(config),
             findings=[*_commented(repair.steps, findings)],
             config=config,
         )
     )
 
 
-def _definitions() -> str:
-    """The rewritings without their module's docstring and imports."""
+def _source(config: str) -> str:
+    """The rewritings with their imports, and those of what quantizes."""
     source = inspect.getsource(rewrites)
-    return source[re.search(r"^class ", source, re.M).start() :]  # type: ignore[union-attr]
+    first, body = (re.search(rf"^{word} ", source, re.M).start() for word in ("import", "class"))  # type: ignore[union-attr]
+    return f"{source[first:body].strip()}\n{IMPORTS.format(config=config)}\n\n{source[body:].strip()}\n"
 
 
 def _commented(steps: Sequence[Step], findings: Mapping[str, KnownFinding]) -> Iterator[tuple[list[str], list[Step]]]:
