@@ -23,6 +23,7 @@ from conformance.commands import (
     predict,
     reports,
     runs,
+    trusted,
 )
 from conformance.commands.arguments import Parser
 from conformance.errors import UsageError
@@ -35,7 +36,10 @@ def parser() -> Parser:
         prog="python -m conformance", description="Test whether backends keep what their BackendConfig promises."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for group in (claims, runs, audits, networks, predict, reports, migrate, histories, bench, goldens, init, accept):
+    groups = (
+        *(claims, runs, audits, networks, predict, trusted, reports, migrate, histories, bench, goldens, init, accept),
+    )
+    for group in groups:
         group.add(commands)
     return top
 

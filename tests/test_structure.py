@@ -20,8 +20,9 @@ LAYERS = (
     ("checks", "selection"),
     ("properties", "audit", "terminal"),
     ("execution", "bench"),
-    ("repro", "migration", "show", "prediction", "repair"),
-    ("fuzz",),
+    ("repro", "migration", "show", "prediction"),
+    ("repair", "fuzz"),
+    ("trusted",),
     ("plugin", "commands"),
     (
         "test_conformance",
@@ -61,8 +62,12 @@ FX_API = (
     "fuse_fx",
 )
 
-WRITTEN = (ROOT / "conformance" / "known" / "scripts", ROOT / "reports" / "out" / "found")
-"""Folders of scripts that the suite writes."""
+WRITTEN = (
+    ROOT / "conformance" / "known" / "scripts",
+    ROOT / "configs" / "trusted",
+    ROOT / "reports" / "out" / "found",
+)
+"""Folders of scripts and modules that the suite writes."""
 FILES = sorted(
     path
     for name in ("conformance", "configs", "reports")

@@ -1,6 +1,6 @@
 """What distinguishes a layer of an audited network from others, by which the ledger knows it."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from torch import Tensor, nn
 from torch.fx import Node
@@ -68,6 +68,41 @@ def features_of_call(node: Node, modules: Mapping[str, nn.Module]) -> dict[str, 
     if "in_channels" in found:
         found["equal_channels"] = str(found["in_channels"] == found["out_channels"])
     return found
+
+
+ARGUMENTS_OF_CONVOLUTIONS = 7
+"""Arguments of a functional convolution, groups included, all of which lowering passes on by position."""
+
+
+def features_of_arguments(node: Node, modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """How a node gets arguments: tensors by keyword, those of a functional convolution, the dtype of a module's weight."""
+    found = {}
+    if tensors := [name for name, one in node.kwargs.items() if isinstance(one, Node)]:
+        found["keywords"] = " ".join(tensors)
+    if call_name(node, modules).startswith("F.conv"):
+        if len(node.args) < ARGUMENTS_OF_CONVOLUTIONS:
+            found["arguments"] = "missing"
+        elif any(isinstance(one, int) for one in node.args[3:6]):
+            found["arguments"] = "numbers"
+    weight = getattr(modules.get(str(node.target)), "weight", None) if node.op == "call_module" else None
+    if isinstance(weight, Tensor):
+        found["weight_dtype"] = dtype_name(weight.dtype)
+    return found
+
+
+def folded(
+    node: Node, modules: Mapping[str, nn.Module], constant: Container[Node], observers: Container[Node] = ()
+) -> str:
+    """The operators that compute operands of a node from parameters alone, which lowering folds into its weight. `constant`
+    are the nodes that depend on nothing else, `observers` those that are no operators."""
+    found: list[Node] = []
+    near = [one for one in node.all_input_nodes if one in constant]
+    while near:
+        one = near.pop()
+        if one.op.startswith("call_") and one not in observers:
+            found.insert(0, one)
+        near += one.all_input_nodes
+    return " ".join(call_name(one, modules) for one in dict.fromkeys(found))
 
 
 def broadcasts(x: Tensor, result: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map_only
 
-from conformance.audit.features import broadcasts, features_of_call
+from conformance.audit.features import broadcasts, features_of_arguments, features_of_call, folded
 from conformance.audit.forms import allowing
 from conformance.audit.layers import METADATA, has_hooks, why_in_float
 from conformance.audit.options import call_name, named
@@ -28,9 +28,6 @@ from conformance.results.audits import Arithmetic
 
 from .grids import SHARES, Grids
 from .kernels import CODED, OWN, UNASKED, UNCLAIMED, in_format, suggested
-
-ARGUMENTS_OF_CONVOLUTIONS = 7
-"""Arguments of a functional convolution, groups included, all of which lowering passes on by position."""
 
 
 @dataclass(frozen=True)
@@ -294,19 +291,9 @@ class Annotation(ListsAsLists):
             features["hooks"] = "True"
         if begun.operator.startswith("nni.") or (core.name not in self.matches.fused and begun.fused):
             features["fused_elsewhere"] = "True"
-        if tensors := [name for name, one in core.kwargs.items() if isinstance(one, Node)]:
-            features["keywords"] = " ".join(tensors)
-        if begun.operator.startswith("F.conv") and len(core.args) < ARGUMENTS_OF_CONVOLUTIONS:
-            features["arguments"] = "missing"
-        elif begun.operator.startswith("F.conv") and any(isinstance(one, int) for one in core.args[3:6]):
-            features["arguments"] = "numbers"
-        weight = (
-            getattr(self.modules_by_path.get(str(core.target)), "weight", None) if core.op == "call_module" else None
-        )
-        if isinstance(weight, Tensor):
-            features["weight_dtype"] = dtype_name(weight.dtype)
-        if folded := self._folded(core):
-            features["folded"] = folded
+        features |= features_of_arguments(core, self.modules_by_path)
+        if computed := folded(core, self.modules_by_path, self.constant, self.observers):
+            features["folded"] = computed
         taken_from = {one: memory(x) for one, x in begun.given}
         addresses = [own for one in core.args if isinstance(one, Node) and (own := taken_from.get(one)) is not None]
         features["aliased"] = str(len({*addresses}) < len(addresses))
@@ -323,17 +310,6 @@ class Annotation(ListsAsLists):
         arithmetic = Arithmetic.VIEW if not names else Arithmetic.INTEGER if begun.coded else Arithmetic.FLOAT
         reason = begun.reason if arithmetic is Arithmetic.FLOAT else ""
         return Annotated(self._name(core), pattern, begun.claim, arithmetic, reason, features, core.name)
-
-    def _folded(self, core: Node) -> str:
-        """What computes the operands of a layer from parameters alone, which lowering folds into its weight."""
-        found: list[Node] = []
-        near = [one for one in core.all_input_nodes if one in self.constant]
-        while near:
-            one = near.pop()
-            if one.op.startswith("call_") and one not in self.observers:
-                found.insert(0, one)
-            near += one.all_input_nodes
-        return " ".join(call_name(one, self.modules_by_path) for one in dict.fromkeys(found))
 
     def _is_reused(self, core: Node, last: Node) -> bool:
         """Whether another operand of a layer than its first is used again behind the layer."""

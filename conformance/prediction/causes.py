@@ -47,7 +47,7 @@ class Causes:
             conditions = None if "stage" in cause.features else _conditions(cause, features)
             if conditions is None or (entry.id in found and len(found[entry.id].conditions) <= len(conditions)):
                 continue
-            found[entry.id] = Foretold(entry.id, cause.check[0], _severity(cause), conditions)
+            found[entry.id] = Foretold(entry.id, cause.check[0], severity_of(cause), conditions)
         return tuple(sorted(found.values(), key=lambda one: (bool(one.conditions), IN_ORDER.index(one.severity))))
 
     def arithmetic(self, features: Mapping[str, str]) -> Arithmetic | None:
@@ -86,7 +86,7 @@ def _conditions(cause: LayerCause, features: Mapping[str, str]) -> tuple[str, ..
     return tuple(conditions)
 
 
-def _severity(cause: LayerCause) -> Severity:
+def severity_of(cause: LayerCause) -> Severity:
     """How bad what a cause foretells is: by the finding that it states, or by the check."""
     kinds = cause.features.get("finding", ())
     stated = next((OF_KIND[kind] for kind in kinds if kind in OF_KIND), None)

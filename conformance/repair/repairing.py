@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.fx import GraphModule, Node, Tracer
 
@@ -19,7 +20,7 @@ from conformance.errors import UsageError, brief
 from conformance.results.audits import Audit, Layer
 from conformance.results.known import Entry, Host
 
-from .rewrites import InFloat, NotApplicable, rewritten
+from .rewrites import REWRITES, InFloat, NotApplicable, narrowed, rewritten
 
 FALLBACK = ("float",)
 """The remedies of a finding for which the ledger has none."""
@@ -112,14 +113,14 @@ class Repairing:
 
     def _applies(self, subject: Network, step: Step) -> bool:
         try:
-            rewritten(subject.model, [(step.kind, step.node)])
+            rewritten(subject.model, [(REWRITES[step.kind], step.node)])
         except NotApplicable:
             return False
         return True
 
     def _rewritten(self, subject: Network, steps: Iterable[Step]) -> GraphModule:
         try:
-            return rewritten(subject.model, [(step.kind, step.node) for step in steps])
+            return rewritten(subject.model, [(REWRITES[step.kind], step.node) for step in steps])
         except NotApplicable:
             raise
         except Exception as error:
@@ -138,7 +139,8 @@ class Repairing:
 
     def _audited(self, subject: Network) -> Audit:
         custom = PrepareCustomConfig().set_non_traceable_module_classes([InFloat])
-        way = Fx(self.engine, Settings(custom=custom, stable=False, reduce=False))
+        mapping = narrowed(get_default_qconfig_mapping(self.engine), subject.model)
+        way = Fx(self.engine, Settings(mapping, custom=custom, stable=False, reduce=False))
         return explained(way.audit(subject), self.entries, self.on)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization import PerChannelMinMaxObserver, QConfigMapping
 from torch.fx import GraphModule, Node, symbolic_trace
 from torch.fx.node import map_arg
 
@@ -35,16 +36,17 @@ class NotApplicable(Exception):
 
 def leave_in_float(graph: GraphModule, node: Node) -> None:
     """Compute a node in float, between dequantize and quantize."""
+    if not node.op.startswith("call_"):
+        raise NotApplicable(f"{node.name} computes nothing")
     call = graph.get_submodule(str(node.target)) if node.op == "call_module" else node.target
     _call_module(graph, node, InFloat(call))
 
 
 def leave_source_in_float(graph: GraphModule, node: Node) -> None:
     """Compute in float what computes the first operand of a node."""
-    source = next(iter(node.all_input_nodes), node)
-    if not source.op.startswith("call_"):
-        raise NotApplicable(f"no layer computes the first operand of {node.name}")
-    leave_in_float(graph, source)
+    if not node.all_input_nodes:
+        raise NotApplicable(f"{node.name} has no operand")
+    leave_in_float(graph, node.all_input_nodes[0])
 
 
 def copy_module(graph: GraphModule, node: Node) -> None:
@@ -209,7 +211,31 @@ def compute_with_tensor(graph: GraphModule, node: Node) -> None:
         raise NotApplicable(f"no number is added to {node.name} or multiplied by it")
 
 
-REWRITES: dict[str, Callable[[GraphModule, Node], None]] = {
+def narrow_weight(graph: GraphModule, node: Node) -> None:
+    """Have the weight of a convolution quantized to 7 bits, by the mapping that `narrowed` makes."""
+    module: Any = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+    if not isinstance(module, nn.Conv2d) or getattr(module, "narrow", False):
+        raise NotApplicable(f"{node.name} is no Conv2d with a weight of 8 bits")
+    own: Any = copy.deepcopy(module)
+    own.narrow = True
+    _call_module(graph, node, own)
+
+
+def narrowed(mapping: QConfigMapping, graph: nn.Module) -> QConfigMapping:
+    """A mapping with weights of 7 bits for the modules of which `narrow_weight` asks it."""
+    weight = PerChannelMinMaxObserver.with_args(
+        quant_min=-64, quant_max=63, dtype=torch.qint8, qscheme=torch.per_channel_symmetric
+    )
+    usual: Any = mapping.global_qconfig
+    for name, module in graph.named_modules():
+        if getattr(module, "narrow", False):
+            mapping.set_module_name(name, usual._replace(weight=weight))
+    return mapping
+
+
+Rewriting = Callable[[GraphModule, Node], None]
+
+REWRITES: dict[str, Rewriting] = {
     "copies": copy_module,
     "contiguous": make_contiguous,
     "reshape": reshape,
@@ -218,6 +244,7 @@ REWRITES: dict[str, Callable[[GraphModule, Node], None]] = {
     "tensor": compute_with_tensor,
     "equal": equal_channels,
     "apart": keep_apart,
+    "narrow": narrow_weight,
     "split": split_prelu,
     "constant": read_when_traced,
     "source": leave_source_in_float,
@@ -226,19 +253,25 @@ REWRITES: dict[str, Callable[[GraphModule, Node], None]] = {
 """The rewritings by the names that remedies have."""
 
 
-def rewritten(model: nn.Module, steps: Iterable[tuple[str, str]]) -> GraphModule:
-    """A copy of a float model as FX traces it, with a rewriting for each node: pairs of its name in REWRITES and the name of
-    the node. Raises NotApplicable."""
+def traced(model: nn.Module) -> GraphModule:
+    """A copy of a float model as FX traces it."""
     graph = symbolic_trace(copy.deepcopy(model))
     graph.train(model.training)
     for node in reversed([*graph.graph.nodes]):
         if node.target is getattr and not node.users:  # as in messages of assertions: the graph's code has none
             graph.graph.erase_node(node)
+    return graph
+
+
+def rewritten(model: nn.Module, steps: Iterable[tuple[Rewriting, str]]) -> GraphModule:
+    """A copy of a float model as FX traces it, with a rewriting for each node: pairs of one of REWRITES and the name of the
+    node. Raises NotApplicable."""
+    graph = traced(model)
     nodes = {node.name: node for node in graph.graph.nodes}
-    for kind, name in steps:
+    for rewrite, name in steps:
         if name not in nodes:
             raise NotApplicable(f"the network has no node {name}")
-        REWRITES[kind](graph, nodes[name])
+        rewrite(graph, nodes[name])
     graph.graph.lint()
     graph.recompile()
     return graph

@@ -197,3 +197,9 @@ def merged(statements: Iterable[str]) -> str:
             parts.setdefault(head, []).append(name)
     merged = [f"{head} import {', '.join(sorted(names))}" for head, names in parts.items()]
     return "\n".join([*whole, COMPLETES, *merged]) + "\n"
+
+
+def standalone(body: str, modules: Sequence[str]) -> str:
+    """The text of a module with this body, with the imports and the definitions of `modules` that it needs."""
+    imports, definitions = needs(body, modules, {"Any": "from typing import Any"})
+    return "\n\n".join([merged(imports), *definitions, body])

@@ -9,6 +9,7 @@ REMEDIES = {
     "tensor": "add or multiply by a tensor of one element in place of a number",
     "equal": "give the transposed convolution as many output channels as it has input channels, of weights that are zero",
     "apart": "put nn.Identity behind the layer, so that it is not fused with what takes its result",
+    "narrow": "quantize the weight of the convolution to 7 bits",
     "split": "compute PReLU as w x + (1 - w) relu(x)",
     "constant": "read the property of the parameter when the network is traced",
     "source": "keep what computes its first operand in a module that prepare_fx does not trace, so that it stays in float",

@@ -19,7 +19,7 @@ from conformance.errors import UsageError
 from conformance.models import fx
 from conformance.models.correspondence import Matches
 from conformance.repair.repairing import FALLBACK, Names, Repair, Repairing, helps
-from conformance.repair.rewrites import InFloat, rewritten
+from conformance.repair.rewrites import InFloat, leave_in_float, make_contiguous, rewritten
 from conformance.results.audits import Audit, Refusal
 from conformance.results.ledger_file import load
 from tests.audit.causes import CAUSES, Cause
@@ -128,7 +128,7 @@ class Asserts(nn.Module):
 
 
 def test_nodes_have_the_names_of_the_traced_network_however_often_they_are_traced() -> None:
-    graph = rewritten(Asserts().eval(), [("float", "add")])
+    graph = rewritten(Asserts().eval(), [(leave_in_float, "add")])
     names = Names.of(graph)
     found = [names.of_layer(name) for name in ("conv2d", "conv2d_1", "add_own", "relu6", "nothing")]
     assert found == [("conv2d",), ("conv2d_1",), ("add",), ("relu6",), ()]
@@ -208,7 +208,7 @@ def audited_output(model: nn.Module, batches: list[tuple[Tensor, ...]]) -> Tenso
     custom.set_non_traceable_module_classes([InFloat])
     config = claims_for("qnnpack").config
     with engine_named("qnnpack").scope(), fx.quiet(), torch.no_grad():
-        graph = rewritten(model, [("contiguous", "_1")])
+        graph = rewritten(model, [(make_contiguous, "_1")])
         mapping = get_default_qconfig_mapping("qnnpack")
         prepared = fx.prepare_network(graph, mapping, subject.held_out, config, Matches(), custom)
         for batch in subject.calibration:

@@ -1,14 +1,24 @@
 """Rewritings of networks: they compute the same in float, and say so where they do not apply."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
 from torch.fx import symbolic_trace
 
-from conformance.repair.rewrites import REWRITES, InFloat, NotApplicable, rewritten
+from conformance.repair.rewrites import (
+    REWRITES,
+    InFloat,
+    NotApplicable,
+    copy_module,
+    narrow_weight,
+    narrowed,
+    rewritten,
+)
 from conformance.results.remedies import REMEDIES
 
 
@@ -74,6 +84,7 @@ APPLIED = [
     ("tensor", Numbers, "conv", IMAGES),
     ("equal", lambda: convolutions(transposed=True), "_0", IMAGES),
     ("apart", convolutions, "_0", IMAGES),
+    ("narrow", convolutions, "_0", IMAGES),
     ("split", convolutions, "_2", IMAGES),
     ("constant", Reading, "getattr_1", IMAGES),
     ("source", convolutions, "_2", IMAGES),
@@ -87,7 +98,7 @@ def test_a_rewriting_computes_the_same(kind: str, make: type[nn.Module], node: s
     model = make().eval()
     x = torch.randn((2, *shape[1:]))
     before, state = str(symbolic_trace(model).graph), copy.deepcopy(model.state_dict())
-    graph = rewritten(model, [(kind, node)])
+    graph = rewritten(model, [(REWRITES[kind], node)])
     torch.testing.assert_close(graph(x), model(x))
     assert str(graph.graph) != before
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
@@ -116,10 +127,11 @@ NOT_APPLIED = [
         "_0",
         "_0 is no transposed convolution to fewer channels",
     ),
+    ("narrow", convolutions, "_2", "_2 is no Conv2d with a weight of 8 bits"),
     ("split", Numbers, "conv", "conv is no PReLU"),
     ("split", lambda: nn.Sequential(nn.PReLU(4)), "_0", "the dimensions of input_1 are unknown"),
     ("constant", Numbers, "conv", "conv reads no property of a parameter"),
-    ("source", Viewed, "view", "no layer computes the first operand of view"),
+    ("source", Viewed, "view", "x computes nothing"),
     ("float", Numbers, "nowhere", "the network has no node nowhere"),
 ]
 
@@ -127,11 +139,23 @@ NOT_APPLIED = [
 @pytest.mark.parametrize(("kind", "make", "node", "message"), NOT_APPLIED)
 def test_what_does_not_apply_says_why(kind: str, make: type[nn.Module], node: str, message: str) -> None:
     with pytest.raises(NotApplicable, match=message):
-        rewritten(make().eval(), [(kind, node)])
+        rewritten(make().eval(), [(REWRITES[kind], node)])
+
+
+def test_a_narrow_weight_has_7_bits_by_the_mapping() -> None:
+    graph = rewritten(convolutions().eval(), [(narrow_weight, "_0")])
+    mapping = narrowed(get_default_qconfig_mapping("x86"), graph)
+    qconfigs: dict[str, Any] = {**mapping.module_name_qconfigs}
+    usual: Any = mapping.global_qconfig
+    ((name, qconfig),) = qconfigs.items()
+    observer = qconfig.weight()
+    assert type(graph.get_submodule(name)) is nn.Conv2d
+    assert (observer.quant_min, observer.quant_max) == (-64, 63)
+    assert qconfig.activation is usual.activation
 
 
 def test_copies_have_parameters_of_their_own() -> None:
-    graph = rewritten(Shared().eval(), [("copies", "layer_1")])
+    graph = rewritten(Shared().eval(), [(copy_module, "layer_1")])
     layers = [module for module in graph.modules() if isinstance(module, nn.Linear)]
     assert len(layers) == 2
     assert layers[0].weight is not layers[1].weight

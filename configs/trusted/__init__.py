@@ -1,0 +1,1 @@
+"""What engines of x86_64 keep of the configs, as `python -m conformance trusted` writes it: modules that need torch alone."""
