@@ -40,6 +40,7 @@ from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.ao.quantization.utils import MatchAllNode
 from torch.fx import GraphModule, Interpreter, Node, symbolic_trace
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.fx.node import map_arg
 from typing import Any
 
@@ -207,6 +208,48 @@ def read_when_traced(graph: GraphModule, node: Node) -> None:
     graph.graph.erase_node(node)
 
 
+WEIGHTED = (*CONVOLUTIONS, F.linear)
+
+
+def compute_weight(graph: GraphModule, node: Node) -> None:
+    """Compute the weight and bias of a functional layer when the network is traced, for it alone: of a node, or of each that
+    reads what a node computes from parameters."""
+    found = {(layer, one): None for layer in _layers(node) for one in layer.all_input_nodes if _is_constant(one)}
+    if not found:
+        raise NotApplicable(f"{node.name} is no functional layer with a weight of parameters")
+    for layer, operand in found:
+        name = _free(graph, f"{layer.name}_{operand.name}")
+        with torch.no_grad():
+            graph.register_buffer(name, _computed(graph, operand).clone())
+        with graph.graph.inserting_before(layer):
+            layer.replace_input_with(operand, graph.graph.get_attr(name))
+
+
+def _layers(node: Node) -> list[Node]:
+    """The functional layers with a weight among a node, or among those that read what it computes from parameters."""
+    if node.target in WEIGHTED:
+        return [node]
+    return [layer for user in node.users for layer in _layers(user)] if _is_constant(node) else []
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a node depends on parameters alone."""
+    return node.op == "get_attr" or (bool(node.all_input_nodes) and all(map(_is_constant, node.all_input_nodes)))
+
+
+def _computed(graph: GraphModule, node: Node) -> Any:
+    """The value of a node that depends on parameters alone."""
+    if node.op == "get_attr":
+        owner, _, name = str(node.target).rpartition(".")
+        return getattr(graph.get_submodule(owner), name)
+    args, kwargs = map_arg((node.args, node.kwargs), lambda one: _computed(graph, one))
+    if node.op == "call_module":
+        return graph.get_submodule(str(node.target))(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
 ARITHMETIC = (operator.add, operator.mul, operator.iadd, operator.imul, torch.add, torch.mul)
 
 
@@ -311,6 +354,23 @@ def pattern_name(pattern: Any) -> str:
     return _nested_name(pattern)
 
 
+class ListsAsLists(Interpreter):
+    """An interpreter that passes the lists and dicts of a graph's arguments as generated code does: they can be changed."""
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Any, dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return mutable(args), mutable(kwargs)
+
+
+def mutable(value: Any) -> Any:
+    """A copy of arguments with ordinary lists and dicts."""
+    if isinstance(value, immutable_list):
+        return [mutable(item) for item in value]
+    if isinstance(value, dict) and type(value) in (dict, immutable_dict):
+        return {name: mutable(item) for name, item in value.items()}
+    return tuple(map(mutable, value)) if type(value) is tuple else value
+
+
 OPTIONS = (
     *("in_channels", "out_channels", "in_features", "out_features", "kernel_size", "stride", "padding", "dilation"),
     *("groups", "bias", "output_padding", "padding_mode", "ceil_mode", "count_include_pad", "divisor_override"),
@@ -406,20 +466,31 @@ def folded(
 ) -> str:
     """The operators that compute operands of a node from parameters alone, which lowering folds into its weight. `constant`
     are the nodes that depend on nothing else, `observers` those that are no operators."""
-    found: list[Node] = []
+    found = [one for one in sources(node, constant) if one.op.startswith("call_") and one not in observers]
+    return " ".join(call_name(one, modules) for one in reversed(found))
+
+
+def sources(node: Node, constant: Container[Node]) -> list[Node]:
+    """The nodes that compute operands of a node from parameters alone, those next to it first."""
+    found: dict[Node, None] = {}
     near = [one for one in node.all_input_nodes if one in constant]
     while near:
         one = near.pop()
-        if one.op.startswith("call_") and one not in observers:
-            found.insert(0, one)
+        found[one] = None
         near += one.all_input_nodes
-    return " ".join(call_name(one, modules) for one in dict.fromkeys(found))
+    return [*found]
+
+
+def other_readers(node: Node, constant: Container[Node]) -> set[Node]:
+    """The nodes that read what a node is computed from with parameters alone, beside it."""
+    own = {node, *sources(node, constant)}
+    return {user for one in own - {node} for user in one.users} - own
 
 
 Rule = tuple[str, Mapping[str, Sequence[str]], Sequence[Rewriting]]
 
 
-class Floats(Interpreter):
+class Floats(ListsAsLists):
     """Executes a network, and keeps the nodes whose values are tensors of floats."""
 
     def __init__(self, graph: GraphModule) -> None:
@@ -436,13 +507,19 @@ class Floats(Interpreter):
 class Avoiding:
     """Rewrites a traced network, in place, so that its layers are none of those that rules name.
 
-    `promised` are the operators of the config, and `fixed` those of them whose results have a fixed range.
+    `promised` are the operators of the config, `fixed` those of them whose results have a fixed range, and `sharing` those
+    whose results share the observer of their operand.
     """
 
     def __init__(
-        self, graph: GraphModule, rules: Sequence[Rule], promised: Collection[str], fixed: Collection[str]
+        self,
+        graph: GraphModule,
+        rules: Sequence[Rule],
+        promised: Collection[str],
+        fixed: Collection[str],
+        sharing: Collection[str],
     ) -> None:
-        self.graph, self.rules, self.promised, self.fixed = graph, rules, promised, fixed
+        self.graph, self.rules, self.promised, self.fixed, self.sharing = graph, rules, promised, fixed, sharing
         self.avoided: dict[tuple[str, str], str] = {}
         """The rewriting of each layer, by the names of its node and of the finding."""
 
@@ -481,15 +558,26 @@ class Avoiding:
         found = {**features_of_call(node, modules), **features_of_arguments(node, modules)}
         if computed := folded(node, modules, constant):
             found["folded"] = computed
+        if other_readers(node, constant):
+            found["weight_read"] = "True"
         if found["operator"] not in self.promised:
             found["unasked_codes"] = " ".join(operands)
-        if found["operator"] in self.fixed and operands and operands[0] not in self.promised:
+        if found["operator"] in self.fixed and self._source(node, modules) not in self.promised:
             found["fixed_range"] = "True"
         if node in floats and any(map(_with_number, node.users)):
             found["shares_range"] = "True"
         if node.target is getattr and node.all_input_nodes[0].op == "get_attr":
             found["reads_lowered"] = "True"
         return found
+
+    def _source(self, node: Node, modules: Mapping[str, nn.Module]) -> str:
+        """The operator that computes the first operand of a node, however it was reshaped since."""
+        source = node
+        while source is node or call_name(source, modules) in self.sharing:
+            if not source.all_input_nodes:
+                break
+            source = source.all_input_nodes[0]
+        return call_name(source, modules)
 
 
 def shows(features: Mapping[str, str], conditions: Mapping[str, Sequence[str]]) -> bool:
@@ -761,6 +849,19 @@ FIXED = frozenset([
 ])
 """Those whose results have a fixed range."""
 
+SHARING = frozenset([
+    'F.adaptive_avg_pool1d', 'F.adaptive_avg_pool2d', 'F.adaptive_avg_pool3d', 'F.avg_pool1d', 'F.avg_pool2d',
+    'F.avg_pool3d', 'F.hardtanh', 'F.hardtanh_', 'F.interpolate', 'F.max_pool1d', 'F.max_pool2d', 'F.pixel_shuffle',
+    'F.pixel_unshuffle', 'F.relu', 'F.relu6', 'Tensor.clamp', 'Tensor.contiguous', 'Tensor.detach', 'Tensor.detach_',
+    'Tensor.mean', 'Tensor.permute', 'Tensor.relu', 'Tensor.relu_', 'Tensor.repeat', 'Tensor.repeat_interleave',
+    'Tensor.reshape', 'Tensor.resize_', 'Tensor.squeeze', 'Tensor.squeeze_', 'Tensor.transpose', 'Tensor.unsqueeze',
+    'Tensor.unsqueeze_', 'Tensor.view', 'nn.AdaptiveAvgPool1d', 'nn.AdaptiveAvgPool2d', 'nn.AdaptiveAvgPool3d',
+    'nn.AvgPool1d', 'nn.AvgPool2d', 'nn.AvgPool3d', 'nn.Hardtanh', 'nn.Identity', 'nn.MaxPool1d', 'nn.MaxPool2d',
+    'nn.PixelShuffle', 'nn.PixelUnshuffle', 'nn.ReLU', 'nn.ReLU6', 'torch.clamp', 'torch.flatten', 'torch.mean',
+    'torch.narrow', 'torch.repeat_interleave', 'torch.squeeze', 'torch.transpose', 'torch.unsqueeze'
+])
+"""Those whose results share the observer of their operand."""
+
 RULES: list[Rule] = [
     # convert_fx gives every call of a module that is called twice the output qparams of the last call
     ('called-twice', {'operator': ['nn.Conv?d', 'nn.ConvTranspose?d', 'nn.Linear', 'nn.BatchNorm?d', 'nn.LayerNorm', 'nn.PReLU', 'nn.LeakyReLU', 'nn.Hardswish', 'nn.ELU', 'nn.InstanceNorm?d'], 'calls': ['>=2']}, (copy_module, leave_in_float,)),
@@ -774,6 +875,8 @@ RULES: list[Rule] = [
     ('keyword-dropped', {'operator': ['F.conv?d', 'F.linear'], 'keywords': ['*weight*']}, (give_by_position, leave_in_float,)),
     # Quantized PReLU scales positive values down if all slopes are below 1
     ('prelu-one-on-grid-of-slope', {'operator': ['nn.PReLU'], 'greatest_slope': ['<1']}, (split_prelu, leave_in_float,)),
+    # Quantized add and mul with a scalar choose the output's qparams themselves, against the config
+    ('scalar-own-qparams', {'operator': ['F.conv?d'], 'folded': ['*operator.mul*', '*torch.mul*']}, (compute_weight, leave_in_float,)),
     # prepare_fx fuses a module that is called twice for one of its calls, and changes the others
     ('fused-in-every-call', {'calls': ['>=2']}, (copy_module, leave_in_float,)),
     # A view behind a quantized convolution raises because its result is channels-last
@@ -782,14 +885,14 @@ RULES: list[Rule] = [
     ('range-shared-with-multiple', {'shares_range': ['True']}, (compute_with_tensor, leave_in_float,)),
     # A lowered layer norm hands codes to a user that takes its float output
     ('layer-norm-used-in-float', {'unasked_codes': ['*nn.LayerNorm*', '*F.layer_norm*']}, (leave_source_in_float, leave_in_float,)),
+    # convert_fx raises KeyError where something else reads the weight of a functional layer
+    ('folded-weight-read', {'operator': ['F.conv?d', 'F.linear'], 'weight_read': ['True']}, (compute_weight, leave_in_float,)),
     # A lowered model raises where it reads a property of a module's weight
     ('weight-read-after-lowering', {'reads_lowered': ['True']}, (read_when_traced, leave_in_float,)),
     # quantized::add rounds a Python scalar to the grid of the tensor before it adds it
     ('codes-add-scalar-rounded', {'operator': ['operator.add', 'torch.add'], 'arg1': ['*']}, (leave_in_float,)),
     # quantized::add rounds a Python scalar to the grid of the tensor before it adds it
     ('codes-add-scalar-rounded', {'operator': ['operator.add', 'torch.add'], 'arg0': ['*']}, (leave_in_float,)),
-    # Quantized add and mul with a scalar choose the output's qparams themselves, against the config
-    ('scalar-own-qparams', {'operator': ['F.conv?d'], 'folded': ['*operator.mul*', '*torch.mul*']}, (leave_in_float,)),
     # prepare_fx puts the fixed range of sigmoid, hardsigmoid, tanh and softmax on an input that no other operator quantizes
     ('fixed-range-on-input', {'fixed_range': ['True']}, (leave_in_float,)),
     # Quantized PReLU rounds its slope to 8 bits, the reference model does not
@@ -815,7 +918,7 @@ RULES: list[Rule] = [
 def trusted(model: nn.Module, inputs: Sequence[Any]) -> GraphModule:
     """Return a float model in eval mode, traced, and rewritten so that no layer is as rules say. It computes the same."""
     with torch.no_grad():
-        return Avoiding(traced(model), RULES, PROMISED, FIXED).avoid(inputs)
+        return Avoiding(traced(model), RULES, PROMISED, FIXED, SHARING).avoid(inputs)
 
 
 def qconfig_mapping(rewritten: nn.Module) -> QConfigMapping:

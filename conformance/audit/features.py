@@ -95,14 +95,25 @@ def folded(
 ) -> str:
     """The operators that compute operands of a node from parameters alone, which lowering folds into its weight. `constant`
     are the nodes that depend on nothing else, `observers` those that are no operators."""
-    found: list[Node] = []
+    found = [one for one in sources(node, constant) if one.op.startswith("call_") and one not in observers]
+    return " ".join(call_name(one, modules) for one in reversed(found))
+
+
+def sources(node: Node, constant: Container[Node]) -> list[Node]:
+    """The nodes that compute operands of a node from parameters alone, those next to it first."""
+    found: dict[Node, None] = {}
     near = [one for one in node.all_input_nodes if one in constant]
     while near:
         one = near.pop()
-        if one.op.startswith("call_") and one not in observers:
-            found.insert(0, one)
+        found[one] = None
         near += one.all_input_nodes
-    return " ".join(call_name(one, modules) for one in dict.fromkeys(found))
+    return [*found]
+
+
+def other_readers(node: Node, constant: Container[Node]) -> set[Node]:
+    """The nodes that read what a node is computed from with parameters alone, beside it."""
+    own = {node, *sources(node, constant)}
+    return {user for one in own - {node} for user in one.users} - own
 
 
 def broadcasts(x: Tensor, result: Tensor) -> bool:

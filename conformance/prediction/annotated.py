@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map_only
 
-from conformance.audit.features import broadcasts, features_of_arguments, features_of_call, folded
+from conformance.audit.features import broadcasts, features_of_arguments, features_of_call, folded, other_readers
 from conformance.audit.forms import allowing
 from conformance.audit.layers import METADATA, has_hooks, why_in_float
 from conformance.audit.options import call_name, named
@@ -200,8 +200,11 @@ class Annotation(ListsAsLists):
         found = []
         lost = {node for node in self.nodes for node in self._lost(node)}
         read = {str(core.target) for _, core, last in self.described if last in self.kept and core.op == "call_module"}
+        in_integers = {core for _, core, last in self.described if last in self.kept}
         for layer, core, last in self.described:
             further: dict[str, str] = {}
+            if core in in_integers and not other_readers(core, self.constant) <= in_integers:
+                further["weight_read"] = "True"
             if last in lost:
                 further["write_lost"] = "True"
             owners = {str(one.target).rpartition(".")[0] for one in core.all_input_nodes if one.op == "get_attr"}

@@ -191,6 +191,49 @@ def read_when_traced(graph: GraphModule, node: Node) -> None:
     graph.graph.erase_node(node)
 
 
+WEIGHTED = (*CONVOLUTIONS, F.linear)
+"""Functional layers with a weight that lowering packs."""
+
+
+def compute_weight(graph: GraphModule, node: Node) -> None:
+    """Compute the weight and bias of a functional layer when the network is traced, for it alone: of a node, or of each that
+    reads what a node computes from parameters."""
+    found = {(layer, one): None for layer in _layers(node) for one in layer.all_input_nodes if _is_constant(one)}
+    if not found:
+        raise NotApplicable(f"{node.name} is no functional layer with a weight of parameters")
+    for layer, operand in found:
+        name = _free(graph, f"{layer.name}_{operand.name}")
+        with torch.no_grad():
+            graph.register_buffer(name, _computed(graph, operand).clone())
+        with graph.graph.inserting_before(layer):
+            layer.replace_input_with(operand, graph.graph.get_attr(name))
+
+
+def _layers(node: Node) -> list[Node]:
+    """The functional layers with a weight among a node, or among those that read what it computes from parameters."""
+    if node.target in WEIGHTED:
+        return [node]
+    return [layer for user in node.users for layer in _layers(user)] if _is_constant(node) else []
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a node depends on parameters alone."""
+    return node.op == "get_attr" or (bool(node.all_input_nodes) and all(map(_is_constant, node.all_input_nodes)))
+
+
+def _computed(graph: GraphModule, node: Node) -> Any:
+    """The value of a node that depends on parameters alone."""
+    if node.op == "get_attr":
+        owner, _, name = str(node.target).rpartition(".")
+        return getattr(graph.get_submodule(owner), name)
+    args, kwargs = map_arg((node.args, node.kwargs), lambda one: _computed(graph, one))
+    if node.op == "call_module":
+        return graph.get_submodule(str(node.target))(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
 ARITHMETIC = (operator.add, operator.mul, operator.iadd, operator.imul, torch.add, torch.mul)
 
 
@@ -247,6 +290,7 @@ REWRITES: dict[str, Rewriting] = {
     "narrow": narrow_weight,
     "split": split_prelu,
     "constant": read_when_traced,
+    "computed": compute_weight,
     "source": leave_source_in_float,
     "float": leave_in_float,
 }

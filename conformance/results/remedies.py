@@ -12,6 +12,7 @@ REMEDIES = {
     "narrow": "quantize the weight of the convolution to 7 bits",
     "split": "compute PReLU as w x + (1 - w) relu(x)",
     "constant": "read the property of the parameter when the network is traced",
+    "computed": "compute the weight and bias of the functional layer when the network is traced, for it alone",
     "source": "keep what computes its first operand in a module that prepare_fx does not trace, so that it stays in float",
     "float": "keep the layer in a module that prepare_fx does not trace, so that it stays in float",
 }

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 
-from conformance.audit.features import features_of_arguments, features_of_call, folded
+from conformance.audit.features import features_of_arguments, features_of_call, folded, other_readers
 from conformance.audit.options import call_name
+from conformance.audit.values import ListsAsLists
 from conformance.repair.rewrites import ARITHMETIC, NotApplicable, Rewriting
 from conformance.results.causes import fulfils
 
@@ -20,7 +21,7 @@ Rule = tuple[str, Mapping[str, Sequence[str]], Sequence[Rewriting]]
 which one has to hold, and the rewritings that avoid it, of which the first that applies is taken."""
 
 
-class Floats(Interpreter):
+class Floats(ListsAsLists):
     """Executes a network, and keeps the nodes whose values are tensors of floats."""
 
     def __init__(self, graph: GraphModule) -> None:
@@ -37,13 +38,19 @@ class Floats(Interpreter):
 class Avoiding:
     """Rewrites a traced network, in place, so that its layers are none of those that rules name.
 
-    `promised` are the operators of the config, and `fixed` those of them whose results have a fixed range.
+    `promised` are the operators of the config, `fixed` those of them whose results have a fixed range, and `sharing` those
+    whose results share the observer of their operand.
     """
 
     def __init__(
-        self, graph: GraphModule, rules: Sequence[Rule], promised: Collection[str], fixed: Collection[str]
+        self,
+        graph: GraphModule,
+        rules: Sequence[Rule],
+        promised: Collection[str],
+        fixed: Collection[str],
+        sharing: Collection[str],
     ) -> None:
-        self.graph, self.rules, self.promised, self.fixed = graph, rules, promised, fixed
+        self.graph, self.rules, self.promised, self.fixed, self.sharing = graph, rules, promised, fixed, sharing
         self.avoided: dict[tuple[str, str], str] = {}
         """The rewriting of each layer, by the names of its node and of the finding."""
 
@@ -82,15 +89,26 @@ class Avoiding:
         found = {**features_of_call(node, modules), **features_of_arguments(node, modules)}
         if computed := folded(node, modules, constant):
             found["folded"] = computed
+        if other_readers(node, constant):
+            found["weight_read"] = "True"
         if found["operator"] not in self.promised:
             found["unasked_codes"] = " ".join(operands)
-        if found["operator"] in self.fixed and operands and operands[0] not in self.promised:
+        if found["operator"] in self.fixed and self._source(node, modules) not in self.promised:
             found["fixed_range"] = "True"
         if node in floats and any(map(_with_number, node.users)):
             found["shares_range"] = "True"
         if node.target is getattr and node.all_input_nodes[0].op == "get_attr":
             found["reads_lowered"] = "True"
         return found
+
+    def _source(self, node: Node, modules: Mapping[str, nn.Module]) -> str:
+        """The operator that computes the first operand of a node, however it was reshaped since."""
+        source = node
+        while source is node or call_name(source, modules) in self.sharing:
+            if not source.all_input_nodes:
+                break
+            source = source.all_input_nodes[0]
+        return call_name(source, modules)
 
 
 def shows(features: Mapping[str, str], conditions: Mapping[str, Sequence[str]]) -> bool:

@@ -14,6 +14,7 @@ from conformance.audit.options import OPTIONS
 from conformance.cases.claims import BackendClaims, Claim
 from conformance.configs.spelling import spelled
 from conformance.prediction.causes import Causes, severity_of
+from conformance.prediction.grids import SHARES
 from conformance.prediction.kernels import UNASKED
 from conformance.results.causes import LayerCause
 from conformance.results.known import Entry, Host
@@ -28,7 +29,7 @@ TOLD = frozenset(
     [
         *OPTIONS,
         *("operator", "calls", "equal_channels", "greatest_slope", "keywords", "arguments", "weight_dtype", "folded"),
-        *("unasked_codes", "fixed_range", "shares_range", "reads_lowered"),
+        *("unasked_codes", "fixed_range", "shares_range", "reads_lowered", "weight_read"),
     ]
 )
 """The features of a layer that its traced network tells."""
@@ -114,6 +115,11 @@ class Trusted:
     def fixed(self) -> tuple[str, ...]:
         """Those of them whose results have a fixed range."""
         return tuple(sorted({claim.operators[0] for claim in self.kept if _is_fixed(claim)}))
+
+    @property
+    def sharing(self) -> tuple[str, ...]:
+        """Those of them whose results share the observer of their operand."""
+        return tuple(sorted({claim.operators[0] for claim in self.kept if claim.entry.observation_type is SHARES}))
 
 
 def trusted(rows: Sequence[Row], claims: BackendClaims, engine: str, entries: Sequence[Entry], host: Host) -> Trusted:

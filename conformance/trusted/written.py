@@ -21,6 +21,7 @@ from .promises import LeftOut, Trusted, TrustedRule
 WIDTH = 118
 MODULES = (
     *("conformance.trusted.avoiding", "conformance.audit.features", "conformance.audit.options"),
+    "conformance.audit.values",
     *("conformance.configs.names", "conformance.repair.rewrites", "conformance.results.causes"),
 )
 """The modules whose definitions are inlined, one after those that it imports."""
@@ -38,6 +39,7 @@ def module(made: Trusted, findings: Mapping[str, KnownFinding], *, path: Path, d
         rules=[_rule(rule, findings) for rule in made.rules],
         promised=_words("PROMISED", made.promised),
         fixed=_words("FIXED", made.fixed),
+        sharing=_words("SHARING", made.sharing),
     )
     return templates.get_template("trusted.j2").render(
         engine=made.engine,

@@ -68,6 +68,13 @@ def doubled(module: nn.Module) -> nn.Module:
     return nn.Sequential(layer, module)
 
 
+def weight_in_float_too() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Any:
+        return F.conv2d(x, self.weight[:2], None, (1, 1), (0, 0), (1, 1), 1) * self.weight[2:].abs().mean()
+
+    return Call(forward, weight=nn.Parameter(torch.randn(4, 4, 1, 1)))
+
+
 def added_bias() -> nn.Module:
     def forward(self: Any, x: Tensor) -> Any:
         return torch.relu(self.linear(x)) + self.linear.bias
@@ -757,6 +764,7 @@ CAUSES = (
     Cause("scalar-own-qparams", "qnnpack", scaled_weight, IMAGE),
     *(Cause("shared-observer-chain", engine, averages_joined, IMAGE) for engine in ("x86", "onednn", "qnnpack")),
     *(Cause("tuple-observed", engine, joined_whole, IMAGE) for engine in ("x86", "qnnpack")),
+    *(Cause("folded-weight-read", engine, weight_in_float_too, IMAGE) for engine in ("x86", "onednn", "qnnpack")),
     Cause("view-channels-last", "x86", viewed_as_rows, IMAGE),
     *(
         Cause("weights-not-float32", "x86", partial(in_dtype, dtype), normal(4, 8))

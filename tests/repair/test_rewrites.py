@@ -87,6 +87,7 @@ APPLIED = [
     ("narrow", convolutions, "_0", IMAGES),
     ("split", convolutions, "_2", IMAGES),
     ("constant", Reading, "getattr_1", IMAGES),
+    ("computed", Functional, "conv2d", IMAGES),
     ("source", convolutions, "_2", IMAGES),
     ("float", convolutions, "_2", IMAGES),
 ]
@@ -131,6 +132,7 @@ NOT_APPLIED = [
     ("split", Numbers, "conv", "conv is no PReLU"),
     ("split", lambda: nn.Sequential(nn.PReLU(4)), "_0", "the dimensions of input_1 are unknown"),
     ("constant", Numbers, "conv", "conv reads no property of a parameter"),
+    ("computed", Numbers, "conv", "conv is no functional layer with a weight of parameters"),
     ("source", Viewed, "view", "x computes nothing"),
     ("float", Numbers, "nowhere", "the network has no node nowhere"),
 ]
