@@ -34,7 +34,7 @@ def predict_command(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     from conformance.audit.auditing import DEFAULT_ENGINE
     from conformance.audit.network import loaded
-    from conformance.prediction.predicting import Predicting, host_named
+    from conformance.prediction.predicting import Predicting, Shared, host_named
     from conformance.reports.prediction_text import text
     from conformance.results.jsonl import replacing
     from conformance.results.predictions import to_json
@@ -45,7 +45,8 @@ def predict_command(arguments: argparse.Namespace) -> int:
     engines = dict.fromkeys(arguments.engine or [DEFAULT_ENGINE])
     ways = [Predicting(name, on, entries, *prepared, bool(arguments.inputs)) for name in engines]
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
-    predictions = [way.predict(subject) for way in ways]
+    shared: Shared = {}
+    predictions = [way.predict(subject, shared) for way in ways]
     if arguments.json:
         with replacing(Path(arguments.json), "--json") as beside:
             beside.write_text(json.dumps([to_json(one) for one in predictions], indent=1), encoding="utf-8")

@@ -11,6 +11,7 @@ from torch import nn
 from torch.ao.quantization import QConfigMapping, get_default_qconfig_mapping
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.ao.quantization.fx.custom_config import PrepareCustomConfig
+from torch.fx import GraphModule
 
 from conformance.audit.auditing import DEFAULT_ENGINE, claims_for, claims_in, host
 from conformance.audit.conversion import LEAVE_IN_FLOAT, Unconvertible, unconvertible
@@ -58,8 +59,8 @@ class Predicting:
         if self.host.arch not in (ENGINE_TABLE[self.engine].architectures or (self.host.arch,)):
             raise UsageError(f"engine {self.engine}: torch has none of that name on {self.host.arch}")
 
-    def predict(self, subject: Network) -> Prediction:
-        """What will become of a network."""
+    def predict(self, subject: Network, shared: "Shared | None" = None) -> Prediction:
+        """What will become of a network. Engines with one config and one mapping may share what was found out of it."""
         claims = self.claims or claims_for(self.engine)
         mapping = self.mapping or get_default_qconfig_mapping(self.engine)
         made = Prediction(subject.name, self.engine, claims.name, self.host.platform, str(self.host.torch))
@@ -67,7 +68,8 @@ class Predicting:
         refusals = Refusals(subject.model, mapping, claims)
         try:
             with fx.quiet(), torch.no_grad():
-                layers = _annotated(subject, claims, refusals, causes, self.custom, self.data)
+                annotated = _Annotating(subject, claims, refusals, causes, self.custom, self.data)
+                layers = annotated.layers({} if shared is None else shared, f"{claims.name} {mapping}")
         except Unconvertible as error:
             return replace(made, failure=str(error), advice=error.advice, refusals=self._explained(refusals.all))
         refused = self._explained(refusals.all)
@@ -132,44 +134,71 @@ def host_named(entries: Sequence[Entry], platform: str | None, isa: str | None) 
     return host_of(entries, torch.__version__, platform or this_platform.machine(), isa)
 
 
-def _annotated(
-    subject: Network,
-    claims: BackendClaims,
-    refusals: Refusals,
-    causes: Causes,
-    custom: PrepareCustomConfig | None,
-    data: bool,
-) -> list[Annotated]:
-    """The layers of a network, of which those are left in float that cannot be prepared, or of which the ledger says that
-    lowering raises. Raises Unconvertible."""
-    while True:
-        matches = Matches()
+Shared = dict[str, list[Annotated]]
+"""The layers of a network of which nothing is left out, by config and mapping."""
+
+
+@dataclass(frozen=True)
+class _Annotating:
+    """A network, and what its layers are annotated by."""
+
+    subject: Network
+    claims: BackendClaims
+    refusals: Refusals
+    causes: Causes
+    custom: PrepareCustomConfig | None
+    data: bool
+
+    def layers(self, shared: Shared, key: str) -> list[Annotated]:
+        """The layers, of which those are left in float that cannot be prepared, or of which the ledger says that lowering
+        raises. Raises Unconvertible."""
+        if key in shared and not any(map(self._refusing, shared[key])):
+            return shared[key]
+        while True:
+            matches = Matches()
+            try:
+                prepared = fx.prepare_network(
+                    self.subject.model,
+                    self.refusals.mapping,
+                    self.subject.held_out,
+                    self.refusals.config,
+                    matches,
+                    self.custom,
+                )
+            except Exception as error:
+                if not matches.traced or not self.refusals.leaves_out(error, "prepare", matches, None):
+                    raise unconvertible(error, "prepare", self.subject.model) from error
+                continue
+            annotation = self._executed(prepared, matches)
+            if annotation is not None and not self._leaves_out(annotation, prepared, matches):
+                if not self.refusals.all:
+                    shared[key] = annotation.layers
+                return annotation.layers
+
+    def _executed(self, prepared: GraphModule, matches: Matches) -> Annotation | None:
+        """The annotation of a network, None if a layer that raises was left out."""
+        annotation = Annotation(prepared, matches, replace(self.claims, config=self.refusals.config), data=self.data)
         try:
-            prepared = fx.prepare_network(
-                subject.model, refusals.mapping, subject.held_out, refusals.config, matches, custom
-            )
-        except Exception as error:
-            if not matches.traced or not refusals.leaves_out(error, "prepare", matches, None):
-                raise unconvertible(error, "prepare", subject.model) from error
-            continue
-        annotation = Annotation(prepared, matches, replace(claims, config=refusals.config), data=data)
-        try:
-            annotation.run(*copied(subject.held_out))
+            annotation.run(*copied(self.subject.held_out))
         except NodeRaises as error:
-            if not refusals.leaves_out_near(error.node, "calibrate", error.error, prepared, matches):
+            if not self.refusals.leaves_out_near(error.node, "calibrate", error.error, prepared, matches):
                 raise Unconvertible("calibrate", brief(error.error), LEAVE_IN_FLOAT) from error
-            continue
-        if data:
-            for batch in subject.calibration:
-                Calibration(prepared, annotation.grids).run(*copied(batch))
+            return None
+        for batch in self.subject.calibration if self.data else ():
+            Calibration(prepared, annotation.grids).run(*copied(batch))
+        return annotation
+
+    def _leaves_out(self, annotation: Annotation, prepared: GraphModule, matches: Matches) -> bool:
+        """Leave out the first layer of which the ledger says that lowering raises, if there is one."""
         for layer in annotation.layers:
-            refusing = causes.refusing(layer.features) if layer.arithmetic is Arithmetic.INTEGER else None
-            if refusing is not None:
+            if (refusing := self._refusing(layer)) is not None:
                 cause, stage = refusing
-                if refusals.leaves_out_called(layer.node, Foreseen(cause), stage, matches, prepared):
-                    break
-        else:
-            return annotation.layers
+                if self.refusals.leaves_out_called(layer.node, Foreseen(cause), stage, matches, prepared):
+                    return True
+        return False
+
+    def _refusing(self, layer: Annotated) -> tuple[str, str] | None:
+        return self.causes.refusing(layer.features) if layer.arithmetic is Arithmetic.INTEGER else None
 
 
 def _predicted(layer: Annotated, causes: Causes, refusals: Sequence[Refusal]) -> PredictedLayer:

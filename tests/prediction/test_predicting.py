@@ -15,9 +15,11 @@ from conformance.audit.auditing import Settings, host
 from conformance.audit.causes import explained
 from conformance.audit.network import Network, network
 from conformance.errors import UsageError
+from conformance.models import fx
 from conformance.models.trace import Recorder
 from conformance.prediction import Predicting, predict
 from conformance.prediction.platforms import host_of
+from conformance.prediction.predicting import Shared
 from conformance.results.audits import Arithmetic
 from conformance.results.ledger_file import load
 from conformance.results.predictions import Prediction, from_json, to_json
@@ -223,3 +225,18 @@ def test_an_audit_of_the_same_network_has_what_was_foretold() -> None:
     audited = explained(Fx("x86", Settings(stable=False, reduce=False)).audit(subject), ENTRIES, HOST)
     blamed = {fault.cause for layer in audited.blamed for fault in layer.faults}
     assert blamed == {"called-twice"} == {*foretold(Predicting("x86", HOST, ENTRIES).predict(subject))}
+
+
+def test_engines_with_one_config_and_mapping_share_an_annotation(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, prepared, prepare = network("residual", residual(), images()), list[Any](), fx.prepare_network
+
+    def counted(*given: Any) -> Any:
+        prepared.append(given)
+        return prepare(*given)
+
+    monkeypatch.setattr(fx, "prepare_network", counted)
+    shared: Shared = {}
+    engines = ("x86", "fbgemm", "onednn", "qnnpack")
+    found = [Predicting(engine, HOST, ENTRIES).predict(subject, shared) for engine in engines]
+    assert len(prepared) == 3
+    assert found == [Predicting(engine, HOST, ENTRIES).predict(subject) for engine in engines]

@@ -13,6 +13,8 @@ from conformance.audit.network import network
 from conformance.paths import ROOT
 from conformance.results.rows import Row, read
 from tests.invocation import row, write
+from tests.prediction.test_predicting import HOST
+from tests.trusted.test_avoiding import is_theirs
 from tests.trusted.test_promises import rows
 
 TORCH = {"torch": torch.__version__}
@@ -104,11 +106,8 @@ def test_a_file_that_cannot_be_imported_is_an_error(tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize("engine", ["x86", "fbgemm", "onednn", "qnnpack"])
 def test_no_run_of_a_trusted_config_deviates_in_default_use(engine: str, tmp_path: Path) -> None:
-    if (
-        engine not in torch.backends.quantized.supported_engines
-        or "x86" not in torch.backends.quantized.supported_engines
-    ):
-        pytest.skip(f"torch has no {engine} here, or this is not x86_64")
+    if not is_theirs(engine):
+        pytest.skip(f"the trusted configs are of x86_64 with AVX-512 VNNI, and this is {HOST.platform}")
     path = tmp_path / "rows.jsonl"
     config = f"conformance.configs.trusted.{engine}:backend_config"
     selection = ["--case", "*/static-quint8/ptq/default/exact@*", "--shard", "1/3"]
