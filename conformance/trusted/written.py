@@ -9,7 +9,9 @@ from torch.ao.quantization.backend_config import DTypeConfig
 
 from conformance.audit.auditing import NATIVE_ENGINES
 from conformance.cases.claims import BackendClaims
+from conformance.configs.names import operator_named
 from conformance.configs.registry import BACKENDS
+from conformance.errors import UsageError
 from conformance.repair.rewrites import REWRITES
 from conformance.repro.configs import pattern_source
 from conformance.repro.inline import standalone
@@ -34,6 +36,7 @@ def module(made: Trusted, findings: Mapping[str, KnownFinding], *, path: Path, d
     body = templates.get_template("body.j2").render(
         engine=made.engine,
         native=native,
+        imports=_imports(made.left_out),
         declared=textwrap.indent(_declared(made.claims), 4 * " "),
         left_out=[*_left_out(made.left_out, findings)],
         rules=[_rule(rule, findings) for rule in made.rules],
@@ -60,6 +63,17 @@ def module(made: Trusted, findings: Mapping[str, KnownFinding], *, path: Path, d
 def _declared(claims: BackendClaims) -> str:
     """The lines that bind `backend_config`: the registered configs are torch's."""
     return f"backend_config = get_{claims.name}_backend_config()" if claims.name in BACKENDS else claims.source
+
+
+def _imports(claims: Iterable[LeftOut]) -> list[str]:
+    """The modules of operators that are not torch's. Raises UsageError for an operator that cannot be imported."""
+    modules = set()
+    for name in {name for one in claims for name in one.claim.operators}:
+        try:
+            modules.add(operator_named(name)[1])
+        except LookupError as error:
+            raise UsageError(f"the module cannot name an operator of the config: {error}") from error
+    return sorted(modules - {""})
 
 
 def _left_out(claims: Iterable[LeftOut], findings: Mapping[str, KnownFinding]) -> Iterator[tuple[list[str], list[str]]]:

@@ -2,16 +2,26 @@
 
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
 import torch
 from audited_networks import images, residual
+from torch import nn
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
 
 from conformance.__main__ import main
+from conformance.audit.auditing import claims_for
 from conformance.audit.network import network
+from conformance.cases.claims import BackendClaims, claims_of, third_party
+from conformance.configs.lone import get_lone_backend_config
+from conformance.errors import UsageError
 from conformance.paths import ROOT
+from conformance.results.ledger_file import load
 from conformance.results.rows import Row, read
+from conformance.trusted.promises import trusted
+from conformance.trusted.written import module
 from tests.invocation import row, write
 from tests.prediction.test_predicting import HOST
 from tests.trusted.test_avoiding import is_theirs
@@ -61,6 +71,35 @@ def test_the_module_quantizes_with_torch_alone(tmp_path: Path, capsys: pytest.Ca
     assert 150 < entries < claims
     expected = subject.model(*subject.held_out)
     assert (output - expected).norm() < 0.1 * expected.norm()
+
+
+def test_the_module_of_another_config_imports_it(tmp_path: Path) -> None:
+    lone = "conformance.configs.lone:get_lone_backend_config"
+    claims = third_party(lone).claims
+    assert claims
+    found = [
+        row(claim.pattern, backend="lone", dtype_config=claim.dtype_config, engine="x86")
+        for claim in claims
+        if claim.tree
+    ]
+    path, out = write(tmp_path / "rows.jsonl", found, TORCH), tmp_path / "trusted_lone.py"
+    assert main(["trusted", "--backend-config", lone, "--engine", "x86", str(path), "-o", str(out)]) == 0
+    made = SourceFileLoader("trusted_lone", str(out)).load_module()
+    assert "import conformance.configs.lone\n" in out.read_text()
+    assert len(made.backend_config().configs) == len(get_lone_backend_config().configs)
+
+
+def test_an_operator_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
+    claim = claims_for("fbgemm").claims[0]
+    local = BackendPatternConfig(type("Local", (nn.Module,), {})).add_dtype_config(claim.dtypes)
+    config = BackendConfig("own").set_backend_pattern_configs([claim.entry, local])
+    claims = BackendClaims("own", config, ("x86",), claims_of("own", config), "")
+    found = [row(claim.pattern, backend="own", dtype_config=claim.dtype_config, engine="x86")]
+    made = trusted(found, claims, "x86", load(), HOST)
+    with pytest.raises(
+        UsageError, match=r"the module cannot name an operator of the config: .*Local cannot be imported"
+    ):
+        module(made, {entry.id: entry.finding for entry in load()}, path=tmp_path / "t.py", date="2026-01-01")
 
 
 @pytest.mark.parametrize(
