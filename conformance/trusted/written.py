@@ -101,11 +101,13 @@ def _dtypes(config: DTypeConfig) -> str:
 
 
 def _rule(rule: TrustedRule, findings: Mapping[str, KnownFinding]) -> tuple[list[str], str]:
-    """A rule with the title of its finding, and its source."""
+    """A rule with the title of its finding, which a ledger of others may lack, and its source."""
     conditions = ", ".join(f"{name!r}: {list(of)!r}" for name, of in rule.conditions.items())
     rewritings = "".join(f"{REWRITES[kind].__name__}, " for kind in rule.remedies)
-    known = findings[rule.finding]
-    return textwrap.wrap(known.title, WIDTH), f"({rule.finding!r}, {{{conditions}}}, ({rewritings.strip()})),"
+    known = findings.get(rule.finding)
+    return textwrap.wrap(
+        known.title, WIDTH
+    ) if known else [], f"({rule.finding!r}, {{{conditions}}}, ({rewritings.strip()})),"
 
 
 def _words(name: str, values: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from conformance.results.ledger_file import load
 from conformance.results.rows import Row, read
 from conformance.trusted.promises import trusted
 from conformance.trusted.written import module
-from tests.invocation import row, write
+from tests.invocation import LEDGER, row, write
 from tests.prediction.test_predicting import HOST
 from tests.trusted.test_avoiding import is_theirs
 from tests.trusted.test_promises import rows
@@ -87,6 +88,15 @@ def test_the_module_of_another_config_imports_it(tmp_path: Path) -> None:
     made = SourceFileLoader("trusted_lone", str(out)).load_module()
     assert "import conformance.configs.lone\n" in out.read_text()
     assert len(made.backend_config().configs) == len(get_lone_backend_config().configs)
+
+
+def test_another_ledger_explains_what_it_knows(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(LEDGER, encoding="utf-8")
+    found = [replace(one, known="linear-is-off") for one in rows("fbgemm", **{"nn.Linear": ["numerics"]})]
+    status, out = run(tmp_path, "--ledger", str(tmp_path), found=found)
+    assert status == 0
+    assert "# linear-is-off (pytorch/pytorch#1): Linear is off" in out.read_text()
+    assert "quantized-without-qconfig" in out.read_text()
 
 
 def test_an_operator_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
