@@ -13,11 +13,9 @@ A traced network does not tell whether it has these, so they may remain:
 - norm-without-affine: prepare_fx raises for a linear layer before a batch norm without weight and bias, and
   prepare_qat_fx for any layer
 - add-overflows: quantized::add overflows float32 where an operand's scale times its zero point is infinite
-- boolean-observed: prepare_fx observes a tensor of booleans, and the observer raises
 - parameter-read-after-fusion: A network that reads a parameter of a module raises once that module is fused
 - forward-hooks-dropped: convert_fx drops the forward hooks of the modules that it replaces
 - linear-norm-relu-dropped: convert_fx drops the ReLU behind a linear layer and its batch norm
-- tuple-observed: prepare_fx observes a tuple as a tensor, and the observer raises
 - conv-add-other-weight: prepare_fx gives the sum of a convolution and its input the weight of the convolution before
   it
 - conv-add-scalar: prepare_fx raises for a convolution plus a scalar on onednn
@@ -488,17 +486,21 @@ def other_readers(node: Node, constant: Container[Node]) -> set[Node]:
 Rule = tuple[str, Mapping[str, Sequence[str]], Sequence[Rewriting]]
 
 
-class Floats(ListsAsLists):
-    """Executes a network, and keeps the nodes whose values are tensors of floats."""
+class Values(ListsAsLists):
+    """Executes a network, and keeps the nodes whose values are tensors of floats, tensors of booleans, and tuples."""
 
     def __init__(self, graph: GraphModule) -> None:
         super().__init__(graph)
-        self.found = set[Node]()
+        self.floats, self.booleans, self.tuples = set[Node](), set[Node](), set[Node]()
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if isinstance(value, Tensor) and value.is_floating_point():
-            self.found.add(n)
+        if isinstance(value, tuple):
+            self.tuples.add(n)
+        elif isinstance(value, Tensor) and value.is_floating_point():
+            self.floats.add(n)
+        elif isinstance(value, Tensor) and value.dtype is torch.bool:
+            self.booleans.add(n)
         return value
 
 
@@ -523,26 +525,26 @@ class Avoiding:
 
     def avoid(self, inputs: Sequence[Any]) -> GraphModule:
         """Return the network, after an execution with a batch that tells tensors from other values."""
-        floats = Floats(self.graph)
-        floats.run(*inputs)
+        values = Values(self.graph)
+        values.run(*inputs)
         before = -1
         while len(self.avoided) > before:
             before = len(self.avoided)
-            self._pass(floats.found)
+            self._pass(values)
         self.graph.graph.lint()
         self.graph.recompile()
         return self.graph
 
-    def _pass(self, floats: set[Node]) -> None:
+    def _pass(self, values: Values) -> None:
         modules = dict(self.graph.named_modules(remove_duplicate=False))
         calls = Counter(str(node.target) for node in self.graph.graph.nodes if node.op == "call_module")
         constant = set[Node]()
         for node in [*self.graph.graph.nodes]:
             if node.op == "get_attr" or (node.all_input_nodes and constant.issuperset(node.all_input_nodes)):
                 constant.add(node)
-            if node.target is not getattr and floats.isdisjoint([node, *node.all_input_nodes]):
+            if node.target is not getattr and values.floats.isdisjoint([node, *node.all_input_nodes]):
                 continue
-            features = {**self._features(node, modules, constant, floats), "calls": str(calls.get(str(node.target), 1))}
+            features = {**self._features(node, modules, constant, values), "calls": str(calls.get(str(node.target), 1))}
             for finding, conditions, rewritings in self.rules:
                 if (node.name, finding) not in self.avoided and shows(features, conditions):
                     self.avoided[node.name, finding] = _first(self.graph, node, rewritings)
@@ -550,7 +552,7 @@ class Avoiding:
                     break  # what the node is has changed
 
     def _features(
-        self, node: Node, modules: Mapping[str, nn.Module], constant: set[Node], floats: set[Node]
+        self, node: Node, modules: Mapping[str, nn.Module], constant: set[Node], values: Values
     ) -> dict[str, str]:
         operands = [call_name(one, modules) for one in node.all_input_nodes]
         found = {**features_of_call(node, modules), **features_of_arguments(node, modules)}
@@ -560,9 +562,13 @@ class Avoiding:
             found["weight_read"] = "True"
         if found["operator"] not in self.promised:
             found["unasked_codes"] = " ".join(operands)
+        elif not values.booleans.isdisjoint(node.all_input_nodes):
+            found["takes_booleans"] = "True"
+        elif node in values.tuples:
+            found["gives_tuple"] = "True"
         if found["operator"] in self.fixed and self._source(node, modules) not in self.promised:
             found["fixed_range"] = "True"
-        if node in floats and any(map(_with_number, node.users)):
+        if node in values.floats and any(map(_with_number, node.users)):
             found["shares_range"] = "True"
         if node.target is getattr and node.all_input_nodes[0].op == "get_attr":
             found["reads_lowered"] = "True"
@@ -817,12 +823,16 @@ RULES: list[Rule] = [
     ('codes-add-scalar-rounded', {'operator': ['operator.add', 'torch.add'], 'arg1': ['*']}, (leave_in_float,)),
     # quantized::add rounds a Python scalar to the grid of the tensor before it adds it
     ('codes-add-scalar-rounded', {'operator': ['operator.add', 'torch.add'], 'arg0': ['*']}, (leave_in_float,)),
+    # prepare_fx observes a tensor of booleans, and the observer raises
+    ('boolean-observed', {'takes_booleans': ['True']}, (leave_in_float,)),
     # prepare_fx puts the fixed range of sigmoid, hardsigmoid, tanh and softmax on an input that no other operator quantizes
     ('fixed-range-on-input', {'fixed_range': ['True']}, (leave_in_float,)),
     # Quantized PReLU rounds its slope to 8 bits, the reference model does not
     ('prelu-slope-rounded', {'operator': ['nn.PReLU'], 'greatest_slope': ['>=1']}, (leave_in_float,)),
     # convert_fx quantizes weights of float32 alone
     ('weights-not-float32', {'weight_dtype': ['float16', 'bfloat16', 'float64']}, (leave_in_float,)),
+    # prepare_fx observes a tuple as a tensor, and the observer raises
+    ('tuple-observed', {'gives_tuple': ['True']}, (leave_in_float,)),
     # Operators that the mapping leaves in float are quantized between quantized operators
     ('quantized-without-qconfig', {'operator': ['F.conv_transpose1d', 'F.conv_transpose2d', 'F.conv_transpose3d', 'F.group_norm', 'F.sigmoid', 'F.softmax', 'F.tanh', 'Tensor.sigmoid_', 'Tensor.tanh_', 'nn.ConvTranspose1d', 'nn.ConvTranspose2d', 'nn.ConvTranspose3d', 'nn.ELU', 'nn.Embedding', 'nn.EmbeddingBag', 'nn.GRU', 'nn.GRUCell', 'nn.LSTM', 'nn.LSTMCell', 'nn.PReLU', 'nn.RNNCell', 'nn.Softmax', 'operator.floordiv', 'torch.cat', 'torch.matmul', 'torch.softmax', 'torch.stack']}, (leave_in_float,)),
 ]

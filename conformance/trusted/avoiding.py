@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
@@ -21,17 +22,21 @@ Rule = tuple[str, Mapping[str, Sequence[str]], Sequence[Rewriting]]
 which one has to hold, and the rewritings that avoid it, of which the first that applies is taken."""
 
 
-class Floats(ListsAsLists):
-    """Executes a network, and keeps the nodes whose values are tensors of floats."""
+class Values(ListsAsLists):
+    """Executes a network, and keeps the nodes whose values are tensors of floats, tensors of booleans, and tuples."""
 
     def __init__(self, graph: GraphModule) -> None:
         super().__init__(graph)
-        self.found = set[Node]()
+        self.floats, self.booleans, self.tuples = set[Node](), set[Node](), set[Node]()
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if isinstance(value, Tensor) and value.is_floating_point():
-            self.found.add(n)
+        if isinstance(value, tuple):
+            self.tuples.add(n)
+        elif isinstance(value, Tensor) and value.is_floating_point():
+            self.floats.add(n)
+        elif isinstance(value, Tensor) and value.dtype is torch.bool:
+            self.booleans.add(n)
         return value
 
 
@@ -56,26 +61,26 @@ class Avoiding:
 
     def avoid(self, inputs: Sequence[Any]) -> GraphModule:
         """Return the network, after an execution with a batch that tells tensors from other values."""
-        floats = Floats(self.graph)
-        floats.run(*inputs)
+        values = Values(self.graph)
+        values.run(*inputs)
         before = -1
         while len(self.avoided) > before:
             before = len(self.avoided)
-            self._pass(floats.found)
+            self._pass(values)
         self.graph.graph.lint()
         self.graph.recompile()
         return self.graph
 
-    def _pass(self, floats: set[Node]) -> None:
+    def _pass(self, values: Values) -> None:
         modules = dict(self.graph.named_modules(remove_duplicate=False))
         calls = Counter(str(node.target) for node in self.graph.graph.nodes if node.op == "call_module")
         constant = set[Node]()
         for node in [*self.graph.graph.nodes]:
             if node.op == "get_attr" or (node.all_input_nodes and constant.issuperset(node.all_input_nodes)):
                 constant.add(node)
-            if node.target is not getattr and floats.isdisjoint([node, *node.all_input_nodes]):
+            if node.target is not getattr and values.floats.isdisjoint([node, *node.all_input_nodes]):
                 continue
-            features = {**self._features(node, modules, constant, floats), "calls": str(calls.get(str(node.target), 1))}
+            features = {**self._features(node, modules, constant, values), "calls": str(calls.get(str(node.target), 1))}
             for finding, conditions, rewritings in self.rules:
                 if (node.name, finding) not in self.avoided and shows(features, conditions):
                     self.avoided[node.name, finding] = _first(self.graph, node, rewritings)
@@ -83,7 +88,7 @@ class Avoiding:
                     break  # what the node is has changed
 
     def _features(
-        self, node: Node, modules: Mapping[str, nn.Module], constant: set[Node], floats: set[Node]
+        self, node: Node, modules: Mapping[str, nn.Module], constant: set[Node], values: Values
     ) -> dict[str, str]:
         operands = [call_name(one, modules) for one in node.all_input_nodes]
         found = {**features_of_call(node, modules), **features_of_arguments(node, modules)}
@@ -93,9 +98,13 @@ class Avoiding:
             found["weight_read"] = "True"
         if found["operator"] not in self.promised:
             found["unasked_codes"] = " ".join(operands)
+        elif not values.booleans.isdisjoint(node.all_input_nodes):
+            found["takes_booleans"] = "True"
+        elif node in values.tuples:
+            found["gives_tuple"] = "True"
         if found["operator"] in self.fixed and self._source(node, modules) not in self.promised:
             found["fixed_range"] = "True"
-        if node in floats and any(map(_with_number, node.users)):
+        if node in values.floats and any(map(_with_number, node.users)):
             found["shares_range"] = "True"
         if node.target is getattr and node.all_input_nodes[0].op == "get_attr":
             found["reads_lowered"] = "True"

@@ -29,7 +29,15 @@ TOLD = frozenset(
     [
         *OPTIONS,
         *("operator", "calls", "equal_channels", "greatest_slope", "keywords", "arguments", "weight_dtype", "folded"),
-        *("unasked_codes", "fixed_range", "shares_range", "reads_lowered", "weight_read"),
+        *(
+            "unasked_codes",
+            "fixed_range",
+            "shares_range",
+            "reads_lowered",
+            "weight_read",
+            "takes_booleans",
+            "gives_tuple",
+        ),
     ]
 )
 """The features of a layer that its traced network tells."""

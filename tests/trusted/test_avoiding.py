@@ -23,7 +23,6 @@ ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
 
 UNTOLD = {
     "add-overflows": "the scale tells it",
-    "boolean-observed": "prepare_fx observes what is no operand of a layer",
     "forward-hooks-dropped": "hooks are not in the graph",
     "inplace-alias": "a layer in float writes to a copy too",
     "norm-without-statistics": "prepare_fx refuses it",
