@@ -116,6 +116,14 @@ def entries_of(folders: Sequence[str] | None) -> "list[Entry]":
     return [entry for path in paths for entry in load(path)]
 
 
+def module_path(option: str, name: str, example: str) -> Path:
+    """The path of a module that an option names. Raises UsageError for a file that cannot be imported."""
+    path = Path(name)
+    if not (path.suffix == ".py" and path.stem.isidentifier()):
+        raise UsageError(f"{option} {name!r}: name a file of Python that can be imported, such as {example}")
+    return path
+
+
 def print_lines(lines: Iterable[str]) -> int:
     """Print lines, each as soon as it is there, and return the exit status of a command that succeeds."""
     for line in lines:

@@ -21,6 +21,7 @@ from .arguments import (
     add_ledger,
     add_repeatable,
     entries_of,
+    module_path,
 )
 
 if TYPE_CHECKING:
@@ -202,11 +203,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             )
     if len(engines := arguments.engine or [DEFAULT_ENGINE]) > 1:
         raise UsageError(f"--repair is for one engine: choose from {', '.join(engines)}")
-    path = Path(arguments.repair)
-    if not (path.suffix == ".py" and path.stem.isidentifier()):
-        raise UsageError(
-            f"--repair {arguments.repair!r}: name a file of Python that can be imported, such as repaired.py"
-        )
+    path = module_path("--repair", arguments.repair, "repaired.py")
     entries, here = entries_of(arguments.ledger), host(arguments.isa)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     repair = Repairing(engines[0], entries, here, reporter()).repair(subject)

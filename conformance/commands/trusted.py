@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
 
-from .arguments import add_backend_config, add_command, add_ledger, add_rows, entries_of
+from .arguments import add_backend_config, add_command, add_ledger, add_rows, entries_of, module_path
 
 if TYPE_CHECKING:
     from conformance.cases.claims import BackendClaims
@@ -44,9 +44,7 @@ def trusted_command(arguments: argparse.Namespace) -> int:
 
     own = arguments.backend_config
     claims: BackendClaims = third_party(own) if own else backend(arguments.backend)
-    path = Path(arguments.out)
-    if not (path.suffix == ".py" and path.stem.isidentifier()):
-        raise UsageError(f"-o {arguments.out!r}: name a file of Python that can be imported, such as trusted.py")
+    path = module_path("-o", arguments.out, "trusted.py")
     rows, on = _rows([*map(Path, arguments.rows)], claims.name, arguments.engine)
     if on.torch.partition("+")[0] != torch.__version__.partition("+")[0]:
         raise UsageError(

@@ -155,8 +155,8 @@ def trusted(rows: Sequence[Row], claims: BackendClaims, engine: str, entries: Se
 def _without_modules(claims: Sequence[Claim], left: Sequence[LeftOut]) -> list[LeftOut]:
     """The claims of modules for training whose entries are left out that tell torch when to put them in place."""
     gone = {one.claim.entry.qat_module: one for one in left if one.claim.entry.qat_module}
-    kept = {claim.entry.qat_module for claim in claims if claim not in {one.claim for one in left}}
     already = {one.claim for one in left}
+    kept = {claim.entry.qat_module for claim in claims if claim not in already}
     return [
         LeftOut(claim, gone[claim.entry.pattern].finding, gone[claim.entry.pattern].status)
         for claim in claims
