@@ -16,6 +16,7 @@ class EngineSpec:
         ahead_of_time: whether a model is lowered to a program before it runs, which takes a fifth of a second. Such an
             engine runs the core variants of a claim, and all others only if `--case` selects them.
         default_only: whether that takes seconds. Such an engine runs the default variant of a claim in one flow only.
+        signed: whether quantized activations are qint8. Those of other engines are quint8.
         architectures: those that torch builds it for, by the name of `platform.machine()`; empty if it is for all.
     """
 
@@ -23,6 +24,7 @@ class EngineSpec:
     reduced_range: bool = False
     ahead_of_time: bool = False
     default_only: bool = False
+    signed: bool = False
     architectures: tuple[str, ...] = ()
 
     @property
@@ -37,7 +39,7 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "onednn": EngineSpec(),
     # dispatches to kernels of fbgemm or oneDNN, and has no config of its own
     "x86": EngineSpec(reduced_range=True),
-    "executorch": EngineSpec("conformance.engines.executorch.runtime:EXECUTORCH", ahead_of_time=True),
+    "executorch": EngineSpec("conformance.engines.executorch.runtime:EXECUTORCH", ahead_of_time=True, signed=True),
     "x86-inductor": EngineSpec("conformance.engines.inductor:LOWERED", ahead_of_time=True),
     "converted": EngineSpec("conformance.engines.converted:ConvertedEngine", ahead_of_time=True),
     "x86-compiled": EngineSpec("conformance.engines.inductor:COMPILED", ahead_of_time=True, default_only=True),

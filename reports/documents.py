@@ -1,8 +1,10 @@
 """Documents in markdown and text: the templates `*.md.j2` and `*.txt.j2` of this package, and words in common."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from conformance.errors import UsageError
 from conformance.markdown import code, escaped, fenced, marked
 from conformance.templates import templates
 
@@ -24,6 +26,15 @@ def link(upstream: str) -> str:
 def lines(template: str, **context: Any) -> list[str]:
     """The lines of a document. A missing name is an error; values are escaped by filters of the template."""
     return _templates().get_template(f"{template}.j2").render(context).removesuffix("\n").split("\n")
+
+
+def between(text: str, begin: str, end: str, lines: Iterable[str], name: str) -> str:
+    """The text with other lines between two marks. Raises UsageError if the file of that name lacks one."""
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise UsageError(f"{name}: write {begin} and {end} where the tables belong")
+    return "\n".join([before + begin, *lines, end + after])
 
 
 def environment(**options: Any) -> "Environment":

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from conformance.markdown import escaped, table
-from conformance.results.in_use import occurrences_by_pattern
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
 from conformance.results.severity import Assessment, Component, Severity, assessments
@@ -45,8 +44,8 @@ class Shown:
     finding: KnownFinding
     entries: tuple[Entry, ...]
     runs: tuple[tuple[Assessment, Result], ...]
-    occurrences: int
-    """How many layers of networks in use are of a pattern that shows it."""
+    layers: int
+    """How many layers of networks in use show it, on the engine where most do."""
 
     @cached_property
     def results(self) -> tuple[Result, ...]:
@@ -130,9 +129,9 @@ class Shown:
     @property
     def importance(self) -> float:
         """Severity × reach × use: the weight of its severity in default use, or a part of that under options if it is more,
-        times the logarithm of the number of layers in use."""
+        times the logarithm of the number of layers in use that show it."""
         default = self._weight(self.default_severity) if self.default_severity else 0.0
-        return max(default, OPTIONS_ONLY * self._weight(self.severity)) * math.log2(2 + self.occurrences)
+        return max(default, OPTIONS_ONLY * self._weight(self.severity)) * math.log2(2 + self.layers)
 
     def _weight(self, severity: Severity) -> float:
         """The weight of a severity; numbers that are off, but not below the SQNR floor, weigh half as much."""
@@ -164,9 +163,9 @@ def shown(report: Report) -> list[Shown]:
             for listed_checks, runs in ((own - others, alone), (own & others, together)):
                 if worst := min((one for one in found if one.check in listed_checks), default=None):
                     runs.setdefault(name, []).append((worst, result))
-    occurrences = occurrences_by_pattern()
     names = dict.fromkeys((*alone, *together))
-    listed = [_shown(entries[name], alone.get(name, []), together.get(name, []), occurrences) for name in names]
+    layers = {name: max((use.findings.get(name, 0) for use in report.uses.values()), default=0) for name in names}
+    listed = [_shown(entries[name], alone.get(name, []), together.get(name, []), layers[name]) for name in names]
     return sorted(listed, key=lambda one: one.order)
 
 
@@ -174,7 +173,7 @@ def _shown(
     entries: Sequence[Entry],
     alone: list[tuple[Assessment, Result]],
     together: list[tuple[Assessment, Result]],
-    occurrences: Counter[str],
+    layers: int,
 ) -> Shown:
     """A finding with its runs. Where another finding covers a check of a run too, that check tells how bad either is only if
     no run shows this one alone."""
@@ -183,8 +182,7 @@ def _shown(
         limit = min(worst for worst, _ in alone)
         together = [(max(worst, limit), result) for worst, result in together if id(result) not in have]
     runs = sorted([*alone, *together], key=_importance)
-    used = sum(occurrences[pattern] for pattern in {result.row.pattern for _, result in runs})
-    return Shown(entries[0].finding, tuple(entries), tuple(runs), used)
+    return Shown(entries[0].finding, tuple(entries), tuple(runs), layers)
 
 
 def _importance(run: tuple[Assessment, Result]) -> tuple[object, ...]:

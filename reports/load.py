@@ -19,6 +19,7 @@ from conformance.results.ledger_file import load
 from conformance.results.profiles import profile_names
 from conformance.results.rows import Row, repro_command
 from conformance.results.status import ClaimStatus, Tally, form_of, is_default_use, statuses, tally
+from conformance.results.use import OF_LAYERS, Use, use_of
 from conformance.suggestions import did_you_mean
 
 from .parts import Part, parts_of
@@ -26,7 +27,7 @@ from .parts import Part, parts_of
 NETWORKS = profile_names("network")
 """Profiles of rows of networks, whose causes are recorded in the rows."""
 
-DISTINCT = ("torch", "cpu", "os", "python")
+DISTINCT = ("torch", "packages", "cpu", "os", "python")
 """Fields that appear in an environment's label only if they distinguish it from another one, the most telling first."""
 
 
@@ -40,11 +41,18 @@ def labels(environments: Iterable[Environment]) -> dict[Environment, str]:
         if len({getattr(environment, name) for environment in distinct}) > 1:
             for environment, texts in label_parts.items():
                 value = getattr(environment, name)
-                texts.append(f"torch {value.partition('+')[0]}" if name == "torch" else value)
+                texts.append(_shown(name, value))
     joined = {environment: ", ".join(texts) for environment, texts in label_parts.items()}
     if len(set(joined.values())) == len(distinct):
         return joined
     return {environment: f"{joined[environment]} ({number})" for number, environment in enumerate(distinct, 1)}
+
+
+def _shown(name: str, value: str | tuple[str, ...]) -> str:
+    """A field of an environment as part of its label."""
+    if isinstance(value, tuple):
+        return ", ".join(value) or "no further package"
+    return f"torch {value.partition('+')[0]}" if name == "torch" else value
 
 
 @dataclass(frozen=True)
@@ -175,17 +183,25 @@ class Report:
         return {column: tally(found.values()) for column, found in self.statuses.items()}
 
     @cached_property
+    def uses(self) -> dict[Column, Use]:
+        """What becomes of the layers of networks in every column with runs of them."""
+        by_column: dict[Column, list[Row]] = {}
+        for result in self.results:
+            by_column.setdefault(result.column, []).append(result.row)
+        return {column: use_of(rows) for column, rows in by_column.items() if any(row.profile in OF_LAYERS for row in rows)}
+
+    @cached_property
     def new_by_column(self) -> Counter[Column]:
         """The number of runs whose outcome the ledger does not expect."""
         return Counter(result.column for result in self.new)
 
 
 def with_operator(operator: str, patterns: Iterable[str]) -> set[str]:
-    """The patterns that have an operator. Raises UsageError, with the nearest names, if none has it."""
+    """The pattern of that name, or those that have an operator. Raises UsageError, with the nearest names, if none has it."""
     operators = {pattern: re.findall(r"[\w.]+", pattern) for pattern in patterns}
-    found = {pattern for pattern, names in operators.items() if operator in names}
+    found = {pattern for pattern, names in operators.items() if operator in names or pattern == operator}
     if not found:
-        suggestion = did_you_mean(operator, {name for names in operators.values() for name in names})
+        suggestion = did_you_mean(operator, {*operators, *(name for names in operators.values() for name in names)})
         raise UsageError(f"{operator}: no pattern of these configs has it{suggestion and f'; {suggestion}?'}")
     return found
 

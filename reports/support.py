@@ -3,20 +3,24 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped
 from conformance.markdown import table as markdown_table
+from conformance.results.in_use import occurrences_by_pattern
 from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
-from conformance.results.status import STATUSES, Status, Support
+from conformance.results.status import STATUSES, Status, Support, is_corner
+from conformance.results.use import Use
 
-from . import documents
+from . import documents, use
 from .findings import Shown, shown
 from .load import Column, Report, Result, family, with_operator
 
@@ -26,15 +30,38 @@ FORMS_SHOWN = 4
 """Maximum number of forms that are named for an exception."""
 
 
+class Level(StrEnum):
+    """What an exception amounts to. Members are in order, the worst first."""
+
+    NUMBERS = "numbers"
+    REFUSES = "refuses or float"
+    CORNER = "corner"
+
+
 @dataclass(frozen=True)
 class Cause:
     """A known finding of a cell: its id, how bad it is there, and the forms that show it, none in default use. Of many forms
-    FORMS_SHOWN are named; `more` is the number of the others."""
+    FORMS_SHOWN are named, those of most layers in use first; `more` is the number of the others. It is a `corner` if all of
+    them are. `layers` of the networks in use show it."""
 
     finding: str
     severity: Severity
     forms: tuple[str, ...] = ()
     more: int = 0
+    corner: bool = False
+    layers: int = 0
+
+    @property
+    def level(self) -> Level:
+        """What it amounts to."""
+        if self.corner or self.severity in (Severity.ACCEPTS, Severity.IDLE):
+            return Level.CORNER
+        return Level.REFUSES if self.severity in (Severity.REFUSES, Severity.FLOAT) else Level.NUMBERS
+
+    @property
+    def option(self) -> str:
+        """The form that most layers have, as a cell spells it."""
+        return self.forms[0] if self.forms else "default use"
 
     @property
     def where(self) -> str:
@@ -55,6 +82,13 @@ class Cell:
     def text(self) -> str:
         return f"{self.status.symbol} {self.status.value}"
 
+    @property
+    def levels(self) -> dict[Level, list[Cause]]:
+        """The findings by what they amount to, the worst first, and of each level those that most layers show."""
+        ordered = sorted(self.causes, key=lambda one: -one.layers)
+        found = {level: [one for one in ordered if one.level is level] for level in Level}
+        return {level: causes for level, causes in found.items() if causes}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -73,11 +107,12 @@ class Place:
 @dataclass(frozen=True)
 class Table:
     """The cells by pattern, dtype config and place. A claim that a config does not make has no cell. `findings` are by
-    id."""
+    id. Networks have `layers` of each pattern."""
 
     places: tuple[Place, ...]
     cells: Mapping[tuple[str, str], Mapping[Place, Cell]]
     findings: Mapping[str, KnownFinding]
+    layers: Mapping[str, int]
 
     @property
     def families(self) -> dict[str, list[tuple[str, str]]]:
@@ -101,7 +136,7 @@ class Table:
 def table(report: Report) -> Table:
     """The support table of a report."""
     listed = shown(report)
-    causes = _causes(listed)
+    causes = _causes(listed, report.uses)
     places = {
         column: Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
         for column in report.statuses
@@ -112,10 +147,11 @@ def table(report: Report) -> Table:
             pattern, _, dtypes = claim.partition("/")[2].rpartition("/")
             shows = sorted(causes.get((column, claim), ()), key=_by_severity)
             cells.setdefault((pattern, dtypes), {})[places[column]] = Cell(one.status, tuple(shows))
-    return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed})
+    layers = occurrences_by_pattern()
+    return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed}, layers)
 
 
-def _causes(listed: Iterable[Shown]) -> dict[tuple[Column, str], list[Cause]]:
+def _causes(listed: Iterable[Shown], uses: Mapping[Column, Use]) -> dict[tuple[Column, str], list[Cause]]:
     """The known findings of each claim in each column, in order of importance."""
     found: dict[tuple[Column, str], list[Cause]] = {}
     for one in listed:
@@ -123,15 +159,25 @@ def _causes(listed: Iterable[Shown]) -> dict[tuple[Column, str], list[Cause]]:
         for run in one.runs:
             runs.setdefault((run[1].column, run[1].row.claim), []).append(run)
         for place, members in runs.items():
-            found.setdefault(place, []).append(_cause(one.finding.id, members))
+            found.setdefault(place, []).append(_cause(one.finding.id, members, uses.get(place[0])))
     return found
 
 
-def _cause(finding: str, runs: Sequence[tuple[Assessment, Result]]) -> Cause:
+def _cause(finding: str, runs: Sequence[tuple[Assessment, Result]], use: Use | None) -> Cause:
     by_default = [worst for worst, result in runs if not result.form]
     worst = min(by_default or [worst for worst, _ in runs])
-    forms = [] if by_default else sorted({result.form for _, result in runs}, key=lambda form: (len(form), form))
-    return Cause(finding, worst.severity, tuple(forms[:FORMS_SHOWN]), max(0, len(forms) - FORMS_SHOWN))
+    (row, *_) = (result.row for _, result in runs)
+    mapped = use if use is not None and use.dtypes.get(row.pattern) == row.dtype_config else None
+    layers = mapped.by_pattern.get((row.pattern, finding), 0) if mapped else 0
+    if by_default:
+        return Cause(finding, worst.severity, layers=layers)
+    in_use: Counter[str] = Counter()
+    for _, result in runs:
+        in_use[result.form] += mapped.by_variant.get((row.pattern, result.row.variant), 0) if mapped else 0
+    as_bad = {result.form for one, result in runs if one.severity is worst.severity}
+    forms = sorted(in_use, key=lambda form: (form not in as_bad, is_corner(form), -in_use[form], len(form), form))
+    corner = all(is_corner(form) for form in as_bad)
+    return Cause(finding, worst.severity, tuple(forms[:FORMS_SHOWN]), max(0, len(forms) - FORMS_SHOWN), corner, layers)
 
 
 def _by_severity(cause: Cause) -> tuple[bool, int]:
@@ -169,11 +215,11 @@ def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -
         by_place = cells.setdefault((claim["pattern"], claim["dtypes"]), {})
         for cell in claim["cells"]:
             causes = (
-                Cause(cause["finding"], Severity(cause["severity"]), tuple(cause["forms"]), cause["more"])
+                Cause(**{**cause, "severity": Severity(cause["severity"]), "forms": tuple(cause["forms"])})
                 for cause in cell["causes"]
             )
             by_place[places[cell["place"]]] = Cell(by_value[cell["status"]], tuple(causes))
-    return Table(places, cells, {name: findings[name] for name in values["findings"]})
+    return Table(places, cells, {name: findings[name] for name in values["findings"]}, occurrences_by_pattern())
 
 
 def recorded(entries: Iterable[Entry], path: Path = RECORDED) -> Table:
@@ -217,19 +263,23 @@ def markdown(made: Table) -> list[str]:
         )
         for name, rows in made.families.items()
     }
-    context = {"statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
+    context = {"families": families_markdown(made), "statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
     return documents.lines("support.md", tables=tables, **context)
 
 
 def _cell_markdown(cell: Cell | None, numbers: Mapping[str, int]) -> str:
     if cell is None:
         return ""
-    notes = " ".join(f"[{numbers[cause.finding]}](#{cause.finding})" for cause in cell.causes)
-    return f"{escaped(cell.text)} {notes}".rstrip()
+    parts = []
+    for level, causes in cell.levels.items():
+        worst = min(causes, key=lambda one: [*Severity].index(one.severity))
+        notes = " ".join(f"[{numbers[cause.finding]}](#{cause.finding})" for cause in causes)
+        parts.append(f"{'corner' if level is Level.CORNER else worst.severity.symbol} {notes}")
+    return " ".join([cell.status.symbol if cell.status is Support.EXCEPT else escaped(cell.text), *parts])
 
 
 def families_markdown(made: Table) -> Iterator[str]:
-    """Yield the table of families for the README: of the claims of each family, how many work in default use."""
+    """Yield the table of families: of the claims of each, how many work in default use."""
     heads, common = headings(made)
     rows = [[name, *_shares(made, rows)] for name, rows in made.families.items()]
     rows.append(["**all**", *_shares(made, made.cells)])
@@ -258,12 +308,14 @@ def answer(made: Table, operator: str) -> Iterator[str]:
     has it."""
     patterns = with_operator(operator, {pattern for pattern, _ in made.cells})
     for pattern, dtypes in (row for row in sorted(made.cells) if row[0] in patterns):
-        yield f"{pattern}  {dtypes}"
+        layers = made.layers.get(pattern, 0)
+        used = f"  ({documents.count(layers, 'layer')} of networks)" if layers else ""
+        yield f"{pattern}  {dtypes}{used}"
         for place, cell in made.cells[pattern, dtypes].items():
             yield f"    {cell.status.symbol} {place.name}: {cell.status.phrase}"
-            for cause in cell.causes:
-                finding = made.findings[cause.finding]
-                yield f"        {cause.severity.phrase} {cause.where}: {finding.title} ({finding.id})"
+            for cause in (cause for causes in cell.levels.values() for cause in causes):
+                title, showing = made.findings[cause.finding].title, f", {cause.layers} of the layers" if cause.layers else ""
+                yield f"        {cause.severity.phrase} {cause.where}{showing}: {title} ({cause.finding})"
 
 
 FORMATS: Mapping[str, Callable[[Table], str]] = {
@@ -273,27 +325,23 @@ FORMATS: Mapping[str, Callable[[Table], str]] = {
 }
 """Formats of the whole table."""
 
-BEGIN, END = "<!-- support -->", "<!-- /support -->"
-"""What the table of families is between in the README."""
-
-
-def readme(text: str, made: Table) -> str:
-    """The README with the table of families. Raises UsageError if it has no place for it."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UsageError(f"README.md: write {BEGIN} and {END} where the table of families belongs")
-    lines = "\n".join(families_markdown(made))
-    return f"{before}{BEGIN}\n{lines}\n{END}{after}"
+def claims(made: Table) -> dict[str, dict[str, str]]:
+    """Of the claims of each engine, how many work in default use, and in every form, as columns by engine."""
+    engines = [place.engine for place in made.places]
+    in_every_form = _shares(made, made.cells, lambda status: status is Support.WORKS)
+    return {
+        "claims that work by default": dict(zip(engines, _shares(made, made.cells), strict=True)),
+        "in every form": dict(zip(engines, in_every_form, strict=True)),
+    }
 
 
 def write(made: Table, root: Path) -> Iterator[Path]:
-    """Write the committed table, its page and the README's table, and yield their paths."""
+    """Write the committed table, its page and the README's tables, and yield their paths."""
     page, front = root / "docs" / "support.md", root / "README.md"
     texts = {
         RECORDED: json_text(made),
         page: FORMATS["markdown"](made),
-        front: readme(front.read_text(encoding="utf-8"), made),
+        front: use.readme(front.read_text(encoding="utf-8"), use.recorded(), claims(made)),
     }
     for path, text in texts.items():
         with replacing(path) as beside:

@@ -130,7 +130,7 @@ def test_the_header_has_versions_host_and_selection() -> None:
     assert (header["backends"], header["selection"]) == (["fbgemm"], ["fbgemm/nn.ReLU/*"])
     assert header["not_asked_for"] == []
     assert set(header) == {
-        *("suite", "torch", "python", "os", "arch", "cpu", "cpu_flags", "isa_limit", "isa", "engines", "git"),
+        *("suite", "torch", "packages", "python", "os", "arch", "cpu", "cpu_flags", "isa_limit", "isa", "engines", "git"),
         *("backends", "selection", "not_asked_for"),
     }
 

@@ -58,6 +58,19 @@ def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
     return [layer for layer in distinct.values() if id(layer) in chosen]
 
 
+def nearest(layer: LayerInUse, chosen: Iterable[LayerInUse]) -> LayerInUse | None:
+    """The layer of a selection that computes the same and has most features in common, of those of its pattern if there is
+    one; None if none computes the same."""
+    own, kind = features(layer), computation(root(layer))
+    alike = [one for one in chosen if computation(root(one)) == kind]
+    return max(alike, key=lambda one: _likeness(own, one, layer.pattern), default=None)
+
+
+def _likeness(own: frozenset[Feature], one: LayerInUse, pattern: str) -> tuple[bool, float]:
+    other = features(one)
+    return one.pattern == pattern, len(own & other) / len(own | other)
+
+
 def root(layer: LayerInUse) -> str:
     """The root operator of a layer's pattern."""
     return layer.pattern.partition("+")[0]

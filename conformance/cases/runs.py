@@ -50,6 +50,11 @@ from .sources import Model, model_source, target_source
 from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
 
 
+def _is_signed(engine: str) -> bool:
+    """Whether activations of an engine are signed."""
+    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].signed
+
+
 def ahead_of_time(engine: str) -> bool:
     """Whether an engine lowers a model ahead of time, which takes a fifth of a second.
 
@@ -298,7 +303,8 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
-            for profile, variant in sized(claim, ahead_of_time=any(map(ahead_of_time, backend.engines))):
+            slow, signed = any(map(ahead_of_time, backend.engines)), any(map(_is_signed, backend.engines))
+            for profile, variant in sized(claim, ahead_of_time=slow, signed=signed):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in () if api(backend).exports else engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)

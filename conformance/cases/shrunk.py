@@ -1,8 +1,8 @@
 """Every layer in use, shrunk to sizes for which kernels take the same paths."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from conformance.configs.spelling import computation, is_batch_norm
 from conformance.results.in_use import LayerInUse
 
-from .in_use import BINARY, Unwritable, as_produced, text_of, value_of
-from .representative import UNCERTAIN, elements, multiplications, root, shape_of, treats_alike, weights
+from .in_use import BINARY, Unwritable, as_produced, text_of, value_of, variant_of
+from .representative import UNCERTAIN, elements, multiplications, nearest, root, shape_of, treats_alike, weights
+from .representative import selected as representatives
 
 MOST_MULTIPLICATIONS, MOST_WEIGHTS, MOST_ELEMENTS = 20_000_000, 2**18, 2**16
 """What a shrunk layer should not exceed: what the oracle, and the generators of parameters and of inputs take 20 ms for."""
@@ -50,27 +51,47 @@ LEVELS = (
 
 
 def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
-    """Every layer, shrunk; equal ones as one, with the networks and occurrences of all.
+    """Every layer: those that can be written shrunk, with the variant that is run and the representative that is nearest to
+    them, then the others; equal ones of a pattern as one, with the networks of all.
 
-    What computes the same in the same kernel is equal, whatever pattern it was matched as. The most frequent layers are first
-    in `layers`, and each result has the pattern of the first of its kind; that of each pattern is among the results.
+    What computes the same in the same kernel is run once, whatever pattern it was matched as: as the first of its kind, where
+    the most frequent layers are first in `layers`. Of each pattern some layer is run.
     """
+    layers = [*layers]
+    chosen = representatives(layers)
+    first: dict[tuple[object, ...], LayerInUse] = {}
     found: dict[tuple[object, ...], LayerInUse] = {}
+    unwritable: dict[str, LayerInUse] = {}
     patterns = set[str]()
     for layer in layers:
         try:
             small = shrunk(layer)
         except Unwritable:
+            unwritable[layer.pattern] = _joined(unwritable.get(layer.pattern), layer)
             continue
         kind: tuple[object, ...] = identity(small)
         if small.pattern not in patterns:
             patterns.add(small.pattern)
-            kind = (*kind, small.pattern) if kind in found else kind
-        one = found.setdefault(kind, replace(small, networks=0, occurrences=0))
-        # of the networks that have several of these layers it is not known which they are
-        networks, occurrences = max(one.networks, layer.networks), one.occurrences + layer.occurrences
-        found[kind] = replace(one, networks=networks, occurrences=occurrences)
-    return [*found.values()]
+            kind = (*kind, small.pattern) if kind in first else kind
+        run = first.setdefault(kind, small)
+        if (*kind, small.pattern) not in found:
+            run_as = "" if run.pattern == small.pattern else run.pattern
+            small = replace(small, variant=as_produced(run).name, run_as=run_as, representative=_in_place(layer, chosen))
+        found[*kind, small.pattern] = _joined(found.get((*kind, small.pattern)), small)
+    return sorted([*found.values(), *unwritable.values()], key=lambda one: (bool(one.run_as), not one.variant))
+
+
+def _in_place(layer: LayerInUse, chosen: Sequence[LayerInUse]) -> tuple[str, ...]:
+    """The pattern and the variant of the representative of a layer."""
+    one = nearest(layer, chosen)
+    return () if one is None else (one.pattern, variant_of(one).name)
+
+
+def _joined(one: LayerInUse | None, other: LayerInUse) -> LayerInUse:
+    """A layer with the networks of another as well."""
+    if one is None:
+        return other
+    return replace(one, networks=dict(sorted((Counter(one.networks) + Counter(other.networks)).items())))
 
 
 def _kind(layer: LayerInUse) -> tuple[str, ...]:

@@ -39,12 +39,13 @@ ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 NOT_AS_INITIALIZED = frozenset({"prelu"})
 """What layers compute whose initial parameters show a known deviation, which would hide any other."""
 
-FEWER: dict[torch.dtype | None, int] = {torch.qint8: 8}
-"""Of the layers of a claim with activations of a dtype one in so many is tested: kernels for qint8 are those of quint8, or
-raise."""
+FEWER = 8
+"""Of the layers of a claim whose activations have another dtype than the engine's own, one in so many is tested: kernels for
+it are those of the other, or raise."""
 
-FEWER_AHEAD_OF_TIME = FEWER | {torch.float16: 3}
-"""The same for engines that lower ahead of time, on which kernels for float16 multiply in float32."""
+FEWER_FLOAT16 = 3
+"""Of the layers with activations in float16 one in so many is tested on engines that lower ahead of time: kernels multiply in
+float32."""
 
 LEAST_ELEMENTS = 16
 """A layer with an operand of fewer elements has dyadic data: they are too few to be distributed like anything."""
@@ -246,7 +247,7 @@ def layers_in_use(*, ahead_of_time: bool) -> Layers:
         for layer in read(REPRESENTATIVE):
             by_pattern[layer.pattern].append(variant_of(layer))
         return Layers(by_pattern)
-    layers = read(SHRUNK)
+    layers = [layer for layer in read(SHRUNK) if layer.variant and not layer.run_as]
     variants = {id(layer): as_produced(layer) for layer in layers}
     for layer in layers:
         by_pattern[layer.pattern].append(variants[id(layer)])
@@ -265,7 +266,15 @@ def _hash(pattern: str, variant: Variant) -> int:
     return zlib.crc32(f"{pattern}/{variant.name}".encode())
 
 
-def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, Variant]]:
+def _fewer(claim: Claim, *, ahead_of_time: bool, signed: bool) -> int:
+    """One in how many layers in use a claim is tested with."""
+    dtype = claim.dtypes.input_dtype
+    if ahead_of_time and dtype == torch.float16:
+        return FEWER_FLOAT16
+    return FEWER if dtype == (torch.quint8 if signed else torch.qint8) else 1
+
+
+def sized(claim: Claim, *, ahead_of_time: bool = False, signed: bool = False) -> Iterator[tuple[str, Variant]]:
     """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
 
     Each layer in use has one profile, which its name decides. The most frequent one that has enough elements has dyadic data
@@ -273,7 +282,7 @@ def sized(claim: Claim, *, ahead_of_time: bool = False) -> Iterator[tuple[str, V
     with the parameters that torch's modules begin with are per tensor.
     """
     per_channel, layers = has_per_channel(claim), layers_in_use(ahead_of_time=ahead_of_time)
-    fewer = (FEWER_AHEAD_OF_TIME if ahead_of_time else FEWER).get(claim.dtypes.input_dtype, 1)
+    fewer = _fewer(claim, ahead_of_time=ahead_of_time, signed=signed)
     in_use = [one for one in layers.by_pattern.get(claim.pattern, []) if has_form_of(claim.entry, one)]
     variants = [required(claim.entry, variant) for variant in in_use]
     main = next((variant for variant in variants if _least_elements(variant) >= LEAST_ELEMENTS), None)

@@ -52,6 +52,12 @@ def add(commands: "Commands") -> None:
         "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
     )
     add_ledger(support)
+    text = "print what becomes of the layers of public networks: how many run right in integers, and what the others do"
+    use = add_command(commands, "use", use_command, text)
+    use.add_argument("network", metavar="NETWORK", nargs="?", help="a network of the corpus, such as resnet50")
+    use.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the shares of this revision)")
+    use.add_argument("--write", action="store_true", help="write the shares of this revision, and what is rendered from them")
+    add_ledger(use)
     text = "print a report of a known finding for upstream, with its reproduction run here; nothing is sent"
     draft = add_command(commands, "draft", draft_command, text)
     help_text = "the id of a known finding (default: list those that nobody has reported, with wrong numbers or worse)"
@@ -132,6 +138,23 @@ def support_command(arguments: argparse.Namespace) -> int:
     if arguments.operator:
         return print_lines(support.answer(made, arguments.operator))
     return print_lines(support.families_markdown(made))
+
+
+def use_command(arguments: argparse.Namespace) -> int:
+    from conformance.paths import ROOT
+    from conformance.reports import support, use
+
+    entries = entries_of(arguments.ledger)
+    findings = {entry.id: entry.finding for entry in entries}
+    made = use.shares(_report(arguments)) if arguments.rows else use.recorded()
+    if not made:
+        raise UsageError("no run of these rows is of a layer in use: run all profiles, or --case '*/in_use@*'")
+    if arguments.write:
+        claims = support.claims(support.recorded(entries))
+        return print_lines(str(path) for path in use.write(made, findings, claims, ROOT))
+    if arguments.network:
+        return print_lines(use.of_network(made, arguments.network, findings))
+    return print_lines(use.places_markdown(made))
 
 
 def draft_command(arguments: argparse.Namespace) -> int:

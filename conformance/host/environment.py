@@ -13,6 +13,10 @@ from conformance import __version__
 from .cpu import cpu, isa
 
 
+PACKAGES = ("executorch", "torchao", "tosa-tools")
+"""Packages beside torch that decide what engines do."""
+
+
 def version_of(package: str) -> str | None:
     """The version of an installed package, None if it is not installed."""
     try:
@@ -27,6 +31,7 @@ def environment(isa_limit: str | None) -> dict[str, Any]:
     return {
         "suite": __version__,
         "torch": torch.__version__,
+        "packages": {name: found for name in PACKAGES if (found := version_of(name))},
         "python": platform.python_version(),
         "os": platform.platform(),
         "arch": platform.machine(),

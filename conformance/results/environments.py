@@ -17,6 +17,7 @@ OPTIONAL = {
     "options": list,
     "not_asked_for": list,
     "cpu_flags": list,
+    "packages": dict,
     "shard": str,
     "since": str,
     "only_since": bool,
@@ -26,7 +27,7 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Environment:
-    """Fields of an invocation's header that a run's outcome may depend on."""
+    """Fields of an invocation's header that a run's outcome may depend on. `packages` have versions, as `executorch 1.4.1`."""
 
     torch: str
     python: str
@@ -35,6 +36,7 @@ class Environment:
     cpu: str
     isa: str
     cpu_flags: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     @property
     def host(self) -> Host:
@@ -60,7 +62,8 @@ def environment(path: Path, header: Mapping[str, Any]) -> Environment:
             Shard.parse(header["shard"])
         except ValueError as error:
             raise _damaged(path, "shard", header["shard"]) from error
-    return Environment(**values, cpu_flags=tuple(header.get("cpu_flags", ())))  # type: ignore[arg-type]
+    packages = tuple(f"{name} {version}" for name, version in sorted(header.get("packages", {}).items()))
+    return Environment(**values, cpu_flags=tuple(header.get("cpu_flags", ())), packages=packages)  # type: ignore[arg-type]
 
 
 def _damaged(path: Path, name: str, value: object) -> UsageError:

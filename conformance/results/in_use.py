@@ -18,7 +18,8 @@ REPRESENTATIVE = PATH.with_name("representative_layers.jsonl")
 """The layers of the table that engines which lower ahead of time are tried with."""
 
 SHRUNK = PATH.with_name("shrunk_layers.jsonl")
-"""Every layer of the table that can be written, in the least sizes for which kernels take the same paths."""
+"""Every layer of the table: those that can be written, in the least sizes for which kernels take the same paths, with the
+variant that is run."""
 
 NOT_OPTIONS = frozenset(
     {
@@ -44,6 +45,9 @@ NOT_OPTIONS = frozenset(
 )
 """Features of a layer that are not options of its operator."""
 
+UNSTATED: Mapping[str, object] = {"variant": "", "run_as": "", "representative": []}
+"""Fields that are left out of a line where they have these values."""
+
 ENGINE = "x86"
 """The engine whose audits are counted. Another config fuses other layers."""
 
@@ -53,8 +57,10 @@ class LayerInUse:
     """A layer of the corpus.
 
     `pattern` is what it was matched as, `options` those of its operator, `inputs` the shapes of its inputs, `claim` whether a
-    claim covers it, `producers` and `consumers` the patterns of the layers before and after it. `networks` have it,
-    `occurrences` times in all.
+    claim covers it, `producers` and `consumers` the patterns of the layers before and after it. `networks` have it, each so
+    many times. `variant` is the name of the variant that is run in its place, of the pattern `run_as` if that is not its own;
+    `representative` are the pattern and variant of the layer that engines run which lower ahead of time. They are empty if
+    none is run, and in a table of no variants.
     """
 
     pattern: str
@@ -63,25 +69,26 @@ class LayerInUse:
     claim: bool
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
-    networks: int
-    occurrences: int
+    networks: Mapping[str, int]
+    variant: str = ""
+    run_as: str = ""
+    representative: tuple[str, ...] = ()
+
+    @property
+    def occurrences(self) -> int:
+        """How many layers of networks are like it."""
+        return sum(self.networks.values())
 
 
 def layers_in_use(audits: Iterable[Audit]) -> list[LayerInUse]:
     """The layers that compute of the networks audited on ENGINE, the most frequent first."""
-    networks: dict[str, set[str]] = defaultdict(set)
-    occurrences: Counter[str] = Counter()
+    networks: dict[str, Counter[str]] = defaultdict(Counter)
     for audit in audits:
-        if audit.engine != ENGINE:
-            continue
-        for text in _described(audit):
-            networks[text].add(audit.network)
-            occurrences[text] += 1
-    found = []
-    for text, count in occurrences.items():
-        counts = {"networks": len(networks[text]), "occurrences": count}
-        found.append(_decoded({**json.loads(text), **counts}))
-    return sorted(found, key=lambda one: (-one.networks, -one.occurrences, one.pattern, json.dumps(one.options)))
+        if audit.engine == ENGINE:
+            for text in _described(audit):
+                networks[text][audit.network] += 1
+    found = [_decoded({**json.loads(text), "networks": dict(sorted(of.items()))}) for text, of in networks.items()]
+    return sorted(found, key=lambda one: (-len(one.networks), -one.occurrences, one.pattern, json.dumps(one.options)))
 
 
 def _described(audit: Audit) -> Iterator[str]:
@@ -116,9 +123,10 @@ def _computing(layer: Layer, layers: Mapping[str, Layer]) -> list[str]:
 
 
 def lines(found: Iterable[LayerInUse]) -> Iterator[str]:
-    """The table as JSON Lines."""
+    """The table as JSON Lines, without what is empty of what is run."""
     for one in found:
-        yield json.dumps(encode(one), separators=(",", ":"))
+        values = {name: value for name, value in encode(one).items() if value or name not in UNSTATED}
+        yield json.dumps(values, separators=(",", ":"))
 
 
 def read(path: Path = PATH) -> list[LayerInUse]:
@@ -137,5 +145,5 @@ def occurrences_by_pattern() -> Counter[str]:
 
 
 def _decoded(values: dict[str, Any]) -> LayerInUse:
-    found: LayerInUse = decode(LayerInUse, values)
+    found: LayerInUse = decode(LayerInUse, {**UNSTATED, **values})
     return found

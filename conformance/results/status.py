@@ -27,6 +27,20 @@ def form_of(row: Row) -> str:
     return row.form or row.variant.replace("_", " ")
 
 
+CORNERS = frozenset(
+    {"an empty batch", "input by keyword", "unasked", "every code", "every pair", "every code same tensor", "spread", "tie"}
+)
+"""Parts of forms that are corners: no network has them, or only for some data."""
+
+OF_CONSTRAINTS = (" bound", " exact match")
+"""How the forms of constraints end."""
+
+
+def is_corner(form: str) -> bool:
+    """Whether a form is one that networks hardly have: of data, of how a model is called, or of what must be refused."""
+    return form.endswith(OF_CONSTRAINTS) or not CORNERS.isdisjoint(form.split(", "))
+
+
 class Support(Shown):
     """A status where nothing is wrong in default use. Members are in order, the best first."""
 

@@ -41,7 +41,7 @@ def writable(layer: LayerInUse) -> bool:
 
 
 def layer(pattern: str, *inputs: str, **options: str) -> LayerInUse:
-    return LayerInUse(pattern, options, inputs, claim=True, producers=(), consumers=(), networks=1, occurrences=1)
+    return LayerInUse(pattern, options, inputs, claim=True, producers=(), consumers=(), networks={"network": 1})
 
 
 def test_the_committed_selection_is_that_of_the_command() -> None:

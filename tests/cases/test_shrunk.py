@@ -1,12 +1,13 @@
 """Layers in use shrunk: the committed table is that of the command, and a shrunk layer keeps what kernels branch on."""
 
 import math
+from collections import Counter
 from functools import cache
 from itertools import cycle
 
 import pytest
 
-from conformance.cases.in_use import Unwritable, as_produced, value_of
+from conformance.cases.in_use import Unwritable, as_produced, value_of, variant_of
 from conformance.cases.representative import UNCERTAIN, elements, multiplications, root, weights
 from conformance.cases.shrunk import (
     BLOCK,
@@ -19,7 +20,7 @@ from conformance.cases.shrunk import (
     shrunk,
     with_rare_traits,
 )
-from conformance.results.in_use import SHRUNK, LayerInUse, read
+from conformance.results.in_use import REPRESENTATIVE, SHRUNK, LayerInUse, read
 
 
 @cache
@@ -30,6 +31,11 @@ def every_layer() -> list[LayerInUse]:
 @cache
 def committed() -> list[LayerInUse]:
     return read(SHRUNK)
+
+
+def run() -> list[LayerInUse]:
+    """The layers of the committed selection that have runs of their own."""
+    return [one for one in committed() if one.variant and not one.run_as]
 
 
 @cache
@@ -45,7 +51,7 @@ def written() -> list[tuple[LayerInUse, LayerInUse]]:
 
 
 def layer(pattern: str, *inputs: str, producers: tuple[str, ...] = (), **options: str) -> LayerInUse:
-    return LayerInUse(pattern, options, inputs, True, producers, consumers=(), networks=1, occurrences=1)
+    return LayerInUse(pattern, options, inputs, True, producers, consumers=(), networks={"network": 1})
 
 
 def convolution(
@@ -54,7 +60,7 @@ def convolution(
     stated = {"kernel_size": "3x3", "stride": "1x1", "padding": "1x1", "dilation": "1x1", "groups": "1", "bias": "None"}
     counts = {"in_channels": str(channels[0]), "out_channels": str(channels[1])}
     inputs = (f"2x{channels[0]}x{image}",)
-    return LayerInUse(pattern, {**stated, **counts, **options}, inputs, True, (), (), networks=1, occurrences=1)
+    return LayerInUse(pattern, {**stated, **counts, **options}, inputs, True, (), (), networks={"network": 1})
 
 
 def test_the_committed_selection_is_that_of_the_command() -> None:
@@ -62,17 +68,35 @@ def test_the_committed_selection_is_that_of_the_command() -> None:
 
 
 def test_every_layer_that_can_be_written_is_represented() -> None:
-    kinds = {identity(one) for one in committed()}
-    assert {identity(small) for _, small in written()} == kinds
-    assert sum(one.occurrences for one in committed()) == sum(one.occurrences for one, _ in written())
+    assert {identity(small) for _, small in written()} == {identity(one) for one in run()}
+    having = [one for one in committed() if one.variant]
+    assert sum(one.occurrences for one in having) == sum(one.occurrences for one, _ in written())
+    assert {(one.run_as, one.variant) for one in having if one.run_as} <= {(one.pattern, one.variant) for one in run()}
+
+
+def test_no_layer_is_lost() -> None:
+    """Those that cannot be written are counted by pattern, and have nothing that is run."""
+    networks = sum((Counter(one.networks) for one in every_layer()), Counter[str]())
+    assert sum((Counter(one.networks) for one in committed()), Counter[str]()) == networks
+    assert len(networks) == 140
+    unwritable = [one for one in committed() if not one.variant]
+    assert len({one.pattern for one in unwritable}) == len(unwritable) > 10
+    assert not any(one.representative for one in unwritable)
+
+
+def test_the_representative_of_a_layer_is_the_nearest() -> None:
+    chosen = {(one.pattern, variant_of(one).name) for one in read(REPRESENTATIVE)}
+    assert {one.representative for one in run() if one.representative} <= chosen
+    same = [one for one in run() if one.representative and one.pattern == one.representative[0]]
+    assert sum(one.occurrences for one in same) > 0.9 * sum(one.occurrences for one in run())
 
 
 def test_every_pattern_is_among_them() -> None:
-    assert {one.pattern for one, _ in written()} == {one.pattern for one in committed()}
+    assert {one.pattern for one, _ in written()} == {one.pattern for one in run()}
 
 
 def test_a_layer_that_is_beyond_the_bounds_at_every_level_is_as_small_as_it_gets() -> None:
-    beyond = [one for one in committed() if not affordable(one)]
+    beyond = [one for one in run() if not affordable(one)]
     assert len(beyond) < 5
     assert all(max(map(int, "x".join(one.inputs).split("x"))) < BLOCK + 2 * LEVELS[-1].channels for one in beyond)
 
@@ -122,7 +146,7 @@ def test_sums_stay_beyond_a_block_of_the_cache() -> None:
 
 def test_recurrent_layers_are_left_out() -> None:
     assert UNCERTAIN & {root(one) for one in every_layer()}
-    assert not UNCERTAIN & {root(one) for one in committed()}
+    assert not UNCERTAIN & {root(one) for one in run()}
 
 
 def test_a_trait_that_few_layers_have_makes_them_rare() -> None:
@@ -143,12 +167,14 @@ def test_what_computes_the_same_is_one() -> None:
     alone, fused = convolution(image="16x16"), convolution("nn.Conv2d+nn.BatchNorm2d", "16x16")
     found = selected([one, other, alone, fused])
     # the first of each pattern stays
-    assert [(layer.pattern, layer.inputs) for layer in found] == [
-        ("nn.Conv2d", ("2x3x8x8",)),
-        ("nn.Conv2d+nn.BatchNorm2d", ("2x3x8x8",)),
-        ("nn.Conv2d", ("2x3x16x16",)),
+    assert [(layer.pattern, layer.inputs, layer.run_as) for layer in found] == [
+        ("nn.Conv2d", ("2x3x8x8",), ""),
+        ("nn.Conv2d+nn.BatchNorm2d", ("2x3x8x8",), ""),
+        ("nn.Conv2d", ("2x3x16x16",), ""),
+        ("nn.Conv2d+nn.BatchNorm2d", ("2x3x16x16",), "nn.Conv2d"),
     ]
-    assert [layer.occurrences for layer in found] == [1, 1, 2]
+    assert found[3].variant == found[2].variant
+    assert [layer.occurrences for layer in selected([one, one, other])] == [2, 1]
     assert len(selected([one, convolution("nn.Conv2d+nn.ReLU")])) == 2
 
 

@@ -10,6 +10,7 @@ from conformance.reports import findings
 from conformance.reports.findings import Shown, shown
 from conformance.reports.load import Report
 from conformance.results.findings.values import OutputShape
+from conformance.results.in_use import SHRUNK, read
 from conformance.results.rows import Row
 from conformance.results.severity import Component, Severity
 
@@ -65,12 +66,16 @@ def test_default_use_comes_before_options_and_inaccurate_before_off(tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_patterns_of_networks_in_use_weigh_more(tmp_path: Path) -> None:
-    rows = [row("nn.Unknown", fails=["lowered"]), row("nn.Conv2d", fails=["lowered"])]
-    found = listed(tmp_path, rows, rare=place("nn.Unknown", "lowered"), used=place("nn.Conv2d", "lowered"))
+def test_what_layers_of_networks_show_weighs_more(tmp_path: Path) -> None:
+    """A layer in use counts if its own run shows the finding, and not if a run with another option of its pattern does."""
+    layer = next(one for one in read(SHRUNK) if one.pattern == "nn.Conv2d" and one.variant)
+    used = row("nn.Conv2d", fails=["lowered"], variant=layer.variant, profile="in_use", known="used")
+    option = row("nn.Conv1d", fails=["lowered"], variant="option", form="an option")
+    rows = [option, replace(used, form="another option")]
+    found = listed(tmp_path, rows, rare=place("nn.Conv1d", "lowered"), used=place("nn.Conv2d", "lowered"))
     assert [one.finding.id for one in found] == ["used", "rare"]
-    assert found[0].occurrences > 100
-    assert found[1].occurrences == 0
+    assert [one.layers for one in found] == [layer.occurrences, 0]
+
 
 
 def test_the_worst_run_is_the_example(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from invocation import CONFORMS, DIES, HOSTILE, LEDGER, row, write
 from conformance.__main__ import main
 from conformance.errors import UsageError
 from conformance.paths import ROOT
-from conformance.reports import support
+from conformance.reports import support, use
 from conformance.reports.load import Report
+from conformance.results.in_use import SHRUNK, read
 from conformance.results.ledger_file import load
 from conformance.results.severity import Severity
 from conformance.results.status import Support
@@ -76,7 +77,7 @@ def test_csv_has_a_line_for_each_claim_and_place(made: support.Table) -> None:
 
 def test_markdown_has_a_footnote_for_each_finding(made: support.Table) -> None:
     text = support.FORMATS["markdown"](made)
-    assert "| `nn.Linear` | static-quint8 | ◐ except [1](#linear-is-off) |  |" in text
+    assert "| `nn.Linear` | static-quint8 | ◐ ⊘ [1](#linear-is-off) |  |" in text
     assert '1. <a id="linear-is-off"></a>Linear is off (`linear-is-off`, ' in text
 
 
@@ -101,12 +102,36 @@ def test_columns_of_several_platforms_are_named_in_full(ledger: Path, tmp_path: 
 
 def test_one_operator_is_answered_with_reasons(made: support.Table) -> None:
     assert [*support.answer(made, "nn.Linear")] == [
-        "nn.Linear  static-quint8",
+        f"nn.Linear  static-quint8  ({made.layers['nn.Linear']} layers of networks)",
         "    ◐ fbgemm, x86_64 avx2, torch 2.13.0: works, except for some options",
         "        refuses with size=0; size=1; size=2; size=3; and 4 more: Linear is off (linear-is-off)",
     ]
     with pytest.raises(UsageError, match=r"nn\.Lineer: no pattern of these configs has it; did you mean nn\.Linear\?"):
         [*support.answer(made, "nn.Lineer")]
+
+
+def test_a_pattern_is_answered_as_pages_print_it(ledger: Path, tmp_path: Path) -> None:
+    rows = [row("nn.Linear"), row("nn.Linear+nn.ReLU")]
+    made = support.table(Report([write(tmp_path / "rows.jsonl", rows)], [ledger]))
+    assert [line.split("  ")[0] for line in support.answer(made, "nn.Linear+nn.ReLU") if line[0] != " "] == ["nn.Linear+nn.ReLU"]
+    assert len([line for line in support.answer(made, "nn.Linear") if line[0] != " "]) == 2
+
+
+def test_exceptions_have_three_levels_and_name_the_option_that_most_layers_have(ledger: Path, tmp_path: Path) -> None:
+    layers = [one for one in read(SHRUNK) if one.pattern == "nn.Linear" and one.variant and not one.run_as]
+    rare, often = sorted(layers, key=lambda one: one.occurrences)[:: len(layers) - 1]
+    fails = {"fails": ["numerics"], "known": "linear-is-off"}
+    rows = [
+        row("nn.Linear"),
+        row("nn.Linear", variant=rare.variant, profile="in_use", form="a", **fails),
+        row("nn.Linear", variant=often.variant, profile="in_use", form="much longer", **fails),
+        row("nn.ReLU", variant="empty", form="an empty batch", fails=["numerics"]),
+    ]
+    (tmp_path / "known.toml").write_text(LEDGER.replace('pattern = "nn.Linear"', 'pattern = "*"'))
+    made = support.table(Report([write(tmp_path / "rows.jsonl", rows)], [tmp_path]))
+    (cause,) = cell(made, "nn.Linear").levels[support.Level.REFUSES]
+    assert (cause.option, cause.layers) == ("much longer", rare.occurrences + often.occurrences)
+    assert [*cell(made, "nn.ReLU").levels] == [support.Level.CORNER]
 
 
 def test_hostile_names_make_no_markup(tmp_path: Path) -> None:
@@ -118,18 +143,9 @@ def test_hostile_names_make_no_markup(tmp_path: Path) -> None:
     assert "\u202e" not in text
 
 
-def test_the_readme_keeps_what_is_around_its_table(made: support.Table) -> None:
-    text = support.readme(f"before\n{support.BEGIN}\nold\n{support.END}\nafter\n", made)
-    assert text.startswith(f"before\n{support.BEGIN}\n| family |")
-    assert text.endswith(f"{support.END}\nafter\n")
-    assert "old" not in text
-    with pytest.raises(UsageError, match="write <!-- support -->"):
-        support.readme("no place", made)
-
-
 def test_writing_replaces_what_is_stale(made: support.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "RECORDED", tmp_path / "support.json")
-    (tmp_path / "README.md").write_text(f"{support.BEGIN}\nstale\n{support.END}\n")
+    (tmp_path / "README.md").write_text(f"{use.BEGIN}\nstale\n{use.END}\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "support.md").write_text("stale")
     written = [*support.write(made, tmp_path)]
@@ -137,12 +153,10 @@ def test_writing_replaces_what_is_stale(made: support.Table, tmp_path: Path, mon
     assert "stale" not in "".join(path.read_text(encoding="utf-8") for path in written)
 
 
-def test_the_committed_table_and_its_renderings_are_those_of_the_ledger() -> None:
+def test_the_committed_table_and_its_page_are_those_of_the_ledger() -> None:
     made = support.recorded(load())
-    again = "python -m conformance support --write"
-    assert (ROOT / "docs" / "support.md").read_text(encoding="utf-8") == support.FORMATS["markdown"](made), again
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert support.readme(readme, made) == readme, again
+    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    assert page == support.FORMATS["markdown"](made), "python -m conformance support --write"
 
 
 def test_the_command_answers_from_rows_and_from_the_committed_table(

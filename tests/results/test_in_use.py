@@ -12,7 +12,7 @@ def test_equal_layers_are_counted_together() -> None:
     audit = replace(clean(), engine="x86")
     found = layers_in_use([audit, replace(audit, network="another")])
     assert sum(one.occurrences for one in found) == 2 * len(audit.computing)
-    assert {one.networks for one in found} == {2}
+    assert {len(one.networks) for one in found} == {2}
 
 
 def test_one_engine_is_counted() -> None:
@@ -34,5 +34,5 @@ def test_the_committed_table_is_one_that_is_written() -> None:
     table = read()
     assert len(table) > 1000
     assert [*lines(table)] == [*lines(sorted(table, key=table.index))]
-    assert table[0].networks >= table[-1].networks
+    assert len(table[0].networks) >= len(table[-1].networks)
     assert {"nn.Conv2d", "nn.Linear"} <= {one.pattern for one in table}
