@@ -56,6 +56,15 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
 
+PACKAGES = ("executorch", "torchao", "tosa-tools")
+"""Packages beside torch whose versions decide what engines do."""
+
+
+def is_signed(engine: str) -> bool:
+    """Whether quantized activations are qint8 on an engine. Those of an engine that is not in the table are not."""
+    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].signed
+
+
 ENGINES: dict[str, tuple[str, ...]] = {
     "qnnpack": ("qnnpack",),
     "fbgemm": ("fbgemm", "x86"),

@@ -20,7 +20,7 @@ from conformance.errors import UsageError
 from conformance.goldens.store import Store
 from conformance.host import guard
 from conformance.host.cpu import cpu, isa
-from conformance.host.environment import environment
+from conformance.host.environment import environment, installed
 from conformance.paths import GOLDEN, KNOWN
 from conformance.results.earlier import Earlier, read_earlier
 from conformance.results.estimates import LastTime, last_time
@@ -204,7 +204,7 @@ class Selection:
     @cached_property
     def host(self) -> Host:
         """The host by which `when` of a ledger entry is decided."""
-        return Host(torch.__version__, platform.machine(), isa(self.isa_limit), cpu()[1])
+        return Host(torch.__version__, platform.machine(), isa(self.isa_limit), cpu()[1], installed())
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from conformance.markdown import escaped, table
+from conformance.results.audits import USABLE_DB
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
 from conformance.results.severity import Assessment, Component, Severity, assessments
 from conformance.results.status import STATUSES
+from conformance.results.verdicts import Shown as Named
 
 from . import documents
 from .documents import count
@@ -37,6 +39,20 @@ DETAIL = 240
 """Maximum number of characters of an example."""
 
 
+POOR_DB = 30.0
+"""The SQNR from which wrong numbers are slight: torch's documented reduced range costs as much."""
+SLIGHT_STEPS, POOR_STEPS = 2, 25
+"""How many steps a code may be off by what is slight, and by what is not yet far off: a tenth of all codes."""
+
+
+class Band(Named):
+    """How far off wrong numbers are, at worst: in dB where that was measured, else in steps."""
+
+    USELESS = "useless", f"far off: below {USABLE_DB:.0f} dB, or by more than {POOR_STEPS} steps", "✗"
+    POOR = "poor", f"off: below {POOR_DB:.0f} dB, or by more than {SLIGHT_STEPS} steps", "✗"
+    SLIGHT = "slight", f"slightly off: {POOR_DB:.0f} dB or more, or by {SLIGHT_STEPS} steps at most", "≈"
+
+
 @dataclass(frozen=True)
 class Shown:
     """A known finding and the runs that show it, the worst first, each with how bad the finding is there."""
@@ -44,8 +60,34 @@ class Shown:
     finding: KnownFinding
     entries: tuple[Entry, ...]
     runs: tuple[tuple[Assessment, Result], ...]
-    layers: int
-    """How many layers of networks in use show it, on the engine where most do."""
+    by_network: Mapping[tuple[str, str], int]
+    """How many layers of each network show it on each engine."""
+
+    @cached_property
+    def layers(self) -> int:
+        """How many layers of networks in use show it, on the engine where most do."""
+        by_engine: Counter[str] = Counter()
+        for (_, engine), number in self.by_network.items():
+            by_engine[engine] += number
+        return max(by_engine.values(), default=0)
+
+    @property
+    def networks(self) -> list[str]:
+        """The networks that show it, by name, and by name and engine, as `resnet50` and `resnet50@x86`."""
+        return sorted({name for network, engine in self.by_network for name in (network, f"{network}@{engine}")})
+
+    @property
+    def words(self) -> str:
+        """What a search looks at: title and reason, operators, options, engines and networks."""
+        names = {network for network, _ in self.by_network}
+        patterns = {result.row.pattern for result in self.results}
+        finding = self.finding.title, self.finding.reason, self.finding.id
+        return " ".join([*finding, *sorted(patterns), *self.worst_forms, *self.engines, *sorted(names)]).lower()
+
+    @property
+    def engines(self) -> list[str]:
+        """The engines that show it."""
+        return sorted({column.engine for column in self.columns})
 
     @cached_property
     def results(self) -> tuple[Result, ...]:
@@ -115,16 +157,31 @@ class Shown:
         """Number of runs by column."""
         return dict(Counter(result.column for result in self.results))
 
+    @cached_property
+    def _worst_numbers(self) -> tuple[int, float | None]:
+        """The most steps that a code is off, and the lowest SQNR in dB, None if none was measured."""
+        rows = [result.row for worst, result in self.runs if worst.severity is Severity.WRONG]
+        sqnr = min((row.sqnr_db for row in rows if row.sqnr_db is not None), default=None)
+        return max(row.steps_max or 0 for row in rows), sqnr
+
     @property
     def damage(self) -> str:
         """How wrong its worst numbers are; empty if no number is."""
         if self.severity is not Severity.WRONG:
             return ""
-        rows = [result.row for worst, result in self.runs if worst.severity is Severity.WRONG]
-        steps = max(row.steps_max or 0 for row in rows)
-        sqnr = min((row.sqnr_db for row in rows if row.sqnr_db is not None), default=None)
+        steps, sqnr = self._worst_numbers
         parts = [f"by up to {count(steps, 'step')}"] if steps else []
         return ", ".join([*parts, *([f"SQNR down to {sqnr:.1f} dB"] if sqnr is not None else [])])
+
+    @property
+    def band(self) -> Band | None:
+        """How far off its worst numbers are; None if no number is wrong."""
+        if self.severity is not Severity.WRONG:
+            return None
+        steps, sqnr = self._worst_numbers
+        if sqnr is not None:
+            return Band.USELESS if sqnr < USABLE_DB else Band.POOR if sqnr < POOR_DB else Band.SLIGHT
+        return Band.USELESS if steps > POOR_STEPS else Band.POOR if steps > SLIGHT_STEPS else Band.SLIGHT
 
     @property
     def importance(self) -> float:
@@ -164,16 +221,28 @@ def shown(report: Report) -> list[Shown]:
                 if worst := min((one for one in found if one.check in listed_checks), default=None):
                     runs.setdefault(name, []).append((worst, result))
     names = dict.fromkeys((*alone, *together))
-    layers = {name: max((use.findings.get(name, 0) for use in report.uses.values()), default=0) for name in names}
-    listed = [_shown(entries[name], alone.get(name, []), together.get(name, []), layers[name]) for name in names]
+    used = _by_network(report)
+    listed = [_shown(entries[name], alone.get(name, []), together.get(name, []), used.get(name, {})) for name in names]
     return sorted(listed, key=lambda one: one.order)
+
+
+def _by_network(report: Report) -> dict[str, dict[tuple[str, str], int]]:
+    """How many layers of each network show each finding on each engine, in the environment where most do."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for column, use in report.uses.items():
+        for network, of in use.networks.items():
+            for finding, number in of.items():
+                by_network = found.setdefault(finding, {})
+                key = network, column.engine
+                by_network[key] = max(number, by_network.get(key, 0))
+    return found
 
 
 def _shown(
     entries: Sequence[Entry],
     alone: list[tuple[Assessment, Result]],
     together: list[tuple[Assessment, Result]],
-    layers: int,
+    by_network: Mapping[tuple[str, str], int],
 ) -> Shown:
     """A finding with its runs. Where another finding covers a check of a run too, that check tells how bad either is only if
     no run shows this one alone."""
@@ -182,7 +251,7 @@ def _shown(
         limit = min(worst for worst, _ in alone)
         together = [(max(worst, limit), result) for worst, result in together if id(result) not in have]
     runs = sorted([*alone, *together], key=_importance)
-    return Shown(entries[0].finding, tuple(entries), tuple(runs), layers)
+    return Shown(entries[0].finding, tuple(entries), tuple(runs), by_network)
 
 
 def _importance(run: tuple[Assessment, Result]) -> tuple[object, ...]:

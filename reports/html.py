@@ -33,10 +33,12 @@ from conformance.results.reproductions import script_of
 from conformance.results.rows import Row
 from conformance.results.severity import Severity
 from conformance.results.status import STATUSES
+from conformance.results.use import Fate
 from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
 
-from . import findings, migration, support
+from . import findings, migration, support, use
 from .documents import environment, link
+from .findings import Shown
 from .load import Report, Result, family
 
 T = TypeVar("T")
@@ -58,9 +60,12 @@ FIELDS = ("column", "pattern", "dtype", "flow", "variant", "profile", "verdict",
 """Columns of the map's data, all numbers."""
 NEW, DIFFERS, DIAGNOSED = 1, 2, 4
 """Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
+FATES = tuple(Fate)
+"""What becomes of layers, in the order in which it is shown."""
 PAGES = {
     "index": "Overview",
     "findings": "Findings",
+    "networks": "Networks",
     "support": "Support",
     "constraints": "Constraints",
     "migration": "FX to PT2E",
@@ -110,12 +115,26 @@ def templates() -> Environment:
 def pages(report: Report) -> dict[str, str]:
     """The text of the pages by name."""
     jinja = templates()
-    jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of}
-    listed = findings.shown(report)
+    jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of, "percent": use.percent}
+    listed, shares = findings.shown(report), use.shares(report)
     made = support.table(report)
     contexts: dict[str, dict[str, Any]] = {
-        "index": {"textures": TEXTURES, "listed": listed[:FIRST_FINDINGS], "statuses": STATUSES},
-        "findings": {"listed": listed, "unseen": findings.unseen(report, listed), "severities": Severity},
+        "index": {
+            "textures": TEXTURES,
+            "listed": listed[:FIRST_FINDINGS],
+            "statuses": STATUSES,
+            "shares": shares,
+            "fates": FATES,
+        },
+        "findings": {
+            "listed": listed,
+            "groups": _groups(listed),
+            "unseen": findings.unseen(report, listed),
+            "severities": Severity,
+            "bands": findings.Band,
+            "networks": sorted({name for share in shares for name in share.networks}),
+        },
+        "networks": {"shares": shares, "fates": FATES},
         "support": {"table": made, "numbers": made.cause_numbers(), "statuses": STATUSES},
         "constraints": _constraints(report),
         "migration": _migration(report),
@@ -125,6 +144,15 @@ def pages(report: Report) -> dict[str, str]:
         name: jinja.get_template(f"{name}.html.j2").render(report=report, page=name, **context)
         for name, context in contexts.items()
     }
+
+
+def _groups(listed: Sequence[Shown]) -> list[tuple[str, str, list[Shown]]]:
+    """The findings in groups with a heading and what it means: those that layers of networks show, then the others."""
+    used, others = ([one for one in listed if bool(one.layers) is shown] for shown in (True, False))
+    alike = "Layers of public networks show them, with their own options and data like theirs."
+    unlike = "No layer of the public networks shows them: they take other options, another way of configuring, or other data."
+    groups = [("In layers of public networks", alike, used), ("Of other options and data", unlike, others)]
+    return [group for group in groups if group[2]]
 
 
 def codes(text: str) -> Markup:

@@ -188,7 +188,9 @@ class Report:
         by_column: dict[Column, list[Row]] = {}
         for result in self.results:
             by_column.setdefault(result.column, []).append(result.row)
-        return {column: use_of(rows) for column, rows in by_column.items() if any(row.profile in OF_LAYERS for row in rows)}
+        return {
+            column: use_of(rows) for column, rows in by_column.items() if any(row.profile in OF_LAYERS for row in rows)
+        }
 
     @cached_property
     def new_by_column(self) -> Counter[Column]:

@@ -263,7 +263,13 @@ def markdown(made: Table) -> list[str]:
         )
         for name, rows in made.families.items()
     }
-    context = {"families": families_markdown(made), "statuses": STATUSES, "common": common, "numbers": numbers, "findings": made.findings}
+    context = {
+        "families": families_markdown(made),
+        "statuses": STATUSES,
+        "common": common,
+        "numbers": numbers,
+        "findings": made.findings,
+    }
     return documents.lines("support.md", tables=tables, **context)
 
 
@@ -314,7 +320,10 @@ def answer(made: Table, operator: str) -> Iterator[str]:
         for place, cell in made.cells[pattern, dtypes].items():
             yield f"    {cell.status.symbol} {place.name}: {cell.status.phrase}"
             for cause in (cause for causes in cell.levels.values() for cause in causes):
-                title, showing = made.findings[cause.finding].title, f", {cause.layers} of the layers" if cause.layers else ""
+                title, showing = (
+                    made.findings[cause.finding].title,
+                    f", {cause.layers} of the layers" if cause.layers else "",
+                )
                 yield f"        {cause.severity.phrase} {cause.where}{showing}: {title} ({cause.finding})"
 
 
@@ -324,6 +333,7 @@ FORMATS: Mapping[str, Callable[[Table], str]] = {
     "csv": as_csv,
 }
 """Formats of the whole table."""
+
 
 def claims(made: Table) -> dict[str, dict[str, str]]:
     """Of the claims of each engine, how many work in default use, and in every form, as columns by engine."""

@@ -133,7 +133,7 @@ def document(made: Sequence[Share], findings: Mapping[str, KnownFinding]) -> lis
     engines = [*dict.fromkeys(one.place.engine for one in made)]
     rows = []
     for name in ordered:
-        greatest = (max((one.findings.get(name, 0) for one in made if one.place.engine == engine)) for engine in engines)
+        greatest = (max(one.findings.get(name, 0) for one in made if one.place.engine == engine) for engine in engines)
         title = findings[name].title if name in findings else ""
         rows.append([code(name), escaped(title), *(f"{count:,}" if count else "" for count in greatest)])
     by_finding = table(["finding", "", *engines], rows, range(2, 2 + len(engines)))
@@ -151,7 +151,8 @@ def of_network(made: Sequence[Share], network: str, findings: Mapping[str, Known
     for one in made:
         fates = {Fate(name): count for name, count in one.networks[network].items()}
         texts = [f"{count} {fate.phrase}" for fate in Fate if (count := fates.get(fate))]
-        yield f"{one.place.engine}, {one.place.platform}, {one.place.version}: of {sum(fates.values())} layers {', '.join(texts)}"
+        where = ", ".join((one.place.engine, one.place.platform, one.place.version))
+        yield f"{where}: of {sum(fates.values())} layers {', '.join(texts)}"
         for name, count in sorted(one.found.get(network, {}).items(), key=lambda of: (-of[1], of[0])):
             yield f"    {count} × {findings[name].title if name in findings else 'new'} ({name})"
 

@@ -14,7 +14,7 @@ from conformance.cases.runs import runs, usual
 from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.errors import UsageError
 from conformance.host.cpu import cpu
-from conformance.results.known import Host
+from conformance.host.environment import installed
 from conformance.results.rows import repro_command
 from conformance.selection import Selection
 
@@ -130,13 +130,31 @@ def test_the_header_has_versions_host_and_selection() -> None:
     assert (header["backends"], header["selection"]) == (["fbgemm"], ["fbgemm/nn.ReLU/*"])
     assert header["not_asked_for"] == []
     assert set(header) == {
-        *("suite", "torch", "packages", "python", "os", "arch", "cpu", "cpu_flags", "isa_limit", "isa", "engines", "git"),
+        *(
+            "suite",
+            "torch",
+            "packages",
+            "python",
+            "os",
+            "arch",
+            "cpu",
+            "cpu_flags",
+            "isa_limit",
+            "isa",
+            "engines",
+            "git",
+        ),
         *("backends", "selection", "not_asked_for"),
     }
 
 
 def test_the_host_of_the_ledger_has_the_limited_instruction_set() -> None:
-    assert Selection(isa_limit="avx2").host == Host(torch.__version__, platform.machine(), "avx2", cpu()[1])
+    found = Selection(isa_limit="avx2").host
+    assert (found.torch, found.arch, found.isa) == (torch.__version__, platform.machine(), "avx2")
+    assert (found.flags, found.packages) == (
+        cpu()[1],
+        installed(),
+    )
 
 
 def test_each_selected_engine_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from conformance.engines.availability import probe
 from conformance.engines.registry import engine as engine_named
 from conformance.errors import UsageError, brief
 from conformance.host.cpu import cpu, isa
+from conformance.host.environment import installed
 from conformance.host.threads import thread_count
 from conformance.models import fx
 from conformance.paths import KNOWN
@@ -140,7 +141,7 @@ def audit(
 
 def host(isa_limit: str | None = None) -> Host:
     """This host as the conditions of the ledger see it. `isa_limit` is the instruction set that `--isa` names, or None."""
-    return Host(torch.__version__, platform.machine(), isa(isa_limit), cpu()[1])
+    return Host(torch.__version__, platform.machine(), isa(isa_limit), cpu()[1], installed())
 
 
 @dataclass(frozen=True)

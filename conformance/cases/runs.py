@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import ENGINE_TABLE, is_signed
 from conformance.configs.registry import BACKENDS
 from conformance.configs.spelling import EMBEDDINGS, spelled
 from conformance.errors import UsageError
@@ -48,11 +48,6 @@ from .recipes import Recipe, activation_constraints, observes_inputs, recipe, sh
 from .representative import UNCERTAIN
 from .sources import Model, model_source, target_source
 from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
-
-
-def _is_signed(engine: str) -> bool:
-    """Whether activations of an engine are signed."""
-    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].signed
 
 
 def ahead_of_time(engine: str) -> bool:
@@ -303,8 +298,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
                     for engine in engines:
                         yield Run(backend, claim, flow, main.named(constraint.name), "constraints", engine, constraint)
         if main is not None and in_tables(claim):
-            slow, signed = any(map(ahead_of_time, backend.engines)), any(map(_is_signed, backend.engines))
-            for profile, variant in sized(claim, ahead_of_time=slow, signed=signed):
+            for profile, variant in sized(claim, *(any(map(of, backend.engines)) for of in (ahead_of_time, is_signed))):
                 yield from (Run(backend, claim, claim_flows[0], variant, profile, engine) for engine in engines)
             for engine in () if api(backend).exports else engines:
                 yield Run(backend, claim, claim_flows[0], large(claim), "laws", engine)

@@ -76,7 +76,9 @@ def selected(layers: Iterable[LayerInUse]) -> list[LayerInUse]:
         run = first.setdefault(kind, small)
         if (*kind, small.pattern) not in found:
             run_as = "" if run.pattern == small.pattern else run.pattern
-            small = replace(small, variant=as_produced(run).name, run_as=run_as, representative=_in_place(layer, chosen))
+            small = replace(
+                small, variant=as_produced(run).name, run_as=run_as, representative=_in_place(layer, chosen)
+            )
         found[*kind, small.pattern] = _joined(found.get((*kind, small.pattern)), small)
     return sorted([*found.values(), *unwritable.values()], key=lambda one: (bool(one.run_as), not one.variant))
 

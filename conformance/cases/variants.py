@@ -274,7 +274,7 @@ def _fewer(claim: Claim, *, ahead_of_time: bool, signed: bool) -> int:
     return FEWER if dtype == (torch.quint8 if signed else torch.qint8) else 1
 
 
-def sized(claim: Claim, *, ahead_of_time: bool = False, signed: bool = False) -> Iterator[tuple[str, Variant]]:
+def sized(claim: Claim, ahead_of_time: bool = False, signed: bool = False) -> Iterator[tuple[str, Variant]]:
     """Profiles and variants of a claim in the sizes of networks, per channel if any variant is.
 
     Each layer in use has one profile, which its name decides. The most frequent one that has enough elements has dyadic data

@@ -52,12 +52,7 @@ def add(commands: "Commands") -> None:
         "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
     )
     add_ledger(support)
-    text = "print what becomes of the layers of public networks: how many run right in integers, and what the others do"
-    use = add_command(commands, "use", use_command, text)
-    use.add_argument("network", metavar="NETWORK", nargs="?", help="a network of the corpus, such as resnet50")
-    use.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the shares of this revision)")
-    use.add_argument("--write", action="store_true", help="write the shares of this revision, and what is rendered from them")
-    add_ledger(use)
+    _add_use(commands)
     text = "print a report of a known finding for upstream, with its reproduction run here; nothing is sent"
     draft = add_command(commands, "draft", draft_command, text)
     help_text = "the id of a known finding (default: list those that nobody has reported, with wrong numbers or worse)"
@@ -101,6 +96,17 @@ def constraints_command(arguments: argparse.Namespace) -> int:
     commands = {row.id: repro_command(row.id, part.header.get("options", ())) for part in parts for row in part.rows}
     command_line = " ".join(["--ledger " + folder for folder in arguments.ledger or ()] + arguments.rows)
     return print_lines(document(rows, entries, f"python -m conformance constraints {command_line}", commands))
+
+
+def _add_use(commands: "Commands") -> None:
+    text = "print what becomes of the layers of public networks: how many run right in integers, and what the others do"
+    use = add_command(commands, "use", use_command, text)
+    use.add_argument("network", metavar="NETWORK", nargs="?", help="a network of the corpus, such as resnet50")
+    use.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the shares of this revision)")
+    use.add_argument(
+        "--write", action="store_true", help="write the shares of this revision, and what is rendered from them"
+    )
+    add_ledger(use)
 
 
 def _report(arguments: argparse.Namespace) -> "Report":

@@ -9,12 +9,9 @@ from typing import Any
 import torch
 
 from conformance import __version__
+from conformance.configs.engines import PACKAGES
 
 from .cpu import cpu, isa
-
-
-PACKAGES = ("executorch", "torchao", "tosa-tools")
-"""Packages beside torch that decide what engines do."""
 
 
 def version_of(package: str) -> str | None:
@@ -25,13 +22,23 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def packages() -> dict[str, str]:
+    """The versions of the packages beside torch that decide what engines do, of those that are installed."""
+    return {name: found for name in PACKAGES if (found := version_of(name))}
+
+
+def installed() -> tuple[str, ...]:
+    """The same as the conditions of the ledger see them: `executorch 1.4.1`."""
+    return tuple(f"{name} {version}" for name, version in packages().items())
+
+
 def environment(isa_limit: str | None) -> dict[str, Any]:
     """Return the environment as JSON values. `isa_limit` is the instruction set that `--isa` names, or None."""
     model, flags = cpu()
     return {
         "suite": __version__,
         "torch": torch.__version__,
-        "packages": {name: found for name in PACKAGES if (found := version_of(name))},
+        "packages": packages(),
         "python": platform.python_version(),
         "os": platform.platform(),
         "arch": platform.machine(),

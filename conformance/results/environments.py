@@ -27,7 +27,8 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Environment:
-    """Fields of an invocation's header that a run's outcome may depend on. `packages` have versions, as `executorch 1.4.1`."""
+    """Fields of an invocation's header that a run's outcome may depend on. `packages` have their versions, as
+    `executorch 1.4.1`."""
 
     torch: str
     python: str
@@ -40,7 +41,7 @@ class Environment:
 
     @property
     def host(self) -> Host:
-        return Host(self.torch, self.arch, self.isa, self.cpu_flags)
+        return Host(self.torch, self.arch, self.isa, self.cpu_flags, self.packages)
 
     @property
     def platform(self) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from conformance.configs.engines import PACKAGES
+
 from .causes import RELATIONS, LayerCause
 from .findings.stages import FURTHER, INPUTS
 from .profiles import CHECKS, OF_SOME_RUNS, PROFILES
@@ -14,18 +16,30 @@ from .rows import Row
 from .verdicts import AS_CHECKS
 from .where import Conditions, Where, values_of
 
-CONDITIONS = ("torch", "arch", "isa", "vnni")
+VERSIONS = ("torch", *PACKAGES)
+"""Packages of whose versions an entry may depend."""
+
+CONDITIONS = (*VERSIONS, "arch", "isa", "vnni")
 """Properties of a host that an entry may depend on."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Properties of a host that conditions of entries refer to. `flags` are those of its CPU, which no limit takes away."""
+    """Properties of a host that conditions of entries refer to. `flags` are those of its CPU, which no limit takes away,
+    `packages` those beside torch with their versions, as `executorch 1.4.1`."""
 
     torch: str
     arch: str
     isa: str
     flags: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    def fulfils(self, name: str, condition: str) -> bool:
+        """Whether the host has a property. A package whose version is not known may have any."""
+        if name not in VERSIONS:
+            return fnmatch.fnmatchcase(getattr(self, name), condition)
+        versions = {"torch": self.torch, **dict(package.split(" ") for package in self.packages)}
+        return name not in versions or _version_in(versions[name], condition)
 
     @property
     def vnni(self) -> str:
@@ -140,12 +154,7 @@ class Entry:
 
     def applies(self, host: Host) -> bool:
         """Whether this host fulfils the entry's conditions."""
-        return all(
-            _version_in(getattr(host, name), condition)
-            if name == "torch"
-            else fnmatch.fnmatchcase(getattr(host, name), condition)
-            for name, condition in self.when.items()
-        )
+        return all(host.fulfils(name, condition) for name, condition in self.when.items())
 
 
 def checks_of(run_id: str) -> frozenset[str]:
@@ -163,7 +172,7 @@ def _checks_of_profile(name: str) -> frozenset[str]:
 
 
 def _version_in(version: str, condition: str) -> bool:
-    """Whether a torch version fulfils all parts of a condition like `>=2.10,<2.14`; a part without an operator is a glob."""
+    """Whether a version fulfils all parts of a condition like `>=2.10,<2.14`; a part without an operator is a glob."""
     numbers = _numbers(version)
     for part in condition.split(","):
         relation = re.match(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*$", part)

@@ -13,7 +13,7 @@ from conformance.paths import KNOWN
 from .causes import LayerCause
 from .findings import KINDS
 from .findings.stages import FURTHER, UNDEFINED
-from .known import CONDITIONS, Entry, KnownFinding
+from .known import CONDITIONS, VERSIONS, Entry, KnownFinding
 from .profiles import CHECKS
 from .remedies import REMEDIES
 from .severity import Component
@@ -237,9 +237,9 @@ def _require_conditions(source: str, when: Mapping[str, Any]) -> None:
             raise UsageError(f"{source}: unknown condition {name!r}: conditions are {', '.join(CONDITIONS)}")
         if not isinstance(condition, str):
             raise UsageError(f"{source}: when.{name} is a {type(condition).__name__}, not a string")
-        if name == "torch" and not all(VERSION.fullmatch(part.strip()) for part in condition.split(",")):
+        if name in VERSIONS and not all(VERSION.fullmatch(part.strip()) for part in condition.split(",")):
             raise UsageError(
-                f"{source}: when.torch {condition!r}: write bounds such as '>=2.10,<2.14', or a glob such as '2.13.*'"
+                f"{source}: when.{name} {condition!r}: write bounds such as '>=2.10,<2.14', or a glob such as '2.13.*'"
             )
 
 

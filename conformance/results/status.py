@@ -28,7 +28,16 @@ def form_of(row: Row) -> str:
 
 
 CORNERS = frozenset(
-    {"an empty batch", "input by keyword", "unasked", "every code", "every pair", "every code same tensor", "spread", "tie"}
+    {
+        "an empty batch",
+        "input by keyword",
+        "unasked",
+        "every code",
+        "every pair",
+        "every code same tensor",
+        "spread",
+        "tie",
+    }
 )
 """Parts of forms that are corners: no network has them, or only for some data."""
 

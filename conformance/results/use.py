@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import cached_property
 
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import is_signed
 
 from .in_use import SHRUNK, LayerInUse, read
 from .profiles import IN_USE, INITIALIZED, TRAINED
@@ -101,7 +101,10 @@ class Use:
             for network, number in one.layer.networks.items():
                 for finding in one.findings:
                     counts[network][finding] += number
-        return {network: counts[network] for network in sorted({name for one in self.outcomes for name in one.layer.networks})}
+        return {
+            network: counts[network]
+            for network in sorted({name for one in self.outcomes for name in one.layer.networks})
+        }
 
     def share(self, fate: Fate) -> float:
         """The share of the layers with a fate."""
@@ -132,7 +135,7 @@ def use_of(rows: Iterable[Row], layers: Sequence[LayerInUse] | None = None) -> U
         claimed[row.pattern].add(row.dtype_config)
         if row.profile in OF_LAYERS:
             runs[f"{row.pattern}/{row.dtype_config}", row.variant].append(row)
-        signed = row.engine in ENGINE_TABLE and ENGINE_TABLE[row.engine].signed
+        signed = is_signed(row.engine)
     mapped = {pattern: min(of, key=lambda dtypes: _mapped(dtypes, signed)) for pattern, of in claimed.items()}
     found = []
     for layer in read(SHRUNK) if layers is None else layers:

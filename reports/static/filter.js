@@ -3,35 +3,82 @@
 (() => {
   const form = document.getElementById("filter");
   const status = document.getElementById("matching");
-  const items = [...document.querySelectorAll(form.dataset.items)].filter((item) => !("heading" in item.dataset));
-  const headings = [...document.querySelectorAll("[data-heading]")];
-  const words = items.map((item) => item.textContent.toLowerCase());
+  const items = [...document.querySelectorAll(form.dataset.items)];
+  const groups = [...document.querySelectorAll("details.group")].map((group) => [group, group.open]);
+  const words = items.map((item) => item.dataset.words || item.textContent.toLowerCase());
+  let ofFile = null;
+
+  const has = (item, name, value) => (item.dataset[name] || "").split(" ").includes(value);
 
   function apply() {
-    const wanted = [...new FormData(form)].filter(([, value]) => value);
+    const wanted = [...new FormData(form)].filter(([name, value]) => value && name !== "file");
     const texts = wanted.filter(([name]) => name === "q").flatMap(([, value]) => value.toLowerCase().split(/\s+/).filter(Boolean));
+    const { networks, engines } = Object.fromEntries(wanted);
+    const pair = networks && engines && `${networks}@${engines}`;
     let matching = 0;
     items.forEach((item, number) => {
-      const fits = texts.every((text) => words[number].includes(text)) &&
-        wanted.every(([name, value]) => name === "q" || item.dataset[name] === value || (item.dataset[name] || "").split(" ").includes(value));
+      const fits = texts.every((text) => words[number].includes(text)) && (!ofFile || ofFile.has(item.id)) &&
+        wanted.every(([name, value]) => name === "q" || has(item, name, value)) && (!pair || has(item, "networks", pair));
       item.hidden = !fits;
       matching += fits;
     });
-    for (const heading of headings) heading.hidden = ![...heading.parentElement.children].some((row) => row !== heading && !row.hidden);
+    const filtered = wanted.length > 0 || ofFile !== null;
+    for (const [group, open] of groups) {
+      const own = items.filter((item) => group.contains(item));
+      group.hidden = own.length > 0 && own.every((item) => item.hidden);
+      group.open = filtered ? own.some((item) => !item.hidden) : open;
+    }
     status.textContent = `${matching} of ${items.length} ${form.dataset.noun}`;
   }
 
   function remember() {
-    const parameters = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
-    history.replaceState(null, "", `?${parameters}${location.hash}`);
+    const named = [...new FormData(form)].filter(([name, value]) => value && name !== "file");
+    history.replaceState(null, "", `?${new URLSearchParams(named)}${location.hash}`);
     apply();
   }
 
-  for (const [name, value] of new URLSearchParams(location.search)) if (form.elements[name]) form.elements[name].value = value;
-  form.addEventListener("input", remember);
+  // The ids of the findings that the JSON of an audit or of a prediction names.
+  function* causes(value) {
+    if (value === null || typeof value !== "object") return;
+    for (const [name, part] of Object.entries(value)) {
+      if (name === "cause" && typeof part === "string") yield part;
+      else yield* causes(part);
+    }
+  }
+
+  async function read(file) {
+    ofFile = null;
+    let problem = "";
+    if (file) {
+      try {
+        const value = JSON.parse(await file.text());
+        if (value === null || typeof value !== "object" || !("layers" in value || Array.isArray(value))) throw new Error("no layers");
+        ofFile = new Set(causes(value));
+      } catch (error) {
+        problem = `${file.name} is no JSON of an audit or a prediction (${error.message}): write one with --json. `;
+      }
+    }
+    apply();
+    status.textContent = problem + status.textContent;
+  }
+
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const field = form.elements[name];
+    if (field && field.type !== "file") field.value = value;
+  }
+  form.addEventListener("input", (event) => (event.target.type === "file" ? read(event.target.files[0]) : remember()));
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(remember));
+  form.addEventListener("reset", () => setTimeout(() => { ofFile = null; remember(); }));
   apply();
-  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target) target.scrollIntoView();
+
+  function show() {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    const inner = target.querySelector(":scope > details");
+    if (inner) inner.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", show);
+  show();
 })();

@@ -26,9 +26,7 @@ def layers() -> list[LayerInUse]:
 
 
 def layer(pattern: str, *inputs: str, producers: tuple[str, ...] = ("nn.ReLU",), **options: str) -> LayerInUse:
-    return LayerInUse(
-        pattern, options, inputs, claim=True, producers=producers, consumers=(), networks={"network": 1}
-    )
+    return LayerInUse(pattern, options, inputs, claim=True, producers=producers, consumers=(), networks={"network": 1})
 
 
 def reason(one: LayerInUse) -> str:

@@ -14,7 +14,19 @@ from conformance.host.environment import environment
 
 def test_the_environment_names_versions_host_and_limit() -> None:
     fields = environment("avx2")
-    assert [*fields] == ["suite", "torch", "packages", "python", "os", "arch", "cpu", "cpu_flags", "isa_limit", "isa", "git"]
+    assert [*fields] == [
+        "suite",
+        "torch",
+        "packages",
+        "python",
+        "os",
+        "arch",
+        "cpu",
+        "cpu_flags",
+        "isa_limit",
+        "isa",
+        "git",
+    ]
     assert (fields["suite"], fields["torch"]) == (conformance.__version__, torch.__version__)
     assert (fields["python"], fields["arch"]) == (platform.python_version(), platform.machine())
     assert (fields["isa_limit"], fields["isa"]) == ("avx2", "avx2")

@@ -77,7 +77,6 @@ def test_what_layers_of_networks_show_weighs_more(tmp_path: Path) -> None:
     assert [one.layers for one in found] == [layer.occurrences, 0]
 
 
-
 def test_the_worst_run_is_the_example(tmp_path: Path) -> None:
     rows = [wrong("nn.A"), wrong("nn.A", variant="v1", steps=9), wrong("nn.A", variant="v2", steps=5)]
     (one,) = listed(tmp_path, rows, off=place("nn.A", "numerics"))

@@ -12,11 +12,15 @@ from conformance.reports.html import PAGES
 from conformance.reports.html import write as write_report
 from conformance.reports.load import Report
 from conformance.results.findings import detail_of
+from conformance.results.in_use import SHRUNK, read
 
 pytest_plugins = ["browsing"]
 MANY = 50_000
 
 LINEAR = row("nn.Linear", fails=["numerics"], known="linear-is-off")
+LINEAR_X86 = row(
+    "nn.Linear", engine="x86", variant="option", form="an option", fails=["numerics"], known="linear-is-off"
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +87,90 @@ def test_the_support_table_is_filtered_by_operator_family_and_status(page: Any, 
     total = page.locator(".support tbody tr:not([data-heading])").count()
     page.fill("[name=q]", "nn.Linear")
     assert page.inner_text("#matching") == f"1 of {total} claims"
-    assert page.locator(".support .family:visible").all_inner_texts() == ["Linear"]
-    assert page.locator(".support a.note").first.get_attribute("href") == "findings.html#linear-is-off"
+    assert page.locator("details.group[open] > summary:visible h2").all_inner_texts() == ["Linear 2"]
+    assert page.locator(".support .level a").first.get_attribute("href") == "findings.html#linear-is-off"
     page.fill("[name=q]", "")
     page.select_option("[name=statuses]", "crashes")
-    assert "nn.GRU" in page.locator(".support tbody tr:visible").all_inner_texts()[1]
+    assert "nn.GRU" in page.locator(".support tbody tr:visible").all_inner_texts()[0]
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report whose finding shows in a layer of resnet50 on fbgemm, and not on x86."""
+    folder = tmp_path_factory.mktemp("used")
+    (folder / "known.toml").write_text(LEDGER.replace('engine = "fbgemm", ', ""))
+    layer = next(
+        one for one in read(SHRUNK) if one.pattern == "nn.Linear" and one.variant and "resnet50" in one.networks
+    )
+    in_use = row("nn.Linear", variant=layer.variant, profile="in_use", fails=["numerics"], known="linear-is-off")
+    rows = [
+        row("nn.Linear"),
+        in_use,
+        row("nn.Linear", variant=layer.variant, profile="in_use", engine="x86"),
+        LINEAR_X86,
+    ]
+    return write_report(Report([write(folder / "rows.jsonl", rows)], [folder]), folder / "out").as_uri()
+
+
+def test_the_first_screen_has_shares_of_layers(page: Any, used: str) -> None:
+    opened(page, used)
+    card = page.locator("#use ~ .cards .card").first
+    assert "right in integers" in card.inner_text()
+    assert card.locator(".bar rect").count() > 1
+    page.click("text=Does it concern my network?")
+    page.fill("[name=q]", "resnet50")
+    assert page.inner_text("#matching").endswith(" of 140 networks")
+    assert page.locator("tbody tr:visible").count() < 10
+    refused = page.locator("tbody tr:visible", has=page.get_by_role("rowheader", name="resnet50", exact=True))
+    refused = refused.locator("a.fate-refused")
+    assert refused.count() == 1
+    refused.click()
+    assert page.locator("article.finding:visible").count() == 1
+    assert "networks=resnet50" in page.url
+    assert "engines=fbgemm" in page.url
+
+
+def test_findings_are_those_of_a_network_on_an_engine(page: Any, used: str) -> None:
+    page.goto(used.replace("index.html", "findings.html"))
+    page.select_option("[name=networks]", "resnet50")
+    assert page.inner_text("#matching") == "1 of 1 findings"
+    page.select_option("[name=engines]", "x86")  # shows the finding, but not in this network
+    assert page.inner_text("#matching") == "0 of 1 findings"
+    page.select_option("[name=engines]", "fbgemm")
+    assert page.inner_text("#matching") == "1 of 1 findings"
+    page.select_option("[name=networks]", "edsr")
+    assert page.inner_text("#matching") == "0 of 1 findings"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"layers": [{"faults": [{"cause": "linear-is-off"}]}]}', "1 of 1 findings"),
+        ('{"layers": [{"foretold": [{"cause": "another"}]}]}', "0 of 1 findings"),
+        ("[1, 2", "network.json is no JSON of an audit or a prediction"),
+        ('{"rows": []}', "network.json is no JSON of an audit or a prediction (no layers)"),
+    ],
+)
+def test_findings_are_those_of_the_json_of_an_audit(page: Any, used: str, text: str, expected: str) -> None:
+    page.goto(used.replace("index.html", "findings.html"))
+    file = {"name": "network.json", "mimeType": "application/json", "buffer": text.encode()}
+    page.set_input_files("[name=file]", file)
+    page.locator("#matching", has_text=expected).wait_for()
+    page.click("button[type=reset]")
+    page.locator("#matching", has_text="1 of 1 findings").wait_for()
+
+
+def test_a_link_to_a_finding_unfolds_it(page: Any, used: str) -> None:
+    page.goto(used.replace("index.html", "findings.html#linear-is-off"))
+    assert page.is_visible("#linear-is-off .terms")
+
+
+def test_pages_are_folded_on_a_phone(page: Any, used: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for name in ("index", "findings", "networks", "support"):
+        page.goto(used.replace("index.html", f"{name}.html"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.evaluate("document.documentElement.scrollHeight") <= 12 * 844
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ LAYER = next(one for one in read(SHRUNK) if one.pattern == "nn.Linear" and one.v
 @pytest.fixture
 def rows(tmp_path: Path, ledger: Path) -> Path:
     wrong = row("nn.Linear", variant=LAYER.variant, profile="in_use", fails=["lowered"], known="linear-is-off")
-    return write(tmp_path / "rows.jsonl", [row("nn.Linear"), wrong, row("nn.ReLU", engine="x86")])
+    path: Path = write(tmp_path / "rows.jsonl", [row("nn.Linear"), wrong, row("nn.ReLU", engine="x86")])
+    return path
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_the_readme_keeps_what_is_around_its_tables(made: list[use.Share]) -> No
     assert "| 1 of 2 |" in text
     assert text.endswith(f"{use.END}\nafter\n")
     assert "old" not in text
-    with pytest.raises(UsageError, match="README.md: write <!-- use -->"):
+    with pytest.raises(UsageError, match=r"README\.md: write <!-- use -->"):
         use.readme("no place", made, {})
 
 

@@ -113,7 +113,9 @@ def test_one_operator_is_answered_with_reasons(made: support.Table) -> None:
 def test_a_pattern_is_answered_as_pages_print_it(ledger: Path, tmp_path: Path) -> None:
     rows = [row("nn.Linear"), row("nn.Linear+nn.ReLU")]
     made = support.table(Report([write(tmp_path / "rows.jsonl", rows)], [ledger]))
-    assert [line.split("  ")[0] for line in support.answer(made, "nn.Linear+nn.ReLU") if line[0] != " "] == ["nn.Linear+nn.ReLU"]
+    assert [line.split("  ")[0] for line in support.answer(made, "nn.Linear+nn.ReLU") if line[0] != " "] == [
+        "nn.Linear+nn.ReLU"
+    ]
     assert len([line for line in support.answer(made, "nn.Linear") if line[0] != " "]) == 2
 
 

@@ -262,6 +262,15 @@ def test_an_entry_holds_for_a_range_of_torch_versions(condition: str, applies: b
 
 
 @pytest.mark.parametrize(
+    ("packages", "applies"),
+    [(("executorch 1.4.1",), True), (("executorch 1.5.1", "torchao 0.18.0"), False), ((), True)],
+)
+def test_an_entry_holds_for_a_range_of_versions_of_a_package(packages: tuple[str, ...], applies: bool) -> None:
+    """A version that nobody recorded may be any."""
+    assert entry(when={"executorch": "<1.5"}).applies(replace(HOST, packages=packages)) is applies
+
+
+@pytest.mark.parametrize(
     ("when", "applies"),
     [
         ({}, True),

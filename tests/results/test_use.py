@@ -13,12 +13,15 @@ from conformance.results.rows import Row
 from conformance.results.use import Fate, use_of
 
 
-def layer(pattern: str, variant: str, *, run_as: str = "", nearest: tuple[str, ...] = (), **networks: int) -> LayerInUse:
+def layer(
+    pattern: str, variant: str, *, run_as: str = "", nearest: tuple[str, ...] = (), **networks: int
+) -> LayerInUse:
     return LayerInUse(pattern, {}, (), True, (), (), networks or {"one": 1}, variant, run_as, nearest)
 
 
 def in_use(pattern: str, variant: str, **changes: Any) -> Row:
-    return row(pattern, variant=variant, profile="in_use", **changes)
+    made: Row = row(pattern, variant=variant, profile="in_use", **changes)
+    return made
 
 
 LAYERS = [
