@@ -60,6 +60,17 @@ def parts_of(paths: Sequence[Path]) -> list[Part]:
     return parts
 
 
+def mixed(parts: Sequence[Part]) -> str:
+    """The files and platforms of the shards of a selection that are all there, but not of one platform; empty if there are
+    none."""
+    for members in _sets(parts, _header_without(*MACHINE, "isa", "isa_limit", "engines")):
+        numbers = sorted(member.shard.number for member in members if member.shard)
+        platforms = {member.environment.platform for member in members}
+        if len(platforms) > 1 and len({*numbers}) == len(numbers):
+            return ", ".join(f"{member.path} on {member.environment.platform}" for member in members)
+    return ""
+
+
 def missing(parts: Sequence[Part]) -> list[str]:
     """A line for each selection of which shards are missing."""
     lines = []

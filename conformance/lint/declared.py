@@ -58,10 +58,11 @@ class DeclaredEntry:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """A declaration: its name and entries."""
+    """A declaration: its name and entries. `replaced` are names of entries of which a config has the last one only."""
 
     name: str
     entries: Sequence[DeclaredEntry]
+    replaced: tuple[str, ...] = ()
 
     @cached_property
     def patterns(self) -> set[Any]:

@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from torch.ao.quantization.backend_config import DTypeConfig, DTypeWithConstraints, ObservationType
 
+from conformance.cases.operators import has_weights
+from conformance.configs.names import pattern_name
+from conformance.configs.spelling import computation, is_batch_norm
+
 from .declared import Declared, DeclaredEntry
 from .rules import error, warning
 
@@ -25,6 +29,10 @@ RANGES: dict[torch.dtype, tuple[int, int]] = {
 FLOATING = (torch.float32, torch.float16, torch.bfloat16)
 DYNAMIC = (torch.quint8, torch.qint8, torch.uint8, torch.int8, torch.float16)
 """Dtypes of inputs that torch quantizes when a model is executed."""
+OTHER_RANGE = frozenset(
+    {"add", "sub", "mul", "div", "truediv", "matmul", "bmm", "sum", "gelu", "silu", "softmax", "layernorm"}
+)
+"""What operators compute whose results leave the range of their input."""
 SHARED = ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
 UNOBSERVED = ObservationType.INPUT_OUTPUT_NOT_OBSERVED
 
@@ -184,6 +192,30 @@ def _shared_dtype(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
     for dtypes in one.dtype_configs if one.entry.observation_type is SHARED else []:
         if dtypes.input_dtype != dtypes.output_dtype:
             yield f"its input has the dtype {dtypes.input_dtype}, its output {dtypes.output_dtype}"
+
+
+@error("static-dtypes-differ", "BackendPatternConfig(F.gelu) with DTypeConfig(torch.quint8, torch.float16)")
+def _static_dtypes(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A QConfig has one observer of activations, for the input and the output: no QConfig satisfies two dtypes, so the
+    pattern stays in float."""
+    if one.entry.observation_type in (SHARED, UNOBSERVED):
+        return
+    for dtypes in one.dtype_configs:
+        given, result = dtypes.input_dtype, dtypes.output_dtype
+        if not dtypes.is_dynamic and quantized(given) and result is not None and result != given:
+            yield f"its input has the dtype {given}, its output {result}"
+
+
+@error(
+    "shared-observer-other-range",
+    "BackendPatternConfig(torch.mul).set_observation_type(OUTPUT_SHARE_OBSERVER_WITH_INPUT)",
+)
+def _shared_range(one: DeclaredEntry, declared: Declared) -> Iterator[str]:
+    """A result that shares the observer of the input has its range: what the operator computes beyond is clipped."""
+    if one.entry.observation_type is SHARED and not one.entry._num_tensor_args_to_observation_type:
+        for operator in map(pattern_name, one.operators):
+            if has_weights(operator) or computation(operator) in OTHER_RANGE or is_batch_norm(operator):
+                yield f"the result of {operator} has another range than its input"
 
 
 @error(

@@ -1,7 +1,7 @@
 """Linting a declaration: every rule is checked for every entry."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
 
@@ -10,6 +10,7 @@ from conformance.host.callables import object_of
 
 from . import dtypes, modules, patterns  # noqa: F401  (they register rules)
 from .declared import Declared, DeclaredEntry
+from .replaced import duplicates
 from .rules import RULES, Rule
 
 
@@ -35,7 +36,7 @@ def named(path: str) -> Declared:
     """
     value, _ = object_of("lint", path)
     if isinstance(value, BackendConfig):
-        return declared(value.name or path, value.configs)
+        return replace(declared(value.name or path, value.configs), replaced=tuple(duplicates(path)))
     if isinstance(value, (list, tuple)) and all(isinstance(entry, BackendPatternConfig) for entry in value):
         return declared(path, value)
     raise UsageError(
@@ -44,13 +45,18 @@ def named(path: str) -> Declared:
 
 
 def lint(declaration: Declared) -> list[Problem]:
-    """All problems of a declaration, by entry and then in the order of the rules."""
-    return [
+    """All problems of a declaration, by entry and then in the order of the rules, after the entries that are lost."""
+    lost = [
+        Problem(RULES["duplicate"], name, "the list that the config is made of has several entries of this pattern")
+        for name in declaration.replaced
+    ]
+    found = [
         Problem(rule, one.label, text)
         for one in declaration.entries
         for rule in RULES.values()
         for text in rule.check(one, declaration)
     ]
+    return lost + found
 
 
 def described() -> Iterator[str]:

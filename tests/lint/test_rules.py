@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ import torch.ao.nn.qat as nnqat
 import torch.ao.nn.quantized.reference as nnqr
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization import QConfig, QConfigMapping, default_qconfig, float16_static_qconfig
 from torch.ao.quantization.backend_config import (
+    BackendConfig,
     BackendPatternConfig,
     DTypeConfig,
     DTypeWithConstraints,
     ObservationType,
 )
+from torch.ao.quantization.quantize_fx import prepare_fx
 from torch.ao.quantization.utils import MatchAllNode
 
-from conformance.lint.linter import declared, lint
+from conformance.lint.linter import declared, lint, named
 from conformance.lint.patterns import recorded
 from conformance.lint.rules import RULES, error
 
@@ -167,6 +171,17 @@ PLANTED: list[tuple[str, Sequence[BackendPatternConfig], str]] = [
         [changed(unary(nn.ReLU, DTypeConfig(torch.quint8, torch.qint8)), observation_type=SHARED)],
         "its output torch.qint8",
     ),
+    ("static-dtypes-differ", [unary(F.gelu, DTypeConfig(torch.quint8, torch.float16))], "its output torch.float16"),
+    (
+        "shared-observer-other-range",
+        [changed(unary(torch.mul), observation_type=SHARED)],
+        "the result of torch.mul has another range",
+    ),
+    (
+        "shared-observer-other-range",
+        [changed(linear(), observation_type=SHARED), QAT_LINEAR],
+        "the result of nn.Linear has another range",
+    ),
     (
         "shared-observer-exact-output",
         [changed(constrained("output", scale_exact_match=1 / 256, zero_point_exact_match=0), observation_type=SHARED)],
@@ -254,3 +269,37 @@ def test_rules_have_ids_of_their_own() -> None:
 )
 def test_what_fx_records_is_found_by_calling_it(function: Any, expected: bool | None) -> None:
     assert recorded(function) is expected
+
+
+def test_a_config_of_a_list_with_an_entry_twice_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps the last one, so the config itself does not show it."""
+    (tmp_path / "twice.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig\n"
+        "def entry():\n"
+        "    return BackendPatternConfig(nn.ReLU).set_dtype_configs([DTypeConfig(torch.quint8, torch.quint8)])\n"
+        "CONFIG = BackendConfig('twice').set_backend_pattern_configs([entry(), entry()])\n"
+        "CHANGED = BackendConfig('once').set_backend_pattern_configs([entry()]).set_backend_pattern_config(entry())\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [(one.rule.id, one.where) for one in lint(named("twice:CONFIG"))] == [("duplicate", "nn.ReLU")]
+    assert lint(named("twice:CHANGED")) == []
+
+
+def test_no_qconfig_satisfies_two_dtypes_of_activations() -> None:
+    """What the rule says, by torch: the operator is not observed, whatever the dtype of the QConfig's observer is."""
+
+    class Gelu(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.gelu(x)
+
+    def observed(dtypes: DTypeConfig, qconfig: QConfig) -> bool:
+        config = BackendConfig("one").set_backend_pattern_configs([unary(F.gelu, dtypes)])
+        mapping = QConfigMapping().set_global(qconfig)
+        prepared = prepare_fx(Gelu().eval(), mapping, (torch.zeros(2, 3),), backend_config=config)
+        return any(node.op == "call_module" for node in prepared.graph.nodes)
+
+    assert observed(DTypeConfig(torch.quint8, torch.quint8), default_qconfig)
+    for qconfig in (default_qconfig, float16_static_qconfig):
+        assert not observed(DTypeConfig(torch.quint8, torch.float16), qconfig)

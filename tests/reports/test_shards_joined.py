@@ -109,6 +109,22 @@ def test_shards_of_machines_that_the_ledger_tells_apart_are_not_joined(other: di
     assert missing(parts) == []
 
 
+def test_shards_of_different_platforms_are_refused_with_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two halves that no report can compare; a whole selection of each platform can be merged."""
+    first, second = shards(tmp_path)[0], shards(tmp_path, name="other", isa="avx512_vnni")[1]
+    assert main(["merge", str(first), str(second), "-o", str(tmp_path / "merged.jsonl")]) == 2
+    message = capsys.readouterr().err
+    assert (
+        f"{first} on x86_64 avx2, {second} on x86_64 avx512_vnni: the shards of one selection ran on different"
+        in message
+    )
+    assert "run all of them with one --isa" in message
+    assert not (tmp_path / "merged.jsonl").exists()
+    merge([*shards(tmp_path), *shards(tmp_path, name="other", isa="avx512_vnni")], tmp_path / "merged.jsonl")
+
+
 def test_each_machine_may_have_run_all_shards(tmp_path: Path) -> None:
     paths = [*shards(tmp_path), *shards(tmp_path, name="other", cpu="another CPU")]
     assert [(part.environment.cpu, len(part.file.rows)) for part in parts_of(paths)] == [
