@@ -10,6 +10,7 @@ from . import documents
 from .documents import count
 from .findings import shown, tallies
 from .load import Report
+from .news import groups
 
 SUMMARY_BYTES = 1024 * 1024
 """Maximum size of a step's summary on GitHub, which shows nothing of a longer one."""
@@ -20,7 +21,9 @@ ANNOTATIONS = 10
 def summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
     """A job summary in markdown of at most `max_bytes` bytes: totals, new deviations, then known ones."""
     known = sum(not result.new and result.expectation.known is not None for result in report.results)
-    lines = documents.lines("summary.md", report=report, tallies=tallies(report), listed=shown(report), known=known)
+    lines = documents.lines(
+        "summary.md", report=report, tallies=tallies(report), listed=shown(report), known=known, news=groups(report)
+    )
     note = "\n… and {} lines more: the rows files have everything.\n"
     if sum(len(line.encode()) + 1 for line in lines) <= max_bytes:
         return "\n".join(lines) + "\n"

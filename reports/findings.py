@@ -17,6 +17,7 @@ from conformance.results.verdicts import Shown as Named
 from . import documents
 from .documents import count
 from .load import Column, Report, Result
+from .news import groups
 
 WEIGHTS = {
     Severity.CRASHES: 8.0,
@@ -269,8 +270,8 @@ def unseen(report: Report, listed: Iterable[Shown]) -> list[KnownFinding]:
 
 
 def document(report: Report, *, full: bool = False) -> list[str]:
-    """The lines of the document in markdown: claims by environment, new deviations, then every known finding, the most
-    important first. With `full`, each has the reproduction of its worst run."""
+    """The lines of the document in markdown: claims by environment, new deviations in groups, then every known finding, the
+    most important first. With `full`, each has the reproduction of its worst run."""
     listed = shown(report)
     return documents.lines(
         "findings.md",
@@ -278,6 +279,7 @@ def document(report: Report, *, full: bool = False) -> list[str]:
         tallies=tallies(report),
         listed=listed,
         others=unseen(report, listed),
+        news=groups(report),
         full=full,
         shown_new=SHOWN_NEW,
         script=script_of,

@@ -36,7 +36,7 @@ from conformance.results.status import STATUSES
 from conformance.results.use import Fate
 from conformance.results.verdicts import AS_CHECKS, IN_ORDER, Verdict
 
-from . import findings, migration, support, use
+from . import findings, migration, news, support, use
 from .documents import environment, link
 from .findings import Shown
 from .load import Report, Result, family
@@ -51,6 +51,8 @@ TEXTURES = {"except": "dots", "wrong": "stripes", "crashes": "stripes"}
 """Patterns of parts of bars, which tell them apart without colour."""
 FIRST_FINDINGS = 5
 """The number of findings on the first page."""
+FIRST_NEWS = 15
+"""The number of groups of new deviations on the first page."""
 BARS = 17
 """The greatest number of bars of a histogram."""
 MARK = "conformance-report"
@@ -116,10 +118,12 @@ def pages(report: Report) -> dict[str, str]:
     """The text of the pages by name."""
     jinja = templates()
     jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of, "percent": use.percent}
-    listed, shares = findings.shown(report), use.shares(report)
+    listed, shares, new = findings.shown(report), use.shares(report), news.groups(report)
     made = support.table(report)
     contexts: dict[str, dict[str, Any]] = {
         "index": {
+            "news": new,
+            "shown_news": FIRST_NEWS,
             "textures": TEXTURES,
             "listed": listed[:FIRST_FINDINGS],
             "statuses": STATUSES,
@@ -127,6 +131,7 @@ def pages(report: Report) -> dict[str, str]:
             "fates": FATES,
         },
         "findings": {
+            "news": new,
             "listed": listed,
             "groups": _groups(listed),
             "unseen": findings.unseen(report, listed),

@@ -335,13 +335,13 @@ FORMATS: Mapping[str, Callable[[Table], str]] = {
 """Formats of the whole table."""
 
 
-def claims(made: Table) -> dict[str, dict[str, str]]:
-    """Of the claims of each engine, how many work in default use, and in every form, as columns by engine."""
-    engines = [place.engine for place in made.places]
+def claims(made: Table) -> use.Claims:
+    """Of the claims of each engine, how many work in default use, and in every form."""
+    by_default = _shares(made, made.cells)
     in_every_form = _shares(made, made.cells, lambda status: status is Support.WORKS)
     return {
-        "claims that work by default": dict(zip(engines, _shares(made, made.cells), strict=True)),
-        "in every form": dict(zip(engines, in_every_form, strict=True)),
+        (place.engine, place.platform, place.torch.partition("+")[0]): dict(zip(use.CLAIMED, counts, strict=True))
+        for place, *counts in zip(made.places, by_default, in_every_form, strict=True)
     }
 
 

@@ -103,6 +103,13 @@ COLUMNS: Mapping[str, tuple[Fate, ...]] = {
 """Columns of a table of shares, and the fates that each counts."""
 
 
+CLAIMED = ("claims that work by default", "in every form")
+"""Columns of counts of claims."""
+
+Claims = Mapping[tuple[str, str, str], Mapping[str, str]]
+"""Counts of claims in words by column of `CLAIMED`, by engine, platform and torch."""
+
+
 def places_markdown(made: Sequence[Share], further: Mapping[str, Mapping[str, str]] | None = None) -> list[str]:
     """A table with a row for each place, and with further columns by engine."""
     several = len({(one.place.platform, one.place.version) for one in made if not one.place.packages}) > 1
@@ -116,14 +123,19 @@ def places_markdown(made: Sequence[Share], further: Mapping[str, Mapping[str, st
 
 
 def versions_markdown(made: Sequence[Share]) -> list[str]:
-    """A table with a row for each platform and version, and a column for each engine: right, and wrong by any measure."""
+    """A table with a row for each platform and version, and a column for each engine: right, off or wrong, refused. Versions
+    of a platform with equal cells have one row."""
     engines = [*dict.fromkeys(one.place.engine for one in made)]
-    by_row: dict[tuple[str, str], dict[str, str]] = {}
+    by_version: dict[tuple[str, str], dict[str, str]] = {}
     for one in made:
         cell = f"{one.text(Fate.RIGHT)} · {one.text(Fate.WRONG, Fate.NEAR)} · {one.text(Fate.REFUSED)}"
-        by_row.setdefault((one.place.platform, one.place.version), {})[one.place.engine] = cell
-    rows = [[*where, *(cells.get(engine, "") for engine in engines)] for where, cells in by_row.items()]
-    return [*table(["platform", "version", *engines], rows)]
+        by_version.setdefault((one.place.platform, one.place.version), {})[one.place.engine] = cell
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for (platform, version), cells in by_version.items():
+        package, _, number = version.partition(" ")
+        rows.setdefault((platform, package, *(cells.get(engine, "") for engine in engines)), []).append(number)
+    lines = [[platform, f"{package} {', '.join(of)}", *cells] for (platform, package, *cells), of in rows.items()]
+    return [*table(["platform", "version", *engines], lines)]
 
 
 def document(made: Sequence[Share], findings: Mapping[str, KnownFinding]) -> list[str]:
@@ -161,18 +173,26 @@ BEGIN, END = "<!-- use -->", "<!-- /use -->"
 """What the shares are between in the README."""
 
 
-def readme(text: str, made: Sequence[Share], claims: Mapping[str, Mapping[str, str]]) -> str:
-    """The README with the shares of each engine's first place beside its `claims`, and those of every version. Raises
-    UsageError if it has no place for them."""
-    first = {one.place.engine: one for one in reversed(made)}
-    shown = [one for one in made if first[one.place.engine] is one]
-    lines = [*places_markdown(shown, claims), "", *versions_markdown(made)]
+def readme(text: str, made: Sequence[Share], claims: Claims) -> str:
+    """The README with the shares where `claims` were counted beside these, and the shares of every version. Raises UsageError
+    if it has no place for them."""
+    shown = [one for one in made if (one.place.engine, one.place.platform, one.place.torch) in claims]
+    columns = {
+        name: {one.place.engine: claims[one.place.engine, one.place.platform, one.place.torch][name] for one in shown}
+        for name in CLAIMED
+    }
+    where = sorted({f"{one.place.platform} with {one.place.version}" for one in shown})
+    lines = [
+        *places_markdown(shown, columns),
+        "",
+        f"On {', '.join(map(escaped, where))}.",
+        "",
+        *versions_markdown(made),
+    ]
     return documents.between(text, BEGIN, END, lines, "README.md")
 
 
-def write(
-    made: Sequence[Share], findings: Mapping[str, KnownFinding], claims: Mapping[str, Mapping[str, str]], root: Path
-) -> Iterator[Path]:
+def write(made: Sequence[Share], findings: Mapping[str, KnownFinding], claims: Claims, root: Path) -> Iterator[Path]:
     """Write the committed shares, their page and the README's tables, and yield their paths."""
     front = root / "README.md"
     texts = {

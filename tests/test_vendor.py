@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import first_config
 import pytest
 from forking import Ending, run_module
 
@@ -92,6 +93,23 @@ def test_a_deviation_that_does_not_reproduce_is_not_accepted(folder: Path) -> No
     assert (done.status, done.output) == (1, "0 of 1 deviations reproduced and accepted\n")
     assert "not accepted: the reproduction does not show it here: exit status 0: CONFORMS" in done.errors
     assert not [*(folder / "known").iterdir()]
+
+
+def test_a_first_report_names_every_mistake_of_the_vendor_and_theirs_first(tmp_path: Path) -> None:
+    """Eight mistakes of a config and one fault of an engine, each a group of its own, on the first page."""
+    (tmp_path / "day.py").write_text((ROOT / "tests" / "first_config.py").read_text())
+    cases = [part for glob in ("default", "from_signature") for part in ("--case", f"day/*/{glob}/*")]
+    options = ["--backend-config", "day:CONFIG", "--engine", "day:Day"]
+    assert suite(tmp_path, *options, *cases, "--results", "rows.jsonl").status == 1
+    assert command(tmp_path, "conformance", "report", "rows.jsonl", "-o", "html").status == 0
+    page = (tmp_path / "html" / "index.html").read_text()
+    listed = re.findall(r'<li><a href="findings.html#new-\d+">([^<]*)</a>', page)
+    wrong = {*first_config.MISTAKES, "day/nn.Linear/static-quint8"}
+    named = [{claim for claim in wrong if re.search(rf"{re.escape(claim)}(?![\w/+])", title)} for title in listed]
+    assert set().union(*named) == wrong
+    assert all(len(claims) <= 1 for claims in named)
+    assert not any("nn.Conv2d" in title or "Hardswish" in title for title in listed)
+    assert page.index('id="news"') < page.index('id="claims"')
 
 
 @pytest.mark.parametrize("name", ["a/b", ""])

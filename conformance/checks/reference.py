@@ -55,7 +55,7 @@ def _reference_class(run: Run) -> type[nn.Module] | None:
     root = entry.root_module
     if root is None and entry.fused_module in entries:
         root = entries[entry.fused_module].root_module
-    return run.backend.reference_modules.get(root)
+    return None if root is None else run.backend.reference_modules.get(root)
 
 
 def _root_module(run: Run, graph: GraphModule) -> Iterator[Finding]:
