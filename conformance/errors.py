@@ -1,5 +1,6 @@
 """Errors: one line for wrong input, and what is kept of an exception that a stage raised."""
 
+import shlex
 import traceback
 from dataclasses import dataclass
 
@@ -8,9 +9,16 @@ class UsageError(Exception):
     """Raised for input that cannot be used. The message is one line and needs no traceback."""
 
 
+EXTRAS = {
+    "bench": ("apache-otava>=0.8,<0.9", "duckdb>=1.2,<3", "pytest-benchmark>=5,<6", "scipy>=1.13,<2"),
+    "executorch": ("executorch==1.4.1", "torch==2.13.0", "torchao==0.18.0"),
+}
+"""What optional commands need, by extra of the package. The package itself is on no index, so nobody installs it by name."""
+
+
 def not_installed(package: str | None, extra: str, environment: str) -> UsageError:
-    """The error for an optional package that is missing, which an extra and an environment of tox have."""
-    install = f"pip install 'quantized-backend-conformance[{extra}]'"
+    """The error for an optional package that is missing: what to install, and the environment of tox that has it."""
+    install = f"pip install {shlex.join(EXTRAS[extra])}"
     return UsageError(f"{package} is not installed: `{install}`, or in a checkout `tox -e {environment}`")
 
 

@@ -103,6 +103,9 @@ COLUMNS: Mapping[str, tuple[Fate, ...]] = {
 """Columns of a table of shares, and the fates that each counts."""
 
 
+SELECTED = 0.1
+"""The share of layers that are not tried from which shares are of those that are."""
+
 CLAIMED = ("claims that work by default", "in every form")
 """Columns of counts of claims."""
 
@@ -128,14 +131,24 @@ def versions_markdown(made: Sequence[Share]) -> list[str]:
     engines = [*dict.fromkeys(one.place.engine for one in made)]
     by_version: dict[tuple[str, str], dict[str, str]] = {}
     for one in made:
-        cell = f"{one.text(Fate.RIGHT)} · {one.text(Fate.WRONG, Fate.NEAR)} · {one.text(Fate.REFUSED)}"
-        by_version.setdefault((one.place.platform, one.place.version), {})[one.place.engine] = cell
+        by_version.setdefault((one.place.platform, one.place.version), {})[one.place.engine] = _summary(one)
     rows: dict[tuple[str, ...], list[str]] = {}
     for (platform, version), cells in by_version.items():
         package, _, number = version.partition(" ")
         rows.setdefault((platform, package, *(cells.get(engine, "") for engine in engines)), []).append(number)
     lines = [[platform, f"{package} {', '.join(of)}", *cells] for (platform, package, *cells), of in rows.items()]
     return [*table(["platform", "version", *engines], lines)]
+
+
+def _summary(one: Share) -> str:
+    """The shares in one cell: of all layers, or, where a part of them was selected, of those that were tried."""
+    counts = [
+        sum(one.fates[fate] for fate in fates) for fates in ((Fate.RIGHT,), (Fate.WRONG, Fate.NEAR), (Fate.REFUSED,))
+    ]
+    if one.fates[Fate.UNTRIED] <= SELECTED * one.layers:
+        return " · ".join(percent(number, one.layers) for number in counts)
+    cell = " · ".join(percent(number, sum(counts)) for number in counts)
+    return f"{cell} of {percent(sum(counts), one.layers)} tried"
 
 
 def document(made: Sequence[Share], findings: Mapping[str, KnownFinding]) -> list[str]:

@@ -1,5 +1,6 @@
 """The wheel, the editable install and the symbolic links: all code is under `conformance`, with its data."""
 
+import hashlib
 import os
 import re
 import shlex
@@ -12,10 +13,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from forking import run_module
+from workflow_steps import Runner
+
+from conformance.errors import EXTRAS
 
 pytestmark = pytest.mark.xdist_group("wheel")  # one worker: its fixtures take seconds
 ROOT = Path(__file__).parent.parent
+OWN_ENGINE = ROOT / "docs" / "own-engine.md"
 LINKS = ("configs", "reports", "golden")
 RUN = "fbgemm/nn.Linear/static-quint8/ptq/default/exact@x86"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
@@ -109,6 +115,23 @@ def test_the_source_distribution_holds_the_same_files(source_distribution: Path,
     expected = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert {name for name in names if name.startswith("conformance/")} == expected
     assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+def test_what_is_missing_is_installed_as_the_extras_say() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {name: tuple(of) for name, of in project["optional-dependencies"].items()} == EXTRAS
+
+
+def test_a_starter_requires_the_wheel_that_is_installed(installed: Path, wheel: Path, tmp_path: Path) -> None:
+    """pip records the file and its hash; a wheel that is named is required in the same form."""
+    (text,) = (text for language, text in BLOCK.findall(OWN_ENGINE.read_text()) if text.startswith("# edge.py\n"))
+    (tmp_path / "edge.py").write_text(text)
+    for folder, suite in (("one", []), ("other", ["--suite", str(wheel)])):
+        options = [folder, "--backend-config", "edge:CONFIG", "--engine", "edge:Edge", *suite]
+        succeed_in_a_fork("conformance", "init", *options, folder=tmp_path, packages=installed)
+        written = (tmp_path / folder / "quantized" / "tox.ini").read_text()
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        assert f"quantized-backend-conformance @ {wheel.as_uri()}#sha256={digest}\n" in written
 
 
 def test_the_installed_command_line_lists_claims(installed: Path, tmp_path: Path) -> None:
@@ -241,3 +264,29 @@ def test_dependencies_and_groups_agree() -> None:
     assert written["run"] == dependencies
     assert {name: written[name] for name in extras} == extras
     assert [name for name in written["test"] if name.startswith("setuptools")] == ["setuptools>=77,<90"]
+
+
+def test_the_steps_of_the_workflow_that_init_writes_run(installed: Path, tmp_path: Path) -> None:
+    """In an empty repository with a config of its own and without a pyproject.toml, of which every job is run."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (text,) = (text for language, text in BLOCK.findall(OWN_ENGINE.read_text()) if text.startswith("# edge.py\n"))
+    (repository / "edge.py").write_text(text)
+    theirs = ["--backend-config", "edge:CONFIG", "--engine", "edge:Edge", "--suite", "someone/suite@v1"]
+    written = succeed_in_a_fork("conformance", "init", *theirs, folder=repository, packages=installed)
+    called = yaml.safe_load((repository / written.splitlines()[-1]).read_text())["jobs"]["conformance"]
+    assert called["uses"] == "someone/suite/.github/workflows/backend.yml@v1"
+    inputs = {**called["with"], "options": f"{called['with']['options']} --case edge/*/default/*"}
+    runner = Runner(repository, installed, tmp_path)
+    outputs = dict(runner.run(ROOT / ".github" / "workflows" / "backend.yml", inputs))
+    assert len(runner.artifacts["report"]) == 2
+    assert (
+        "edge: 1 of 1 claims work in default use" in outputs["run 1: Run the claims"] + outputs["run 2: Run the claims"]
+    )
+    lines = (tmp_path / "installed.txt").read_text().splitlines()
+    suite = "quantized-backend-conformance @ git+https://github.com/someone/suite@v1"
+    assert {line for line in lines if suite in line} == {
+        f"-m uv pip install --system --torch-backend cpu {suite} .",
+        f"-m uv pip install --system --torch-backend cpu {suite}",
+    }
+    assert "# Conformance" in (tmp_path / "summary.md").read_text()

@@ -1,11 +1,8 @@
 """`init`: the starter folder of a vendor."""
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from conformance.errors import UsageError
 
 from .arguments import add_command, add_operators, print_lines
 
@@ -30,21 +27,21 @@ def add(commands: "Commands") -> None:
         "--suite",
         metavar="OWNER/NAME@REF",
         default="",
-        help="the repository of this suite: writes a workflow that calls it",
+        help="the repository of this suite and a revision, for which a workflow is written too, or the file of its wheel "
+        "(default: what is installed here)",
     )
 
 
 def init_command(arguments: argparse.Namespace) -> int:
     from conformance.cases.claims import third_party
     from conformance.engines.registry import engine_name
-    from conformance.starter import Starter, write
+    from conformance.starter import Starter, installed_from, requirement_of, write
 
-    if arguments.suite and not re.fullmatch(r"[\w.-]+/[\w.-]+@[\w./-]+", arguments.suite):
-        raise UsageError(f"--suite {arguments.suite!r}: write it as OWNER/NAME@REF")
+    requirement, suite = requirement_of(arguments.suite) if arguments.suite else (installed_from(), "")
     for text in arguments.engine:
         engine_name(text)
     name = third_party(arguments.backend_config).name
     starter = Starter(
-        name, arguments.backend_config, tuple(arguments.engine), tuple(arguments.operators), arguments.suite
+        name, arguments.backend_config, tuple(arguments.engine), requirement, tuple(arguments.operators), suite
     )
     return print_lines(map(str, write(starter, Path(arguments.folder))))

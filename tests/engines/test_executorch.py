@@ -24,7 +24,7 @@ def test_without_executorch_the_reason_names_the_installation(monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     used = engine("executorch")
     used.warm_up()
-    assert "pip install 'quantized-backend-conformance[executorch]'" in (used.unavailable() or "")
+    assert "pip install executorch==1.4.1 torch==2.13.0 torchao==0.18.0" in (used.unavailable() or "")
     assert "tox -e executorch" in (used.unavailable() or "")
 
 

@@ -103,7 +103,7 @@ def test_nothing_is_timed_without_the_option() -> None:
 def test_without_pytest_benchmark_the_error_names_the_environment_that_has_it() -> None:
     process = timed("--bench", "quick", "-p", "no:benchmark")
     assert process.status == pytest.ExitCode.USAGE_ERROR
-    assert "pytest-benchmark is not installed: `pip install 'quantized-backend-conformance[bench]'`" in process.errors
+    assert "pytest-benchmark is not installed: `pip install 'apache-otava>=0.8,<0.9' " in process.errors
 
 
 def test_timing_with_workers_is_refused() -> None:

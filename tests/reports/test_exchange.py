@@ -25,7 +25,7 @@ def test_an_error_about_a_missing_package_names_the_environment_that_has_it(
     write(tmp_path / "one.jsonl", passes("nn.Linear", [0.5]))
     assert main(["bench", "export", str(tmp_path / "one.jsonl"), "-o", str(tmp_path / "out.json")]) != 0
     error = capsys.readouterr().err
-    assert "pytest_benchmark.stats is not installed: `pip install 'quantized-backend-conformance[bench]'`" in error
+    assert "pytest_benchmark.stats is not installed: `pip install 'apache-otava>=0.8,<0.9' " in error
 
 
 @pytest.fixture

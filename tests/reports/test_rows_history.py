@@ -213,8 +213,8 @@ def test_a_missing_package_is_one_error_that_names_the_extra(
     for command in (["store", "rows.jsonl"], ["trend"], ["since", "*"], ["first-bad"]):
         assert main([*command, "--history", str(history)]) == 2
         assert capsys.readouterr().err == (
-            "conformance: error: duckdb is not installed: `pip install 'quantized-backend-conformance[bench]'`, or in a "
-            "checkout `tox -e history`\n"
+            "conformance: error: duckdb is not installed: `pip install 'apache-otava>=0.8,<0.9' 'duckdb>=1.2,<3' "
+            "'pytest-benchmark>=5,<6' 'scipy>=1.13,<2'`, or in a checkout `tox -e history`\n"
         )
 
 

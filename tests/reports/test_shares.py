@@ -17,6 +17,15 @@ from conformance.results.use import Fate
 LAYER = next(one for one in read(SHRUNK) if one.pattern == "nn.Linear" and one.variant and "resnet50" in one.networks)
 
 
+PATTERNS = (
+    "nn.Conv2d+nn.BatchNorm2d",
+    "operator.add",
+    "operator.mul",
+    "nn.Linear",
+    "torch.cat",
+    "nn.ReLU",
+    "nn.LayerNorm",
+)
 CLAIMS = {("fbgemm", "x86_64 avx2", "2.13.0"): dict(zip(use.CLAIMED, ("1 of 2", "0 of 2"), strict=True))}
 
 
@@ -57,6 +66,17 @@ def test_versions_of_packages_tell_columns_apart(tmp_path: Path, ledger: Path) -
     assert lines[2].startswith("| x86_64 avx2 | executorch 1.4.1, 1.5.1 | ")
 
 
+def test_shares_of_a_selection_are_of_what_was_tried(tmp_path: Path, ledger: Path) -> None:
+    """Of all convolutions one was tried, and is right."""
+    first = next(one for one in read(SHRUNK) if one.pattern == "nn.Conv2d" and one.variant)
+    kept = [*PATTERNS, "nn.Conv2d"]
+    rows = [row(name) for name in kept] + [row("nn.Conv2d", variant=first.variant, profile="in_use")]
+    (one,) = use.shares(Report([write(tmp_path / "rows.jsonl", rows)], [ledger]))
+    assert one.fates[Fate.UNTRIED] > 0.5 * one.layers
+    (line,) = use.versions_markdown([one])[2:]
+    assert line.endswith(f"| 100% · 0 · 0 of {use.percent(first.occurrences, one.layers)} tried |")
+
+
 @pytest.mark.parametrize(("part", "text"), [(0, "0"), (1, "0.01%"), (50, "0.5%"), (1049, "10%"), (5000, "50%")])
 def test_a_few_layers_are_not_nothing(part: int, text: str) -> None:
     assert use.percent(part, 10_000) == text
@@ -81,7 +101,7 @@ def test_the_readme_keeps_what_is_around_its_tables(made: list[use.Share]) -> No
     text = use.readme(f"before\n{use.BEGIN}\nold\n{use.END}\nafter\n", made, CLAIMS)
     assert text.startswith(f"before\n{use.BEGIN}\n| engine | right |")
     assert "| 1 of 2 | 0 of 2 |" in text
-    assert "\nOn x86\\_64 avx2 with torch 2.13.0.\n" in text
+    assert "\nOn x86_64 avx2 with torch 2.13.0.\n" in text
     assert text.endswith(f"{use.END}\nafter\n")
     assert "old" not in text
     with pytest.raises(UsageError, match=r"README\.md: write <!-- use -->"):
