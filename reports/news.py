@@ -1,11 +1,11 @@
 """New deviations in groups, one for each likely cause: those that are peculiar to the config or engine first, then those that
 torch's own engines have too."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from string import digits
 
 from conformance.configs.engines import ENGINE_TABLE, ENGINES
 from conformance.configs.spelling import computation, root_named
@@ -19,6 +19,9 @@ from .load import Report, Result
 
 SHOWN, SHOWN_IN_TITLE = 5, 2
 """Maximum number of claims and of forms that are named for a group, and in its title."""
+
+NUMBERS = str.maketrans("", "", f"{digits}.,[]()- ")
+"""What tells apart messages of one cause: shapes, numbers of groups."""
 
 OWN = [(backend, engine) for backend, engines in ENGINES.items() for engine in engines if ENGINE_TABLE[engine].native]
 """torch's own engines, each with its config."""
@@ -156,7 +159,7 @@ def _kind(result: Result) -> tuple[object, ...]:
     findings = [finding for finding in row.findings if worst and finding.check == worst.check]
     for finding in findings:
         if isinstance(finding, Raises):
-            return "raises", finding.stage, finding.exception, re.sub(r"\d+(\.\d+)?|\[[^\]]*\]", "#", finding.message)
+            return "raises", finding.stage, finding.exception, finding.message.translate(NUMBERS)
     kind = min((finding.kind for finding in findings), default="")
     return "differs", worst and worst.check, kind, _computed(result), not row.failed
 

@@ -42,7 +42,11 @@ def add(commands: "Commands") -> None:
     report.add_argument("-o", dest="out", metavar="DIR", required=True, help="the folder to write")
     text = "print the known findings as markdown, the most important first"
     listed = add_command(commands, "findings", findings_command, text, [rows])
-    listed.add_argument("--full", action="store_true", help="with the reproduction of the worst run of each")
+    how = listed.add_mutually_exclusive_group()
+    how.add_argument("--full", action="store_true", help="with the reproduction of the worst run of each")
+    how.add_argument(
+        "--by-version", action="store_true", help="since when each shows, and in which version it is mended"
+    )
     text = "print which engines do an operator right, and what is wrong with the others"
     support = add_command(commands, "support", support_command, text)
     support.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
@@ -125,9 +129,11 @@ def report_command(arguments: argparse.Namespace) -> int:
 
 
 def findings_command(arguments: argparse.Namespace) -> int:
-    from conformance.reports.findings import document
+    from conformance.reports import findings, versions
 
-    return print_lines(document(_report(arguments), full=arguments.full))
+    report = _report(arguments)
+    lines = versions.document(report) if arguments.by_version else findings.document(report, full=arguments.full)
+    return print_lines(lines)
 
 
 def support_command(arguments: argparse.Namespace) -> int:
