@@ -7,10 +7,14 @@ from types import MappingProxyType
 from conformance.checks.tolerances import Tolerance
 from conformance.results.rows import Row, Writer, repro_command
 from conformance.results.status import sentences, statuses, tally
+from conformance.results.use import OF_LAYERS, Fate, Use, use_of
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 PARTIAL = frozenset({"shard", "only_since"})
 """Fields of the header of an invocation of a part of the runs."""
+
+MOST_UNTRIED = 0.1
+"""The share of layers that are not tried from which the others are a selection."""
 
 SHOWN = 20
 """Maximum number of new deviations shown; the rows file has all of them."""
@@ -31,6 +35,13 @@ def elements(rows: Iterable[Row]) -> Iterator[str]:
         yield f"{engine} {profile}: {total} elements compared outside the ledger: {shares}"
 
 
+def _used(engine: str, use: Use) -> Iterator[str]:
+    """Yield the shares of layers of public networks in words, unless only a selection of them was run."""
+    if use.fates[Fate.UNTRIED] <= MOST_UNTRIED * use.layers:
+        shares = ", ".join(f"{use.share(fate):.1%} {fate.phrase}" for fate in Fate if use.fates[fate])
+        yield f"{engine}: of {use.layers:,} layers of {len(use.networks)} public networks {shares}"
+
+
 def counted(verdicts: Iterable[Verdict]) -> str:
     """The number of each verdict, in words."""
     counts = Counter(verdicts)
@@ -47,9 +58,9 @@ def lines(
 ) -> Iterator[str]:
     """Yield the lines of the summary.
 
-    For every engine its claims by status, its runs by verdict, and the runs that were left out because they have to be
-    selected by name, the elements compared, and the runs whose memory is not checked; then tolerances that no run needs, and
-    new deviations with the commands that reproduce them.
+    For every engine what becomes of layers of networks, its claims by status, its runs by verdict, and the runs that were left
+    out because they have to be selected by name, the elements compared, and the runs whose memory is not checked; then
+    tolerances that no run needs, and new deviations with the commands that reproduce them.
     """
     rows = list(writer.rows.values())
     deviating = {row.id for row in unexpected}
@@ -57,6 +68,8 @@ def lines(
         of_engine = [row for row in rows if row.engine == engine]
         known = sum(row.known is not None and row.id not in deviating for row in of_engine)
         whole = not (engine in not_asked_for or PARTIAL & writer.header.keys() or writer.header.get("selection"))
+        if any(row.profile in OF_LAYERS for row in of_engine):
+            yield from _used(engine, use_of(of_engine))
         yield from sentences(engine, tally(statuses(of_engine).values()), whole=whole)
         yield f"{engine}: {len(of_engine)} runs: {counted(row.verdict for row in of_engine)}; {known} in the ledger"
     for engine, count in not_asked_for.items():
