@@ -58,8 +58,8 @@ def lines(
 ) -> Iterator[str]:
     """Yield the lines of the summary.
 
-    For every engine what becomes of layers of networks, its claims by status, its runs by verdict, and the runs that were left
-    out because they have to be selected by name, the elements compared, and the runs whose memory is not checked; then
+    For every engine what becomes of layers of networks, its claims by status, its runs by verdict, and the runs that were
+    left out because they have to be selected by name, the elements compared, and the runs whose memory is not checked; then
     tolerances that no run needs, and new deviations with the commands that reproduce them.
     """
     rows = list(writer.rows.values())

@@ -119,7 +119,7 @@ def pages(report: Report) -> dict[str, str]:
     jinja = templates()
     jinja.globals |= {"pages": PAGES, "bar": bar, "histogram": histogram, "script": script_of, "percent": use.percent}
     listed, shares, new = findings.shown(report), use.shares(report), news.groups(report)
-    made = support.table(report)
+    made = support.table(report, listed)
     contexts: dict[str, dict[str, Any]] = {
         "index": {
             "news": new,

@@ -63,7 +63,7 @@ class Column:
     engine: str
     environment: Environment
 
-    @property
+    @cached_property
     def order(self) -> tuple[str, ...]:
         """Sort key: backend, engine, environment."""
         return self.backend, self.engine, *astuple(self.environment)

@@ -133,9 +133,9 @@ class Table:
         return numbers
 
 
-def table(report: Report) -> Table:
-    """The support table of a report."""
-    listed = shown(report)
+def table(report: Report, listed: Sequence[Shown] | None = None) -> Table:
+    """The support table of a report. `listed` are the findings that it shows, if they are known already."""
+    listed = shown(report) if listed is None else listed
     causes = _causes(listed, report.uses)
     places = {
         column: Place(column.backend, column.engine, column.environment.platform, column.environment.torch)
