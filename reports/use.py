@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, table
@@ -217,12 +216,3 @@ def write(made: Sequence[Share], findings: Mapping[str, KnownFinding], claims: C
         with replacing(path) as beside:
             beside.write_text(text, encoding="utf-8")
         yield path
-
-
-def data(made: Sequence[Share]) -> dict[str, Any]:
-    """What the pages of a report filter by: the findings that layers of each network show, by network."""
-    found: dict[str, set[str]] = {}
-    for one in made:
-        for network in one.networks:
-            found.setdefault(network, set()).update(one.found.get(network, {}))
-    return {network: sorted(names) for network, names in sorted(found.items())}
