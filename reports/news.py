@@ -86,8 +86,8 @@ def _some(texts: Sequence[str], most: int = SHOWN) -> str:
 def groups(report: Report) -> list[Group]:
     """The new deviations of a report by likely cause.
 
-    What raises the same message has one cause, whatever the operator. Else runs have one cause if the same check finds the
-    same kind of deviation in what computes the same: in all forms if default use is among them, or in those with an option.
+    Where default use deviates, all that computes the same has one cause. Else what raises the same message has one, whatever
+    the operator, and so have runs with an option in common in which a check finds the same kind of deviation.
     """
     coverage = [Coverage(ledger) for ledger in report.ledgers]
     by_likeness: dict[str, tuple[KnownFinding | None, list[Result]]] = {}
