@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from conformance.markdown import code, escaped, table
 from conformance.results.known import KnownFinding
 from conformance.results.severity import Assessment
+from conformance.results.verdicts import Verdict
 
 from . import documents
 from .findings import Shown, shown
@@ -17,7 +18,7 @@ from .load import Report, Result
 @dataclass(frozen=True)
 class Record:
     """What runs confirm of a finding: the package whose versions count, those that show it, and those in which runs that show
-    it elsewhere conform. `others` did not run any of these."""
+    it elsewhere conform. In `others` none of them conforms, or ran."""
 
     finding: KnownFinding
     worst: Assessment
@@ -55,30 +56,31 @@ def _version(result: Result) -> tuple[str, str]:
 
 def records(report: Report) -> list[Record]:
     """The records of the findings that runs of a report show, the most important first."""
-    tried: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    conforming: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for result in report.results:
-        if result.row.verdict.executed:
-            package, version = _version(result)
-            tried[package][version].add(result.row.id)
-    return [record for one in shown(report) for record in _records(one, tried)]
+        package, version = _version(result)
+        ids = conforming[package][version]
+        if result.row.verdict is Verdict.CONFORMS:
+            ids.add(result.row.id)
+    return [record for one in shown(report) for record in _records(one, conforming)]
 
 
-def _records(one: Shown, tried: Mapping[str, Mapping[str, set[str]]]) -> Iterable[Record]:
+def _records(one: Shown, conforming: Mapping[str, Mapping[str, set[str]]]) -> Iterable[Record]:
     by_package: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for result in one.results:
         package, version = _version(result)
         by_package[package][version].add(result.row.id)
     for package, showing in by_package.items():
         ids = set().union(*showing.values())
-        ran = {version for version, found in tried[package].items() if found & ids}
-        ordered = sorted(tried[package], key=_key)
+        mended = {version for version, found in conforming[package].items() if found & ids and version not in showing}
+        ordered = sorted(conforming[package], key=_key)
         yield Record(
             one.finding,
             one.worst,
             package,
             tuple(version for version in ordered if version in showing),
-            tuple(version for version in ordered if version in ran and version not in showing),
-            tuple(version for version in ordered if version not in ran),
+            tuple(version for version in ordered if version in mended),
+            tuple(version for version in ordered if version not in mended and version not in showing),
         )
 
 
