@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from forking import run_module
+from packaging.requirements import Requirement
 from workflow_steps import Runner
 
 from conformance.errors import EXTRAS
@@ -262,6 +263,15 @@ def test_dependencies_and_groups_agree() -> None:
         name: [requirement for requirement in group if isinstance(requirement, str)] for name, group in groups.items()
     }
     assert written["run"] == dependencies
+    # tox.ini has the versions of executorch, of which the extra has the default
+    (executorch,) = (Requirement(name) for name in written.pop("executorch"))
+    (default,) = (Requirement(name) for name in extras.pop("executorch"))
+    (pinned,) = default.specifier
+    assert executorch.name == default.name
+    assert pinned.version in executorch.specifier
+    assert f"{default.name}=={{env:EXECUTORCH_VERSION:{pinned.version}}}" in (ROOT / "tox.ini").read_text(
+        encoding="utf-8"
+    )
     assert {name: written[name] for name in extras} == extras
     assert [name for name in written["test"] if name.startswith("setuptools")] == ["setuptools>=77,<90"]
 
