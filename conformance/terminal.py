@@ -7,14 +7,11 @@ from types import MappingProxyType
 from conformance.checks.tolerances import Tolerance
 from conformance.results.rows import Row, Writer, repro_command
 from conformance.results.status import sentences, statuses, tally
-from conformance.results.use import OF_LAYERS, Fate, Use, use_of
+from conformance.results.use import MOST_UNTRIED, OF_LAYERS, Fate, Use, use_of
 from conformance.results.verdicts import IN_ORDER, Verdict
 
 PARTIAL = frozenset({"shard", "only_since"})
 """Fields of the header of an invocation of a part of the runs."""
-
-MOST_UNTRIED = 0.1
-"""The share of layers that are not tried from which the others are a selection."""
 
 SHOWN = 20
 """Maximum number of new deviations shown; the rows file has all of them."""

@@ -1,11 +1,13 @@
 """Documents in markdown and text: the templates `*.md.j2` and `*.txt.j2` of this package, and words in common."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, fenced, marked
+from conformance.results.jsonl import replacing
 from conformance.templates import templates
 
 if TYPE_CHECKING:
@@ -35,6 +37,14 @@ def between(text: str, begin: str, end: str, lines: Iterable[str], name: str) ->
     if not (found and closed):
         raise UsageError(f"{name}: write {begin} and {end} where the tables belong")
     return "\n".join([before + begin, *lines, end + after])
+
+
+def written(texts: Mapping[Path, str]) -> Iterator[Path]:
+    """Write files, each aside first, and yield their paths."""
+    for path, text in texts.items():
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+        yield path
 
 
 def environment(**options: Any) -> "Environment":

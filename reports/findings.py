@@ -12,6 +12,7 @@ from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
 from conformance.results.severity import Assessment, Component, Severity, assessments
 from conformance.results.status import STATUSES
+from conformance.results.use import NEAR_STEPS
 from conformance.results.verdicts import Shown as Named
 
 from . import documents
@@ -42,7 +43,7 @@ DETAIL = 240
 
 POOR_DB = 30.0
 """The SQNR from which wrong numbers are slight: torch's documented reduced range costs as much."""
-SLIGHT_STEPS, POOR_STEPS = 2, 25
+SLIGHT_STEPS, POOR_STEPS = NEAR_STEPS, 25
 """How many steps a code may be off by what is slight, and by what is not yet far off: a tenth of all codes."""
 
 

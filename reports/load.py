@@ -169,13 +169,18 @@ class Report:
         return [result for result in self.results if result.new]
 
     @cached_property
-    def statuses(self) -> dict[Column, dict[str, ClaimStatus]]:
-        """The status of every claim of every column. Rows of networks are of no claim."""
-        by_column: dict[Column, list[Row]] = {column: [] for column in self.columns}
+    def rows(self) -> dict[Column, list[Row]]:
+        """The rows of every column that are of claims. Those of networks are of none."""
+        by_column: dict[Column, list[Row]] = {}
         for result in self.results:
             if result.row.profile not in NETWORKS:
-                by_column[result.column].append(result.row)
-        return {column: statuses(rows) for column, rows in by_column.items() if rows}
+                by_column.setdefault(result.column, []).append(result.row)
+        return by_column
+
+    @cached_property
+    def statuses(self) -> dict[Column, dict[str, ClaimStatus]]:
+        """The status of every claim of every column."""
+        return {column: statuses(rows) for column, rows in self.rows.items()}
 
     @cached_property
     def tallies(self) -> dict[Column, Tally]:
@@ -185,11 +190,8 @@ class Report:
     @cached_property
     def uses(self) -> dict[Column, Use]:
         """What becomes of the layers of networks in every column with runs of them."""
-        by_column: dict[Column, list[Row]] = {}
-        for result in self.results:
-            by_column.setdefault(result.column, []).append(result.row)
         return {
-            column: use_of(rows) for column, rows in by_column.items() if any(row.profile in OF_LAYERS for row in rows)
+            column: use_of(rows) for column, rows in self.rows.items() if any(row.profile in OF_LAYERS for row in rows)
         }
 
     @cached_property

@@ -14,7 +14,6 @@ from conformance.errors import UsageError
 from conformance.markdown import code, escaped
 from conformance.markdown import table as markdown_table
 from conformance.results.in_use import occurrences_by_pattern
-from conformance.results.jsonl import replacing
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
 from conformance.results.status import STATUSES, Status, Support, is_corner
@@ -252,7 +251,7 @@ def headings(made: Table) -> tuple[list[str], str]:
 def markdown(made: Table) -> list[str]:
     """The table in markdown: a table for each family, with a footnote for each finding."""
     numbers = made.cause_numbers()
-    heads, common = headings(made)
+    heads, _ = headings(made)
     tables = {
         name: markdown_table(
             ["pattern", "dtypes", *map(escaped, heads)],
@@ -266,7 +265,6 @@ def markdown(made: Table) -> list[str]:
     context = {
         "families": families_markdown(made),
         "statuses": STATUSES,
-        "common": common,
         "numbers": numbers,
         "findings": made.findings,
     }
@@ -320,10 +318,8 @@ def answer(made: Table, operator: str) -> Iterator[str]:
         for place, cell in made.cells[pattern, dtypes].items():
             yield f"    {cell.status.symbol} {place.name}: {cell.status.phrase}"
             for cause in (cause for causes in cell.levels.values() for cause in causes):
-                title, showing = (
-                    made.findings[cause.finding].title,
-                    f", {cause.layers} of the layers" if cause.layers else "",
-                )
+                title = made.findings[cause.finding].title
+                showing = f", {cause.layers} of the layers" if cause.layers else ""
                 yield f"        {cause.severity.phrase} {cause.where}{showing}: {title} ({cause.finding})"
 
 
@@ -353,7 +349,4 @@ def write(made: Table, root: Path) -> Iterator[Path]:
         page: FORMATS["markdown"](made),
         front: use.readme(front.read_text(encoding="utf-8"), use.recorded(), claims(made)),
     }
-    for path, text in texts.items():
-        with replacing(path) as beside:
-            beside.write_text(text, encoding="utf-8")
-        yield path
+    return documents.written(texts)

@@ -9,9 +9,8 @@ from pathlib import Path
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, table
 from conformance.results.codec import Count, decode, encode
-from conformance.results.jsonl import replacing
 from conformance.results.known import KnownFinding
-from conformance.results.use import Fate, Use
+from conformance.results.use import MOST_UNTRIED, Fate, Use
 from conformance.suggestions import did_you_mean
 
 from . import documents
@@ -102,9 +101,6 @@ COLUMNS: Mapping[str, tuple[Fate, ...]] = {
 """Columns of a table of shares, and the fates that each counts."""
 
 
-SELECTED = 0.1
-"""The share of layers that are not tried from which shares are of those that are."""
-
 CLAIMED = ("claims that work by default", "in every form")
 """Columns of counts of claims."""
 
@@ -144,7 +140,7 @@ def _summary(one: Share) -> str:
     counts = [
         sum(one.fates[fate] for fate in fates) for fates in ((Fate.RIGHT,), (Fate.WRONG, Fate.NEAR), (Fate.REFUSED,))
     ]
-    if one.fates[Fate.UNTRIED] <= SELECTED * one.layers:
+    if one.fates[Fate.UNTRIED] <= MOST_UNTRIED * one.layers:
         return " · ".join(percent(number, one.layers) for number in counts)
     cell = " · ".join(percent(number, sum(counts)) for number in counts)
     return f"{cell} of {percent(sum(counts), one.layers)} tried"
@@ -212,7 +208,4 @@ def write(made: Sequence[Share], findings: Mapping[str, KnownFinding], claims: C
         root / "docs" / "use.md": "\n".join(document(made, findings)) + "\n",
         front: readme(front.read_text(encoding="utf-8"), made, claims),
     }
-    for path, text in texts.items():
-        with replacing(path) as beside:
-            beside.write_text(text, encoding="utf-8")
-        yield path
+    return documents.written(texts)

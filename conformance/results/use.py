@@ -22,6 +22,9 @@ MAPPED = ("static", "weight", "dynamic")
 NEAR_STEPS = 2
 """By how many steps a code may be off that is nearly right: rounding explains no more."""
 
+MOST_UNTRIED = 0.1
+"""The share of layers that are not tried above which the others are a selection."""
+
 NEAR_KINDS = frozenset({"codes-differ", "swept-codes", "output-qparams", "lies"})
 """Kinds of findings of which all values may be nearly right."""
 
@@ -71,9 +74,8 @@ class Use:
     def findings(self) -> Mapping[str, int]:
         """How many layers show each known finding."""
         counts: Counter[str] = Counter()
-        for one in self.outcomes:
-            for finding in one.findings:
-                counts[finding] += one.layer.occurrences
+        for (_, finding), number in self.by_pattern.items():
+            counts[finding] += number
         return counts
 
     @cached_property
