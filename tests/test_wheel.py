@@ -286,7 +286,7 @@ def test_the_steps_of_the_workflow_that_init_writes_run(installed: Path, tmp_pat
     written = succeed_in_a_fork("conformance", "init", *theirs, folder=repository, packages=installed)
     called = yaml.safe_load((repository / written.splitlines()[-1]).read_text())["jobs"]["conformance"]
     assert called["uses"] == "someone/suite/.github/workflows/backend.yml@v1"
-    inputs = {**called["with"], "options": f"{called['with']['options']} --case edge/*/default/*"}
+    inputs = {**called["with"], "options": f"{called['with']['options']} --case edge/*/default/*", "shards": "[1, 2]"}
     runner = Runner(repository, installed, tmp_path)
     outputs = dict(runner.run(ROOT / ".github" / "workflows" / "backend.yml", inputs))
     assert len(runner.artifacts["report"]) == 2

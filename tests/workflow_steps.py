@@ -1,4 +1,4 @@
-"""The steps of a reusable workflow, executed in order on this machine as its runner would, with stubs in place of actions."""
+"""The steps of a workflow, executed in order on this machine as its runner would, with stubs in place of actions."""
 
 import json
 import os
@@ -13,14 +13,28 @@ from typing import Any
 
 import yaml
 
-PYTHON = """#!/bin/bash
+SHIMS = {
+    "python": """#!/bin/bash
 # installs nothing: what would be installed is noted, and is on the path already
 if [[ "$1" == "-m" && ( "$2" == "pip" || "$2" == "uv" ) ]]; then
   printf '%s\\n' "$*" >> "$NOTED"
   exit 0
 fi
 exec {python} "$@"
-"""
+""",
+    "tox": """#!/bin/bash
+# installs nothing, as above
+[[ "$*" == *--notest* ]] && printf 'tox %s\\n' "$*" >> "$NOTED"
+""",
+    "gh": """#!/bin/bash
+# has one earlier run of the workflow, with the artifacts in a folder
+case "$2" in
+  list) echo 1 ;;
+  download) cp --recursive "$EARLIER/$5" "$7" 2> /dev/null ;;
+esac
+""",
+}
+CONTEXTS = {"github.token": "none", "github.ref_name": "main", "github.run_id": "2"}
 
 
 @dataclass
@@ -32,15 +46,22 @@ class Runner:
     folder: Path
     artifacts: dict[str, list[Path]] = field(default_factory=dict)
 
-    def run(self, workflow: Path, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Execute every job of a workflow once for each combination of its matrix, and yield the output of each step.
+    @property
+    def earlier(self) -> Path:
+        """The folder of an earlier run's artifacts, by name."""
+        return self.folder / "earlier"
+
+    def run(self, workflow: Path, inputs: Mapping[str, Any], only: str = "") -> Iterator[tuple[str, str]]:
+        """Execute every job of a workflow, or one, for each shard of its matrix, and yield the output of each step.
 
         Raises ValueError for an input that is missing or unknown, or an action without a stub, AssertionError for a step that
         fails.
         """
         made = yaml.safe_load(workflow.read_text(encoding="utf-8"))
-        values = _inputs(made[True]["workflow_call"]["inputs"], inputs)
+        values = {**CONTEXTS, **_inputs((made[True].get("workflow_call") or {"inputs": {}})["inputs"], inputs)}
         for name, job in made["jobs"].items():
+            if only not in ("", name):
+                continue
             matrix = job.get("strategy", {}).get("matrix", {})
             shards = json.loads(_filled(str(matrix.get("shard", "[0]")), {**values, "fromJSON": True}))
             for shard in shards:
@@ -54,7 +75,7 @@ class Runner:
         self, name: str, steps: list[dict[str, Any]], known: Mapping[str, str], environment: Mapping[str, str]
     ) -> Iterator[tuple[str, str]]:
         checkout = self.folder / name.replace(" ", "-")
-        shutil.copytree(self.repository, checkout)
+        shutil.copytree(self.repository, checkout, symlinks=True)
         for step in steps:
             if action := step.get("uses", "").partition("@")[0]:
                 self._act(
@@ -64,7 +85,9 @@ class Runner:
             done = subprocess.run(
                 ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
                 cwd=checkout,
-                env=self._environment(environment),
+                env=self._environment(
+                    {**environment, **{key: _filled(str(text), known) for key, text in step.get("env", {}).items()}}
+                ),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -75,8 +98,9 @@ class Runner:
     def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
         shims = self.folder / "bin"
         shims.mkdir(exist_ok=True)
-        (shims / "python").write_text(PYTHON.format(python=sys.executable))
-        (shims / "python").chmod(0o755)
+        for name, text in SHIMS.items():
+            (shims / name).write_text(text.replace("{python}", sys.executable))
+            (shims / name).chmod(0o755)
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHONPATH", "TOX_"))
         }
@@ -85,15 +109,16 @@ class Runner:
             **own,
             "PATH": f"{shims}:{kept['PATH']}",
             "PYTHONPATH": f".:{self.packages}",
+            "EARLIER": str(self.earlier),
             "NOTED": str(self.folder / "installed.txt"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
         }
 
     def _act(self, action: str, options: Mapping[str, str], checkout: Path) -> None:
-        if action == "actions/upload-artifact":
+        if action in ("actions/upload-artifact", "actions/upload-pages-artifact"):
             found = [path for line in options["path"].split() for path in checkout.glob(line.rstrip("/"))]
-            assert found, f"no file {options['path']}"
-            self.artifacts[options["name"]] = found
+            assert found or options.get("if-no-files-found") == "ignore", f"no file {options['path']}"
+            self.artifacts[options.get("name", "github-pages")] = found
         elif action == "actions/download-artifact":
             target = checkout / options["path"]
             target.mkdir()
@@ -102,7 +127,7 @@ class Runner:
                 for path in paths:
                     shutil.copy(path, target)
         elif action == "actions/setup-python":
-            assert options.get("cache") is None, "a caller may have no pyproject.toml, of which the cache has the key"
+            assert options.get("cache") is None, "pip's, which installs no torch; a caller may have no file for its key"
         elif action != "actions/checkout":
             raise ValueError(f"no stub for {action}")
 
