@@ -1,9 +1,9 @@
-"""Reports for upstream: what is wrong, a reproduction, and what was tried, in the form of pytorch's issue template."""
+"""Reports for upstream: what is wrong and why, a reproduction, and who shows it, in the form of pytorch's issue template."""
 
+import ast
 from collections.abc import Iterator, Mapping
 
 from conformance.errors import UsageError
-from conformance.markdown import table
 from conformance.results.known import KnownFinding
 from conformance.results.reproductions import Reproduced
 from conformance.results.severity import Severity
@@ -11,8 +11,10 @@ from conformance.results.severity import Severity
 from . import documents
 from .support import Cause, Place, Table
 
-CLAIMS_SHOWN = 6
-"""Maximum number of claims that are named for a place."""
+CLAIMS_SHOWN = 3
+"""Maximum number of claims that are named."""
+OUTPUT_SHOWN = 6
+"""Maximum number of lines of what the script prints: the rest of a large tensor tells nothing more."""
 
 
 def shows(made: Table, finding: str) -> dict[Place, list[tuple[str, str, Cause]]]:
@@ -33,7 +35,9 @@ def severity_of(places: Mapping[Place, list[tuple[str, str, Cause]]]) -> Severit
 def severe(made: Table) -> list[str]:
     """The unreported findings of severity *wrong numbers, silently* or worse, sorted: those that are worth a report."""
     named = {cause.finding for by_place in made.cells.values() for cell in by_place.values() for cause in cell.causes}
-    unreported = [name for name in named if made.findings[name].upstream == "unreported"]
+    unreported = [
+        name for name in named if made.findings[name].upstream == "unreported" and not made.findings[name].no_report
+    ]
     limit = [*Severity].index(Severity.WRONG)
     return sorted(name for name in unreported if [*Severity].index(severity_of(shows(made, name))) <= limit)
 
@@ -45,24 +49,53 @@ def listed(made: Table) -> Iterator[str]:
 
 
 def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:
-    """The report of a finding. Raises UsageError if no claim of the table shows it."""
+    """The report of a finding. Raises UsageError if no claim of the table shows it, or if a maintainer would close it."""
     places = shows(made, finding.id)
+    if finding.no_report:
+        raise UsageError(f"{finding.id}: there is nothing to report: {finding.no_report}")
     if not any(places.values()):
         raise UsageError(f"{finding.id}: no claim of the support table shows it: write the table from rows that do")
-    rows = ((place.engine, place.platform, place.torch, _claims(claims)) for place, claims in places.items())
+    path, _, function = finding.source.partition(": ")
     lines = documents.lines(
         "draft.md",
         finding=finding,
         severity=severity_of(places),
-        reproduced=reproduced,
-        tried=table(("engine", "platform", "torch", "shows it in"), rows),
+        path=path,
+        function=function,
+        script=_without_docstring(reproduced.script),
+        output=_shortened(reproduced.output.rstrip().splitlines()),
+        shown=_shown(places),
+        versions="; ".join(reproduced.versions),
     )
     return "\n".join(lines) + "\n"
 
 
-def _claims(claims: list[tuple[str, str, Cause]]) -> str:
-    if not claims:
-        return "none"
-    named = [f"`{pattern}` ({dtypes}) {cause.where}" for pattern, dtypes, cause in claims[:CLAIMS_SHOWN]]
-    more = len(claims) - CLAIMS_SHOWN
-    return "; ".join(named).replace("|", "\\|") + (f"; and {more} more" if more > 0 else "")
+def _without_docstring(script: str) -> str:
+    """A script without the docstring, which names a run of this suite."""
+    body = ast.parse(script).body
+    first = body[0].end_lineno or 0 if body and ast.get_docstring(ast.parse(script)) else 0
+    return "\n".join(script.splitlines()[first:]).strip()
+
+
+def _shortened(lines: list[str]) -> str:
+    """What a script prints: of more than `OUTPUT_SHOWN` lines the first, and the verdict."""
+    if len(lines) > OUTPUT_SHOWN:
+        lines = [*lines[: OUTPUT_SHOWN - 2], f"... ({len(lines) - OUTPUT_SHOWN + 1} lines more)", lines[-1]]
+    return "\n".join(lines)
+
+
+def _shown(places: Mapping[Place, list[tuple[str, str, Cause]]]) -> str:
+    """Which engines show a finding, in which claims, and which do not, in a sentence."""
+    where = {(place.platform, place.torch) for place in places}
+    several = len(where) > 1
+
+    def named(shown: bool) -> str:
+        kept = [place for place, claims in places.items() if bool(claims) is shown]
+        return ", ".join(f"{one.engine} ({one.platform}, torch {one.torch})" if several else one.engine for one in kept)
+
+    claims = dict.fromkeys((pattern, dtypes) for shown in places.values() for pattern, dtypes, _ in shown)
+    first = [f"`{pattern}` ({dtypes})" for pattern, dtypes in [*claims][:CLAIMS_SHOWN]]
+    more = f" and {len(claims) - len(first)} more" if len(claims) > len(first) else ""
+    at = "" if several else " on {}, torch {}".format(*next(iter(where)))
+    others = f"; not {named(False)}" if named(False) else ""
+    return f"Engines that show it{at}: {named(True)}{others}. Patterns: {', '.join(first)}{more}."

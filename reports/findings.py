@@ -79,12 +79,19 @@ class Shown:
         return sorted({name for network, engine in self.by_network for name in (network, f"{network}@{engine}")})
 
     @property
+    def names(self) -> list[str]:
+        """The networks that show it, those first of which most layers do."""
+        counts: Counter[str] = Counter()
+        for (network, _), number in self.by_network.items():
+            counts[network] = max(counts[network], number)
+        return sorted(counts, key=lambda name: (-counts[name], name))
+
+    @property
     def words(self) -> str:
         """What a search looks at: title and reason, operators, options, engines and networks."""
-        names = {network for network, _ in self.by_network}
         patterns = {result.row.pattern for result in self.results}
         finding = self.finding.title, self.finding.reason, self.finding.id
-        return " ".join([*finding, *sorted(patterns), *self.worst_forms, *self.engines, *sorted(names)]).lower()
+        return " ".join([*finding, *sorted(patterns), *self.worst_forms, *self.engines, *self.names]).lower()
 
     @property
     def engines(self) -> list[str]:

@@ -64,6 +64,8 @@ NEW, DIFFERS, DIAGNOSED = 1, 2, 4
 """Bits of a run's flags: the ledger does not expect its outcome, another column has another outcome, it has diagnostics."""
 FATES = tuple(Fate)
 """What becomes of layers, in the order in which it is shown."""
+OF_FINDINGS = (Fate.NEAR, Fate.WRONG, Fate.FLOAT, Fate.REFUSED)
+"""Fates that a finding explains."""
 PAGES = {
     "index": "Overview",
     "findings": "Findings",
@@ -126,6 +128,9 @@ def pages(report: Report) -> dict[str, str]:
             "shown_news": FIRST_NEWS,
             "textures": TEXTURES,
             "listed": listed[:FIRST_FINDINGS],
+            "total": len(listed),
+            "default_engine": use.DEFAULT,
+            "crashes": sum(one.severity is Severity.CRASHES for one in listed),
             "statuses": STATUSES,
             "shares": shares,
             "fates": FATES,
@@ -139,7 +144,7 @@ def pages(report: Report) -> dict[str, str]:
             "bands": findings.Band,
             "networks": sorted({name for share in shares for name in share.networks}),
         },
-        "networks": {"shares": shares, "fates": FATES},
+        "networks": {"shares": shares, "fates": FATES, "of_findings": OF_FINDINGS},
         "support": {"table": made, "numbers": made.cause_numbers(), "statuses": STATUSES},
         "constraints": _constraints(report),
         "migration": _migration(report),
@@ -204,7 +209,10 @@ def histogram(result: Result) -> Sequence[tuple[str, int, float]]:
         counts[math.floor(offset / width)] += number
     highest, bars = max(counts.values()), []
     for number in range(min(counts), max(counts) + 1):
-        low, high = number * width, (number + 1) * width - 1
+        low, high = (
+            max(number * width, math.floor(min(offsets))),
+            min((number + 1) * width - 1, math.ceil(max(offsets))),
+        )
         label = f"{low:+d}" if low == high else f"{low:+d} to {high:+d}"
         bars.append((label, counts[number], round(100 * counts[number] / highest, 1)))
     return bars

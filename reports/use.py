@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, table
 from conformance.results.codec import Count, decode, encode
@@ -18,6 +19,11 @@ from .load import Report
 
 RECORDED = Path(__file__).parent / "use.json"
 """The committed shares, which `use` reads if it is given no rows."""
+
+
+DEFAULT = "x86"
+"""torch's engine on x86 unless another is chosen. Its share is the first."""
+AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def shares(report: Report) -> list[Share]:
         packages = [one for one in environment.packages if one.partition(" ")[0] == column.engine]
         torch = environment.torch.partition("+")[0]
         found.append(_share(Place(column.backend, column.engine, environment.platform, torch, " ".join(packages)), use))
-    return found
+    return sorted(found, key=lambda share: (share.place.engine in AHEAD_OF_TIME, share.place.engine != DEFAULT))
 
 
 def _share(place: Place, use: Use) -> Share:
@@ -94,8 +100,9 @@ COLUMNS: Mapping[str, tuple[Fate, ...]] = {
     "right": (Fate.RIGHT,),
     "off by ≤ 2 steps": (Fate.NEAR,),
     "wrong": (Fate.WRONG,),
-    "in float": (Fate.FLOAT,),
+    "claimed, in float": (Fate.FLOAT,),
     "refused": (Fate.REFUSED,),
+    "not claimed": (Fate.UNCLAIMED,),
     "not tried": (Fate.UNTRIED,),
 }
 """Columns of a table of shares, and the fates that each counts."""

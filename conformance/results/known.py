@@ -65,6 +65,9 @@ class KnownFinding:
     issue, or is `unreported`. `component` is at fault where rows leave open whether lowering or a kernel is. `formerly` are
     other ids that earlier reports and histories have for it. `remedies` are the rewritings of a network that avoid it
     (`conformance.repair.rewrites`), in the order in which they are tried before a layer is left in float.
+
+    A report for upstream has `why` it is a bug, and the `source` that is to blame, as `PATH: FUNCTION` in its repository.
+    `no_report` is the reason why a maintainer would close it: as designed, or as mended in a newer version.
     """
 
     id: str
@@ -74,6 +77,9 @@ class KnownFinding:
     component: str | None = None
     formerly: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    why: str = ""
+    source: str = ""
+    no_report: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ OF_A_FINDING = {
     "component": str,
     "formerly": (str, list),
     "remedies": (str, list),
+    "why": str,
+    "source": str,
+    "no_report": str,
     "shows": list,
 }
 OF_A_PLACE = {
@@ -43,6 +46,7 @@ OF_A_PLACE = {
     "predicts": list,
 }
 REQUIRED = ("id", "title", "reason", "shows")
+OF_A_REPORT = ("why", "source", "no_report")
 UNREPORTED = "unreported"
 """The value of `upstream`, if there is none, of what nobody has written down."""
 LAYER_REQUIRED = ("engine", "check")
@@ -132,7 +136,10 @@ def _entries(source: str, values: Mapping[str, Any]) -> Iterator[Entry]:
     remedies = tuple(_list(values.get("remedies", [])))
     if unknown := sorted({*remedies} - {*REMEDIES}):
         raise UsageError(f"{source}: unknown remedy {unknown[0]!r}: remedies are {', '.join(REMEDIES)}")
-    finding = KnownFinding(values["id"], values["title"], values["reason"], upstream, component, formerly, remedies)
+    about = {name: values.get(name, "") for name in OF_A_REPORT}
+    finding = KnownFinding(
+        values["id"], values["title"], values["reason"], upstream, component, formerly, remedies, **about
+    )
     for number, place in enumerate(values["shows"], 1):
         where = f"{source}, shows {number}"
         if not isinstance(place, dict):

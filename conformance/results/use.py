@@ -35,8 +35,9 @@ class Fate(Shown):
     RIGHT = "right", "right in integers", "✓"
     NEAR = "near", "wrong by two steps at most", "≈"
     WRONG = "wrong", "wrong", "✗"
-    FLOAT = "float", "in float", "ƒ"
+    FLOAT = "float", "claimed, yet in float", "ƒ"
     REFUSED = "refused", "refused", "⊘"
+    UNCLAIMED = "unclaimed", "not claimed, so in float", "○"
     UNTRIED = "untried", "not tried", "–"
 
 
@@ -127,8 +128,8 @@ def use_of(rows: Iterable[Row], layers: Sequence[LayerInUse] | None = None) -> U
     """What becomes of every layer in use, from the rows of a backend on an engine.
 
     A layer is as the worst run of its variant, with the dtype config that a default mapping asks for, or of the variant that
-    engines which lower ahead of time run in its place. One that no claim covers stays in float, and one that no run tried, of
-    a pattern with claims, is not tried.
+    engines which lower ahead of time run in its place. One that no claim covers stays in float as its config says, and one
+    that no run tried, of a pattern with claims, is not tried.
     """
     runs: dict[tuple[str, str], list[Row]] = defaultdict(list)
     claimed: dict[str, set[str]] = defaultdict(set)
@@ -141,7 +142,7 @@ def use_of(rows: Iterable[Row], layers: Sequence[LayerInUse] | None = None) -> U
     mapped = {pattern: min(of, key=lambda dtypes: _mapped(dtypes, signed)) for pattern, of in claimed.items()}
     found = []
     for layer in read(SHRUNK) if layers is None else layers:
-        fate, findings = Fate.FLOAT, frozenset[str]()
+        fate, findings = Fate.UNCLAIMED, frozenset[str]()
         if _is_claimed(layer.pattern, claimed):
             executed = _executed(layer, runs, mapped)
             fate, findings = _worst(executed) if executed else (Fate.UNTRIED, findings)

@@ -5,14 +5,17 @@
   const status = document.getElementById("matching");
   const items = [...document.querySelectorAll(form.dataset.items)];
   const groups = [...document.querySelectorAll("details.group")].map((group) => [group, group.open]);
-  const words = items.map((item) => item.dataset.words || item.textContent.toLowerCase());
+  // names are found as people write them: ResNet-50 is resnet50, MobileNetV2 mobilenet_v2
+  const plain = (text) => text.toLowerCase().replace(/[-_]/g, "");
+  const words = items.map((item) => plain(item.dataset.words || item.textContent));
+  const unfiltered = [...document.querySelectorAll("[data-unfiltered]")];
   let ofFile = null;
 
   const has = (item, name, value) => (item.dataset[name] || "").split(" ").includes(value);
 
   function apply() {
     const wanted = [...new FormData(form)].filter(([name, value]) => value && name !== "file");
-    const texts = wanted.filter(([name]) => name === "q").flatMap(([, value]) => value.toLowerCase().split(/\s+/).filter(Boolean));
+    const texts = wanted.filter(([name]) => name === "q").flatMap(([, value]) => plain(value).split(/\s+/).filter(Boolean));
     const { networks, engines } = Object.fromEntries(wanted);
     const pair = networks && engines && `${networks}@${engines}`;
     let matching = 0;
@@ -28,7 +31,11 @@
       group.hidden = own.length > 0 && own.every((item) => item.hidden);
       group.open = filtered ? own.some((item) => !item.hidden) : open;
     }
+    for (const part of unfiltered) part.hidden = filtered;
+    const named = items.find((item) => item.dataset.name && plain(item.dataset.name) === texts.join(""));
+    if (named) named.parentNode.prepend(named);
     status.textContent = `${matching} of ${items.length} ${form.dataset.noun}`;
+    if (!matching && networks) status.textContent += `: none is known to show in layers of ${networks}${engines ? ` on ${engines}` : ""}`;
   }
 
   function remember() {

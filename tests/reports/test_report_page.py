@@ -117,13 +117,14 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_first_screen_has_shares_of_layers(page: Any, used: str) -> None:
     opened(page, used)
-    card = page.locator("#use ~ .cards .card").first
-    assert "right in integers" in card.inner_text()
-    assert card.locator(".bar rect").count() > 1
-    page.click("text=Does it concern my network?")
-    page.fill("[name=q]", "resnet50")
+    share = page.locator("#use ~ .shares li").first
+    assert "right in integers" in share.inner_text()
+    assert share.locator(".bar rect").count() > 1
+    page.fill("[list=known-networks]", "ResNet-50")  # found as people write it, and before networks that contain it
+    page.click("form[action] button")
     assert page.inner_text("#matching").endswith(" of 140 networks")
-    assert page.locator("tbody tr:visible").count() < 10
+    assert 1 < page.locator("tbody tr:visible").count() < 10
+    assert page.locator("tbody tr:visible th").first.inner_text() == "resnet50"
     refused = page.locator("tbody tr:visible", has=page.get_by_role("rowheader", name="resnet50", exact=True))
     refused = refused.locator("a.fate-refused")
     assert refused.count() == 1
@@ -133,16 +134,24 @@ def test_the_first_screen_has_shares_of_layers(page: Any, used: str) -> None:
     assert "engines=fbgemm" in page.url
 
 
+def test_only_what_a_finding_explains_is_a_link(page: Any, used: str) -> None:
+    page.goto(used.replace("index.html", "networks.html"))
+    cells = page.locator("tbody .cell")
+    assert cells.count() > page.locator("tbody a.cell").count() > 0
+    assert page.locator("tbody a:is(.fate-right, .fate-unclaimed, .fate-untried)").count() == 0
+
+
 def test_findings_are_those_of_a_network_on_an_engine(page: Any, used: str) -> None:
     page.goto(used.replace("index.html", "findings.html"))
     page.select_option("[name=networks]", "resnet50")
     assert page.inner_text("#matching") == "1 of 1 findings"
     page.select_option("[name=engines]", "x86")  # shows the finding, but not in this network
-    assert page.inner_text("#matching") == "0 of 1 findings"
+    assert page.inner_text("#matching") == "0 of 1 findings: none is known to show in layers of resnet50 on x86"
     page.select_option("[name=engines]", "fbgemm")
     assert page.inner_text("#matching") == "1 of 1 findings"
     page.select_option("[name=networks]", "edsr")
-    assert page.inner_text("#matching") == "0 of 1 findings"
+    assert page.inner_text("#matching").startswith("0 of 1 findings: none")
+    assert page.locator("[data-unfiltered]:visible").count() == 0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ FINDING = {
 }
 SHOWS = {"where": '{ backend = "fbgemm", pattern = "nn.Linear" }', "must": '"numerics"'}
 LINEAR = Where.of({"backend": "fbgemm", "pattern": "nn.Linear"})
-OF_A_FINDING = (*FINDING, "component", "formerly", "remedies", "verdict", "shows")
+OF_A_FINDING = (*FINDING, "component", "formerly", "remedies", "why", "source", "no_report", "verdict", "shows")
 KNOWN = KnownFinding("linear-off-by-one", "Linear is one step off", "it truncates", "pytorch/pytorch#12345")
 
 

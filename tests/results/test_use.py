@@ -39,7 +39,7 @@ def test_shares_follow_from_rows_and_layers() -> None:
     assert use.layers == 19
     # the fused layer is as the one that computes the same, no claim has GELU, and one has no variant that could be run
     assert {fate: count for fate, count in use.fates.items() if count} == {
-        Fate.RIGHT: 9, Fate.REFUSED: 2, Fate.FLOAT: 7, Fate.UNTRIED: 1
+        Fate.RIGHT: 9, Fate.REFUSED: 2, Fate.UNCLAIMED: 7, Fate.UNTRIED: 1
     }  # fmt: skip
     assert use.findings == {"it-raises": 2}
     assert use.networks == {"one": {"it-raises": 2}, "other": {}}
@@ -53,7 +53,7 @@ def test_the_whole_corpus_is_counted() -> None:
     assert use.layers == sum(one.occurrences for one in read())
     assert len(use.networks) == 140
     assert use.fates[Fate.UNTRIED] >= 600  # every nn.Linear
-    assert use.fates[Fate.FLOAT] == use.layers - use.fates[Fate.UNTRIED]
+    assert use.fates[Fate.UNCLAIMED] == use.layers - use.fates[Fate.UNTRIED]
 
 
 def test_the_worst_profile_counts_and_adversarial_data_do_not() -> None:
@@ -90,7 +90,7 @@ def test_an_engine_that_runs_a_selection_answers_for_the_nearest_layers() -> Non
 
 def test_a_pattern_is_claimed_by_its_first_operators() -> None:
     parts = [layer("nn.Linear+nn.ReLU", "a", run_as="nn.Linear"), layer("nn.ReLU+nn.Linear", "a")]
-    assert [one.fate for one in use_of([in_use("nn.Linear", "a")], parts).outcomes] == [Fate.RIGHT, Fate.FLOAT]
+    assert [one.fate for one in use_of([in_use("nn.Linear", "a")], parts).outcomes] == [Fate.RIGHT, Fate.UNCLAIMED]
 
 
 @pytest.mark.parametrize(

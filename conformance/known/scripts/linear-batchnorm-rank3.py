@@ -1,39 +1,22 @@
-"""wrong values: fbgemm/nniqat.LinearBn1d/static-quint8/qat/rank3_square/exact@fbgemm
-Expected: the result of the float model, but for rounding."""
+"""wrong values: fbgemm/nn.Linear+nn.BatchNorm1d/static-quint8/ptq/rank3/exact@fbgemm
+Expected: preparation, which computes in float, changes nothing."""
 
 import torch
-import torch.ao.nn.intrinsic.qat as nniqat
 from torch import nn
-from torch.ao.nn.intrinsic.qat import freeze_bn_stats
-from torch.ao.quantization import get_default_qat_qconfig, get_default_qat_qconfig_mapping
-from torch.ao.quantization.backend_config import get_fbgemm_backend_config
-from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.quantize_fx import prepare_fx
 
-torch.backends.quantized.engine = "fbgemm"
 torch.set_grad_enabled(False)
 
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.op = nniqat.LinearBn1d(1, 1, qconfig=qconfig)
-    def forward(self, x):
-        return self.op(x)
-
-x = torch.zeros((2, 1, 1))
-qconfig = get_default_qat_qconfig("fbgemm")
-mapping = get_default_qat_qconfig_mapping("fbgemm")
-config = get_fbgemm_backend_config()
-model = Model()
-for p in model.parameters():
-    p.fill_(1.0)
-prepared = prepare_qat_fx(model, mapping, (x,), backend_config=config)
-prepared.apply(freeze_bn_stats)
-prepared(x)
-prepared.eval()
-lowered = convert_fx(prepared, backend_config=config)
-got = lowered(x)
-expected = torch.tensor([[[1.992126]], [[1.992126]]])  # exact arithmetic
-print(f"expected {expected}\ngot      {got}")
+model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+model[0].weight.copy_(torch.eye(4))
+model[0].bias.zero_()
+model[1].weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))  # the factors of dimension 1
+x = torch.ones(1, 4, 4)
+expected = model(x)
+prepared = prepare_fx(model, get_default_qconfig_mapping("fbgemm"), (x,))
+got = prepared(x)
+print(f"expected {expected[0, :, 0]}\ngot      {got[0, :, 0]}")
 deviates = not torch.allclose(got, expected)
 print("DEVIATES numerics: the values" if deviates else "CONFORMS")
 raise SystemExit(bool(deviates))
