@@ -36,6 +36,7 @@ HEAD = (
     "in float",
     "blamed",
     "new",
+    "of networks with 20 dB",
     "loses > 3 dB",
     "usable",
 )
@@ -50,8 +51,11 @@ def _arithmetic(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str
         kinds = (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
         shares = (percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
         blamed, new = (sum(len(getattr(audit, name)) for audit in own) for name in ("blamed", "new"))
-        loses, usable = sum(audit.loses for audit in own), sum(audit.usable for audit in own)
-        rows.append([engine, len(own), f"{len(layers):,}", *shares, f"{blamed:,}", new, loses, usable])
+        informative = [audit for audit in own if audit.is_informative]
+        loses, usable = sum(audit.loses for audit in informative), sum(audit.usable for audit in informative)
+        rows.append(
+            [engine, len(own), f"{len(layers):,}", *shares, f"{blamed:,}", new, len(informative), loses, usable]
+        )
     return table(HEAD, rows, range(1, len(HEAD)))
 
 
@@ -82,8 +86,9 @@ def _outcome(audit: Audit | None) -> str:
         return "–"
     if audit.failure:
         return f"fails in {audit.stage}{_named([audit.cause])}"
+    quality = f"{decibels(audit.engine_db)}, " if audit.is_informative else ""
     return (
-        f"{decibels(audit.engine_db)}, {percent(audit.integer_share)} in integers; "
+        f"{quality}{percent(audit.integer_share)} in integers; "
         f"{ratio(audit.time_ratio)} of the time, {ratio(audit.size_ratio)} of the size"
     )
 
@@ -92,7 +97,7 @@ def _cell(audit: Audit | None) -> str:
     if audit is None:
         return "–"
     parts = []
-    if audit.engine_db is not None and audit.reference_db is not None:
+    if audit.engine_db is not None and audit.is_informative:
         figures = f"{audit.engine_db:.1f} of {audit.reference_db:.1f}"
         parts.append(f"**{figures}**" if audit.loses else figures)
     if audit.failure:

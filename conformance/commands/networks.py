@@ -61,19 +61,22 @@ def add(commands: "Commands") -> None:
 
 
 def list_command(arguments: argparse.Namespace) -> int:
-    from conformance.networks.zoo import NETWORKS
+    from conformance.networks.zoo import NETWORKS, TRAINED
 
-    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in NETWORKS.values())
+    every = [*NETWORKS.values(), *TRAINED.values()]
+    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in every)
 
 
 def selected(globs: Sequence[str]) -> list[str]:
-    """The names of the networks that match a glob, all without one. Raises UsageError for a glob that matches none."""
-    from conformance.networks.zoo import NETWORKS, network
+    """The names of the networks that match a glob; without one all but those with trained weights, whose packages are others.
+    Raises UsageError for a glob that matches none."""
+    from conformance.networks.zoo import NETWORKS, TRAINED, network
 
+    every = [*NETWORKS, *TRAINED]
     for glob in globs:
-        if not fnmatch.filter(NETWORKS, glob):
+        if not fnmatch.filter(every, glob):
             network(glob)
-    return [name for name in NETWORKS if not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    return [name for name in every if any(fnmatch.fnmatchcase(name, glob) for glob in globs)] if globs else [*NETWORKS]
 
 
 def run_command(arguments: argparse.Namespace) -> int:

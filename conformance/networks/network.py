@@ -26,6 +26,7 @@ OWN = "own"
 _SETTLING_BATCHES = 3
 _SETTLING_ITEMS = 4
 _OCTAVES = (1, 4, 16)
+_PEAK = 30.0
 _UNIFORM = 32768
 
 
@@ -37,11 +38,14 @@ class Input:
         shape: of one item.
         high: the greatest index, for an input of int64 indices from 0; None for float32.
         smooth: whether neighbours along all dimensions but the first (the channels) are similar, as in a picture.
+        peaks: one element of how many is far greater than the others, as stars in a picture or tones in a spectrum are; 0 for
+            none.
     """
 
     shape: tuple[int, ...]
     high: int | None = None
     smooth: bool = False
+    peaks: int = 0
 
     def batch(self, key: str, items: int = BATCH) -> Tensor:
         """Return a tensor of (`items`, *`shape`) that depends on the arguments alone."""
@@ -49,6 +53,8 @@ class Input:
         if self.high is not None:
             return integers(key, math.prod(shape), 0, self.high).reshape(shape)
         data: Tensor = _smooth(key, shape) if self.smooth else normal(key, shape)
+        if self.peaks:
+            data += _PEAK * (integers(f"{key}/peaks", data.numel(), 0, self.peaks - 1).reshape(shape) == 0)
         return data
 
 
@@ -84,6 +90,7 @@ class Network:
         source: `module:callable` that returns the model.
         options: keyword arguments of the callable.
         inputs: the inputs of the model.
+        trained: whether the callable loads weights that were trained. All others are random.
     """
 
     name: str
@@ -92,9 +99,10 @@ class Network:
     source: str
     options: Options = field(hash=False)
     inputs: tuple[Input, ...]
+    trained: bool = False
 
     def build(self) -> nn.Module:
-        """Return the float model in eval mode, with the same random weights every time.
+        """Return the float model in eval mode, with the same weights every time.
 
         Raises:
             UsageError: if the package is not installed.
@@ -102,8 +110,10 @@ class Network:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = self._unsettled()
+        model.requires_grad_(False).eval()
+        if self.trained:
+            return model
         _fill_constants(model, self.name)
-        model.requires_grad_(False)
         _settle(model, [self._inputs(f"settle_{n}", _SETTLING_ITEMS) for n in range(_SETTLING_BATCHES)])
         return model
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from conformance.suggestions import unknown
 
+from . import trained
 from .network import OWN, Input, Network, Options, image
 
 _BUILDERS = "conformance.networks.builders"
@@ -174,11 +175,14 @@ def sorted_by_task(networks: Iterable[Network]) -> dict[str, Network]:
 
 
 NETWORKS: dict[str, Network] = sorted_by_task(_networks())
-"""Networks by name, sorted by task and then by name."""
+"""Networks with random weights by name, sorted by task and then by name."""
+TRAINED: dict[str, Network] = sorted_by_task(trained.networks())
+"""Networks with trained weights, likewise. Tables of layers in use are not made of them."""
 
 
 def network(name: str) -> Network:
     """Return a network by name. Raises UsageError for a name that no network has."""
-    if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
-    return NETWORKS[name]
+    every = {**NETWORKS, **TRAINED}
+    if name not in every:
+        raise unknown("network", name, every)
+    return every[name]

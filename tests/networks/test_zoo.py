@@ -1,16 +1,18 @@
 """The corpus of networks: names, weights, data, and errors. Only networks of this suite are built here."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from conformance.commands.networks import selected
 from conformance.errors import UsageError
 from conformance.networks import operators
 from conformance.networks.network import BATCH, BATCHES, OWN, Input, Network
-from conformance.networks.zoo import NETWORKS, network, sorted_by_task
+from conformance.networks.zoo import NETWORKS, TRAINED, network, sorted_by_task
 
 OF_THIS_SUITE = [row for row in NETWORKS.values() if row.package == OWN]
 REQUIREMENTS = Path(__file__).parents[2] / "conformance" / "networks" / "requirements.txt"
@@ -82,7 +84,7 @@ def test_a_network_treats_the_items_of_a_batch_alike(row: Network) -> None:
         torch.testing.assert_close(part, whole[1:], rtol=1e-3, atol=1e-4)  # one item may take another kernel
 
 
-@pytest.mark.parametrize("row", NETWORKS.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [*NETWORKS.values(), *TRAINED.values()], ids=lambda row: row.name)
 def test_batches_have_the_declared_shapes_and_the_same_values_every_time(row: Network) -> None:
     batches = row.batches()
     assert len(batches) == len(BATCHES)
@@ -102,6 +104,28 @@ def test_neighbours_in_a_smooth_input_are_similar() -> None:
     smooth, noise = (Input((3, 64, 64), smooth=smooth).batch("picture") for smooth in (True, False))
     assert smooth.var().item() == pytest.approx(1, abs=0.3)
     assert (smooth[..., 1:] - smooth[..., :-1]).var() < 0.6 * (noise[..., 1:] - noise[..., :-1]).var()
+
+
+def test_an_input_with_peaks_has_few_values_that_are_far_greater() -> None:
+    values = Input((1000,), peaks=50).batch("spectrum")
+    assert 10 < (values > 20).sum() < 80
+    assert values.median().abs() < 0.5
+
+
+def test_trained_weights_and_statistics_stay_as_they_are() -> None:
+    row = replace(own("normalized"), trained=True)
+    norm = row.build().get_submodule("1")
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert not norm.weight.any()
+    assert not norm.running_mean.any()
+    assert not norm.training
+
+
+def test_networks_with_trained_weights_are_asked_for_by_name() -> None:
+    assert selected([]) == [*NETWORKS]
+    assert selected(["*_trained"]) == [*TRAINED]
+    assert not {*NETWORKS} & {*TRAINED}
 
 
 def test_batch_norms_are_settled_and_constant_parameters_are_filled() -> None:
@@ -136,7 +160,7 @@ def test_every_package_of_the_corpus_has_a_pinned_requirement() -> None:
     ]
     assert all(line.count("==") == 1 for line in lines)
     pinned = {line.split("==")[0] for line in lines}
-    assert {row.package for row in NETWORKS.values()} - {OWN} <= pinned
+    assert {row.package for row in (*NETWORKS.values(), *TRAINED.values())} - {OWN} <= pinned
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="it may have its own operators")
