@@ -107,7 +107,7 @@ def _cell(audit: Audit | None) -> str:
         parts.append(f"{len(audit.blamed)}: {code(worst.name)}{_named(fault.cause for fault in worst.faults)}")
     parts += [f"{escaped(one.operator)} refused{_named([one.cause])}" for one in audit.refusals]
     parts += [f"{escaped(one.name)} differs" for one in audit.unstable]
-    return "; ".join(parts)
+    return "; ".join(parts) or "nothing to blame"
 
 
 def _named(causes: Iterable[str | None]) -> str:

@@ -34,12 +34,14 @@ def add(commands: "Commands") -> None:
     )
     add_repeatable(run, "--engine", "NAME", "default: every native engine, or the first one of the quantizer")
     run.add_argument("--quantizer", metavar="NAME", help="take them through PT2E in place of FX, as `audit` does")
-    add_repeatable(run, "--network", "GLOB", "default: all")
+    add_repeatable(run, "--network", "GLOB", "default: all with random weights; those with trained ones end in _trained")
     run.add_argument("--results", metavar="PATH", help="the rows file (default reports/out/networks-<arch>.jsonl)")
     run.add_argument("--audits", metavar="PATH", help="also write the audits, as compressed JSON lines")
     run.add_argument(
         "-n", dest="workers", type=int, default=0, metavar="N", help="processes (default: one for each CPU)"
     )
+    text = "train those with random weights so long before, for a minute or two: their output then tells more than rounding"
+    run.add_argument("--train", type=int, default=0, metavar="STEPS", help=text)
     run.add_argument("--reduce", action="store_true", help="reduce blamed layers to scripts, which --audits keeps")
     add_isa(run)
     add_ledger(run)
@@ -104,7 +106,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     path = arguments.results or f"reports/out/networks-{platform.machine()}.jsonl"
     writer = Writer(Path(path), _header(arguments, engines))
     kept: list[Audit] = []
-    for audits in audited(names, ways, arguments.workers or os.cpu_count() or 1):
+    for audits in audited(names, ways, arguments.workers or os.cpu_count() or 1, arguments.train):
         for audit in audits:
             one = explained(audit, entries, here)
             for row in rows(one):

@@ -114,14 +114,15 @@ class Network:
         if self.trained:
             return model
         _fill_constants(model, self.name)
-        _settle(model, [self._inputs(f"settle_{n}", _SETTLING_ITEMS) for n in range(_SETTLING_BATCHES)])
+        settle(model, self)
         return model
 
     def batches(self) -> list[tuple[Tensor, ...]]:
         """Return the inputs of each batch of `BATCHES`: two for calibration, then one that calibration does not see."""
-        return [self._inputs(label, BATCH) for label in BATCHES]
+        return [self.inputs_of(label, BATCH) for label in BATCHES]
 
-    def _inputs(self, label: str, items: int) -> tuple[Tensor, ...]:
+    def inputs_of(self, label: str, items: int) -> tuple[Tensor, ...]:
+        """Return a batch of `items`, others for each label."""
         return tuple(data.batch(f"{self.name}/{label}/{n}", items) for n, data in enumerate(self.inputs))
 
     def _unsettled(self) -> nn.Module:
@@ -149,8 +150,9 @@ def _fill_constants(model: nn.Module, key: str) -> None:
                 parameter.add_(normal(f"{key}/{name}", tuple(parameter.shape), 0.1))
 
 
-def _settle(model: nn.Module, batches: list[tuple[Tensor, ...]]) -> None:
-    """Set the statistics of every batch norm to the mean of those of `batches`. Everything else stays in eval mode."""
+def settle(model: nn.Module, network: Network) -> None:
+    """Set the statistics of every batch norm to the mean of those of a few batches. Everything else stays in eval mode."""
+    batches = [network.inputs_of(f"settle_{number}", _SETTLING_ITEMS) for number in range(_SETTLING_BATCHES)]
     model.eval()
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
