@@ -12,7 +12,7 @@ from conformance.results.known import Entry, KnownFinding
 from conformance.results.reproductions import script_of
 from conformance.results.severity import Assessment, Component, Severity, assessments
 from conformance.results.status import STATUSES
-from conformance.results.use import NEAR_STEPS
+from conformance.results.use import NEAR_STEPS, OF_LAYERS
 from conformance.results.verdicts import Shown as Named
 
 from . import documents
@@ -91,7 +91,9 @@ class Shown:
         """What a search looks at: title and reason, operators, options, engines and networks."""
         patterns = {result.row.pattern for result in self.results}
         finding = self.finding.title, self.finding.reason, self.finding.id
-        return " ".join([*finding, *sorted(patterns), *self.worst_forms, *self.engines, *self.names]).lower()
+        # shapes have the names of networks that do not show it
+        forms = {result.form for result in self.results if result.row.profile not in OF_LAYERS}
+        return " ".join([*finding, *sorted(patterns), *sorted(forms), *self.engines, *self.names]).lower()
 
     @property
     def engines(self) -> list[str]:

@@ -10,8 +10,15 @@ from conformance.results.audits import Arithmetic, Audit, Layer
 from . import documents
 from .audit_words import decibels, percent, ratio
 
+INFORMATIVE_DB = 20.0
+"""The least SQNR in dB of a reference beside which that of an engine tells something. Below, as in most networks with random
+weights, rounding alone makes what the engine adds invisible."""
 NEW = "new"
 """What stands for a cause that the ledger does not have."""
+
+
+def _is_informative(audit: Audit) -> bool:
+    return audit.reference_db is not None and audit.reference_db >= INFORMATIVE_DB
 
 
 def document(audits: Sequence[Audit], reasons: Mapping[str, str]) -> list[str]:
@@ -51,7 +58,7 @@ def _arithmetic(audits: Sequence[Audit], engines: Sequence[str]) -> Iterator[str
         kinds = (Arithmetic.INTEGER, Arithmetic.NAME_ONLY, Arithmetic.FLOAT)
         shares = (percent(counts[kind] / (len(layers) or 1)) for kind in kinds)
         blamed, new = (sum(len(getattr(audit, name)) for audit in own) for name in ("blamed", "new"))
-        informative = [audit for audit in own if audit.is_informative]
+        informative = [audit for audit in own if _is_informative(audit)]
         loses, usable = sum(audit.loses for audit in informative), sum(audit.usable for audit in informative)
         rows.append(
             [engine, len(own), f"{len(layers):,}", *shares, f"{blamed:,}", new, len(informative), loses, usable]
@@ -86,7 +93,7 @@ def _outcome(audit: Audit | None) -> str:
         return "–"
     if audit.failure:
         return f"fails in {audit.stage}{_named([audit.cause])}"
-    quality = f"{decibels(audit.engine_db)}, " if audit.is_informative else ""
+    quality = f"{decibels(audit.engine_db)}, " if _is_informative(audit) else ""
     return (
         f"{quality}{percent(audit.integer_share)} in integers; "
         f"{ratio(audit.time_ratio)} of the time, {ratio(audit.size_ratio)} of the size"
@@ -97,7 +104,7 @@ def _cell(audit: Audit | None) -> str:
     if audit is None:
         return "–"
     parts = []
-    if audit.engine_db is not None and audit.is_informative:
+    if audit.engine_db is not None and audit.reference_db is not None and _is_informative(audit):
         figures = f"{audit.engine_db:.1f} of {audit.reference_db:.1f}"
         parts.append(f"**{figures}**" if audit.loses else figures)
     if audit.failure:

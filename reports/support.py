@@ -78,6 +78,11 @@ class Cell:
     causes: tuple[Cause, ...]
 
     @property
+    def crashes(self) -> bool:
+        """Whether the process ends, or memory is corrupted, under some option."""
+        return any(cause.severity is Severity.CRASHES for cause in self.causes)
+
+    @property
     def text(self) -> str:
         return f"{self.status.symbol} {self.status.value}"
 

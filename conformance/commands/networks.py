@@ -34,7 +34,9 @@ def add(commands: "Commands") -> None:
     )
     add_repeatable(run, "--engine", "NAME", "default: every native engine, or the first one of the quantizer")
     run.add_argument("--quantizer", metavar="NAME", help="take them through PT2E in place of FX, as `audit` does")
-    add_repeatable(run, "--network", "GLOB", "default: all with random weights; those with trained ones end in _trained")
+    add_repeatable(
+        run, "--network", "GLOB", "default: all with random weights; those with trained ones end in _trained"
+    )
     run.add_argument("--results", metavar="PATH", help="the rows file (default reports/out/networks-<arch>.jsonl)")
     run.add_argument("--audits", metavar="PATH", help="also write the audits, as compressed JSON lines")
     run.add_argument(

@@ -1,6 +1,6 @@
 """Short training of networks with random weights.
 
-Rounding drowns what a deep network with random weights says: each layer amplifies the errors of those before it. The layers of a
+Rounding drowns what a deep network with random weights says: each layer amplifies the errors of those before it. Those of a
 network that has learned to tell its inputs apart, in spite of noise, do not.
 """
 

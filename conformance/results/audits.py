@@ -33,8 +33,6 @@ CLIPPED = 0.01
 LEAST_DB = -200.0
 """The SQNR of values with nothing of the expected ones: they are infinite or NaN where those are not, or those are zero."""
 
-INFORMATIVE_DB = 20.0
-"""The least SQNR in dB of a reference model beside which that of an engine tells something."""
 LOST_DB = 3.0
 """How much worse than its reference an engine's output may be, measured against the float model, before that is a finding."""
 
@@ -326,12 +324,6 @@ class Audit:
         if self.engine_db is None or self.reference_db is None:
             return None
         return self.reference_db - self.engine_db
-
-    @property
-    def is_informative(self) -> bool:
-        """Whether the SQNR of the engine's output can tell something: the reference has INFORMATIVE_DB at least. Below, as in
-        most networks with random weights, rounding alone makes what the engine adds invisible."""
-        return self.reference_db is not None and self.reference_db >= INFORMATIVE_DB
 
     @property
     def loses(self) -> bool:

@@ -18,7 +18,7 @@ class Severity(Shown):
 
     CRASHES = "crashes", "crashes or corrupts memory", "‼"
     WRONG = "wrong", "wrong numbers, silently", "✗"
-    UNSTABLE = "unstable", "depends on what must not matter", "≈"
+    UNSTABLE = "unstable", "depends on what must not matter", "±"
     FLOAT = "float", "silently in float", "ƒ"
     REFUSES = "refuses", "refuses", "⊘"
     REFERENCE = "reference", "the reference model is wrong", "R"

@@ -35,7 +35,7 @@
     const named = items.find((item) => item.dataset.name && plain(item.dataset.name) === texts.join(""));
     if (named) named.parentNode.prepend(named);
     status.textContent = `${matching} of ${items.length} ${form.dataset.noun}`;
-    if (!matching && networks) status.textContent += `: none is known to show in layers of ${networks}${engines ? ` on ${engines}` : ""}`;
+    if (!matching && networks) status.textContent += `: none is known to show in layers of ${networks}${engines ? ` on ${engines}` : ""}, each run alone`;
   }
 
   function remember() {

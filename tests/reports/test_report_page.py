@@ -146,7 +146,10 @@ def test_findings_are_those_of_a_network_on_an_engine(page: Any, used: str) -> N
     page.select_option("[name=networks]", "resnet50")
     assert page.inner_text("#matching") == "1 of 1 findings"
     page.select_option("[name=engines]", "x86")  # shows the finding, but not in this network
-    assert page.inner_text("#matching") == "0 of 1 findings: none is known to show in layers of resnet50 on x86"
+    assert (
+        page.inner_text("#matching")
+        == "0 of 1 findings: none is known to show in layers of resnet50 on x86, each run alone"
+    )
     page.select_option("[name=engines]", "fbgemm")
     assert page.inner_text("#matching") == "1 of 1 findings"
     page.select_option("[name=networks]", "edsr")

@@ -174,3 +174,9 @@ def test_the_command_answers_from_rows_and_from_the_committed_table(
     assert "nn.ConvTranspose2d  static-quint8" in capsys.readouterr().out
     assert main(["support", "nn.Nothing"]) == 2
     assert "no pattern of these configs has it" in capsys.readouterr().err
+
+
+def test_a_claim_that_crashes_under_an_option_is_told_from_others() -> None:
+    works = support.Cell(Support.EXCEPT, (support.Cause("one", Severity.WRONG, ("an option",)),))
+    crashes = replace(works, causes=(*works.causes, support.Cause("other", Severity.CRASHES, ("another",))))
+    assert (works.crashes, crashes.crashes) == (False, True)
