@@ -12,6 +12,7 @@ from conformance.reports.html import PAGES
 from conformance.reports.html import write as write_report
 from conformance.reports.load import Report
 from conformance.results.findings import detail_of
+from conformance.results.findings.values import OutputShape
 from conformance.results.in_use import SHRUNK, read
 
 pytest_plugins = ["browsing"]
@@ -337,3 +338,21 @@ def test_a_plot_of_many_errors_says_how_many_it_has(page: Any, tmp_path: Path) -
     opened(page, write_report(Report([path], [tmp_path]), tmp_path / "out").as_uri(), f"#run={unlisted.id}")
     page.wait_for_selector("#run-body figure")
     assert "The plot has the 2 that are off furthest; the histogram has all." in page.inner_text("#run-body figcaption")
+
+
+def test_a_histogram_of_errors_fits_a_phone_and_its_bars_have_their_lengths(page: Any, tmp_path: Path) -> None:
+    """Bins end where the errors do."""
+    (tmp_path / "known.toml").write_text(LEDGER)
+    shape = OutputShape("numerics", 0, (1,), (2,))
+    told = {"findings": (shape,), "detail": f"numerics: {shape.text}", "known": "linear-is-off", "steps_max": 60}
+    wrong = row("nn.Linear", fails=["numerics"], **told)
+    errors = offsets(*[1] * 30, *range(2, 61))
+    path = write(tmp_path / "rows.jsonl", [wrong], details=[details_of(wrong, errors)])
+    made = write_report(Report([path], [tmp_path]), tmp_path / "out").as_uri()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(made.replace("index.html", "findings.html#linear-is-off"))
+    labels = page.locator(".bars tbody th").all_inner_texts()
+    assert (labels[0][:2], labels[-1][-3:]) == ("+1", "+60")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    widths = page.eval_on_selector_all(".bars .length", "bars => bars.map(bar => bar.getBoundingClientRect().width)")
+    assert max(widths) > 2 * min(widths) > 0
