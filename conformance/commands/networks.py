@@ -43,7 +43,7 @@ def add(commands: "Commands") -> None:
         "-n", dest="workers", type=int, default=0, metavar="N", help="processes (default: one for each CPU)"
     )
     text = "train those with random weights so long before, for a minute or two: their output then tells more than rounding"
-    run.add_argument("--train", type=int, default=0, metavar="STEPS", help=text)
+    run.add_argument("--train", type=_steps, default=0, metavar="STEPS", help=text)
     run.add_argument("--reduce", action="store_true", help="reduce blamed layers to scripts, which --audits keeps")
     add_isa(run)
     add_ledger(run)
@@ -62,6 +62,12 @@ def add(commands: "Commands") -> None:
         "print the layers in use that engines which lower ahead of time are tried with, as JSON lines",
     )
     add_command(actions, "shrunk", shrunk_command, "print every layer in use, shrunk, as JSON lines")
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps: write one such as 120")
+    return int(text)
 
 
 def list_command(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conformance.__main__ import main
 from conformance.audit import corpus
 from conformance.audit.auditing import Fx, Settings
 from conformance.networks import zoo
@@ -71,6 +72,12 @@ def test_what_cannot_be_trained_is_a_failure_of_that_network(monkeypatch: pytest
     monkeypatch.setitem(zoo.NETWORKS, "deep", network)
     ((audit,),) = corpus.audited(["deep"], [Fx("fbgemm", Settings())], 1, steps=1)
     assert audit.failure.startswith("deep cannot be trained: ")
+
+
+@pytest.mark.parametrize("steps", ["-1", "many", "1.5"])
+def test_a_wrong_number_of_steps_is_refused(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["networks", "run", f"--train={steps}"]) == 2
+    assert f"'{steps}' is no number of steps: write one such as 120" in capsys.readouterr().err
 
 
 def test_networks_with_trained_weights_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
