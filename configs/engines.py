@@ -60,6 +60,14 @@ PACKAGES = ("executorch", "torchao", "tosa-tools")
 """Packages beside torch whose versions decide what engines do."""
 
 
+def ahead_of_time(engine: str) -> bool:
+    """Whether an engine lowers a model ahead of time, which takes a fifth of a second.
+
+    Unless `--case` selects other runs, such an engine runs only the core variants of a claim and no metamorphic relations.
+    """
+    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].ahead_of_time
+
+
 def is_signed(engine: str) -> bool:
     """Whether quantized activations are qint8 on an engine. Those of an engine that is not in the table are not."""
     return engine in ENGINE_TABLE and ENGINE_TABLE[engine].signed

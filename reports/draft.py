@@ -72,8 +72,8 @@ def draft(made: Table, finding: KnownFinding, reproduced: Reproduced) -> str:
 
 def _without_docstring(script: str) -> str:
     """A script without the docstring, which names a run of this suite."""
-    body = ast.parse(script).body
-    first = body[0].end_lineno or 0 if body and ast.get_docstring(ast.parse(script)) else 0
+    parsed = ast.parse(script)
+    first = parsed.body[0].end_lineno if ast.get_docstring(parsed) else 0
     return "\n".join(script.splitlines()[first:]).strip()
 
 
@@ -97,5 +97,5 @@ def _shown(places: Mapping[Place, list[tuple[str, str, Cause]]]) -> str:
     first = [f"`{pattern}` ({dtypes})" for pattern, dtypes in [*claims][:CLAIMS_SHOWN]]
     more = f" and {len(claims) - len(first)} more" if len(claims) > len(first) else ""
     at = "" if several else " on {}, torch {}".format(*next(iter(where)))
-    others = f"; not {named(False)}" if named(False) else ""
-    return f"Engines that show it{at}: {named(True)}{others}. Patterns: {', '.join(first)}{more}."
+    others = named(False)
+    return f"Engines that show it{at}: {named(True)}{others and f'; not {others}'}. Patterns: {', '.join(first)}{more}."

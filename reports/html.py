@@ -203,16 +203,14 @@ def histogram(result: Result) -> Sequence[tuple[str, int, float]]:
     if not pairs:
         return []
     offsets = [offset for offset, _ in pairs]
+    least, most = math.floor(min(offsets)), math.ceil(max(offsets))
     width = max(1, math.ceil((max(offsets) - min(offsets) + 1) / BARS))
     counts: Counter[int] = Counter()
     for offset, number in pairs:
         counts[math.floor(offset / width)] += number
     highest, bars = max(counts.values()), []
     for number in range(min(counts), max(counts) + 1):
-        low, high = (
-            max(number * width, math.floor(min(offsets))),
-            min((number + 1) * width - 1, math.ceil(max(offsets))),
-        )
+        low, high = max(number * width, least), min((number + 1) * width - 1, most)
         label = f"{low:+d}" if low == high else f"{low:+d} to {high:+d}"
         bars.append((label, counts[number], round(100 * counts[number] / highest, 1)))
     return bars

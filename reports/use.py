@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import ahead_of_time
 from conformance.errors import UsageError
 from conformance.markdown import code, escaped, table
 from conformance.results.codec import Count, decode, encode
@@ -23,7 +23,6 @@ RECORDED = Path(__file__).parent / "use.json"
 
 DEFAULT = "x86"
 """torch's engine on x86 unless another is chosen. Its share is the first."""
-AHEAD_OF_TIME = frozenset(name for name, spec in ENGINE_TABLE.items() if spec.ahead_of_time)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def shares(report: Report) -> list[Share]:
         packages = [one for one in environment.packages if one.partition(" ")[0] == column.engine]
         torch = environment.torch.partition("+")[0]
         found.append(_share(Place(column.backend, column.engine, environment.platform, torch, " ".join(packages)), use))
-    return sorted(found, key=lambda share: (share.place.engine in AHEAD_OF_TIME, share.place.engine != DEFAULT))
+    return sorted(found, key=lambda share: (ahead_of_time(share.place.engine), share.place.engine != DEFAULT))
 
 
 def _share(place: Place, use: Use) -> Share:

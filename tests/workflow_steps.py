@@ -58,7 +58,7 @@ class Runner:
         fails.
         """
         made = yaml.safe_load(workflow.read_text(encoding="utf-8"))
-        values = {**CONTEXTS, **_inputs((made[True].get("workflow_call") or {"inputs": {}})["inputs"], inputs)}
+        values = {**CONTEXTS, **_inputs(made[True].get("workflow_call", {}).get("inputs", {}), inputs)}
         for name, job in made["jobs"].items():
             if only not in ("", name):
                 continue
@@ -66,9 +66,7 @@ class Runner:
             shards = json.loads(_filled(str(matrix.get("shard", "[0]")), {**values, "fromJSON": True}))
             for shard in shards:
                 known = {**values, "matrix.shard": str(shard), "strategy.job-total": str(len(shards))}
-                environment = {
-                    key: _filled(str(text), known) for key, text in {**made["env"], **job.get("env", {})}.items()
-                }
+                environment = _all_filled({**made["env"], **job.get("env", {})}, known)
                 yield from self._job(f"{name} {shard}", job["steps"], known, environment)
 
     def _job(
@@ -78,16 +76,12 @@ class Runner:
         shutil.copytree(self.repository, checkout, symlinks=True)
         for step in steps:
             if action := step.get("uses", "").partition("@")[0]:
-                self._act(
-                    action, {key: _filled(str(text), known) for key, text in step.get("with", {}).items()}, checkout
-                )
+                self._act(action, _all_filled(step.get("with", {}), known), checkout)
                 continue
             done = subprocess.run(
                 ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
                 cwd=checkout,
-                env=self._environment(
-                    {**environment, **{key: _filled(str(text), known) for key, text in step.get("env", {}).items()}}
-                ),
+                env=self._environment({**environment, **_all_filled(step.get("env", {}), known)}),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -139,6 +133,10 @@ def _inputs(declared: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     if missing:
         raise ValueError(f"missing inputs: {', '.join(missing)}")
     return {f"inputs.{name}": str(given.get(name, of.get("default"))) for name, of in declared.items()}
+
+
+def _all_filled(texts: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, str]:
+    return {key: _filled(str(text), known) for key, text in texts.items()}
 
 
 def _filled(text: str, known: Mapping[str, Any]) -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import ENGINE_TABLE, ahead_of_time
 from conformance.results.families import FAMILIES, family_named
 
 from .claims import BackendClaims, Claim
-from .runs import ahead_of_time
 from .variants import in_tables, not_covered
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from conformance.configs.engines import ENGINE_TABLE, is_signed
+from conformance.configs.engines import ENGINE_TABLE, ahead_of_time, is_signed
 from conformance.configs.registry import BACKENDS
 from conformance.configs.spelling import EMBEDDINGS, spelled
 from conformance.errors import UsageError
@@ -48,14 +48,6 @@ from .recipes import Recipe, activation_constraints, observes_inputs, recipe, sh
 from .representative import UNCERTAIN
 from .sources import Model, model_source, target_source
 from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
-
-
-def ahead_of_time(engine: str) -> bool:
-    """Whether an engine lowers a model ahead of time, which takes a fifth of a second.
-
-    Unless `--case` selects other runs, such an engine runs only the core variants of a claim and no metamorphic relations.
-    """
-    return engine in ENGINE_TABLE and ENGINE_TABLE[engine].ahead_of_time
 
 
 def _is_plain(claim: Claim) -> bool:

@@ -71,22 +71,22 @@ def _steps(text: str) -> int:
 
 
 def list_command(arguments: argparse.Namespace) -> int:
-    from conformance.networks.zoo import NETWORKS, TRAINED
+    from conformance.networks.zoo import every
 
-    every = [*NETWORKS.values(), *TRAINED.values()]
-    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in every)
+    return print_lines(f"{network.name:30} {network.task:16} {network.package}" for network in every().values())
 
 
 def selected(globs: Sequence[str]) -> list[str]:
     """The names of the networks that match a glob; without one all but those with trained weights, whose packages are others.
     Raises UsageError for a glob that matches none."""
-    from conformance.networks.zoo import NETWORKS, TRAINED, network
+    from conformance.networks.zoo import NETWORKS, every, network
 
-    every = [*NETWORKS, *TRAINED]
     for glob in globs:
-        if not fnmatch.filter(every, glob):
+        if not fnmatch.filter(every(), glob):
             network(glob)
-    return [name for name in every if any(fnmatch.fnmatchcase(name, glob) for glob in globs)] if globs else [*NETWORKS]
+    return (
+        [name for name in every() if any(fnmatch.fnmatchcase(name, glob) for glob in globs)] if globs else [*NETWORKS]
+    )
 
 
 def run_command(arguments: argparse.Namespace) -> int:

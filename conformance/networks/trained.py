@@ -3,7 +3,8 @@
 import importlib
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,8 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from .network import Input, Network, image
-
-_HERE = "conformance.networks.trained"
 
 
 class _Unused(ModuleType):
@@ -24,12 +23,12 @@ class _Unused(ModuleType):
             raise AttributeError(name)
 
 
-def _folder(package: str) -> Path:
-    """The folder of an installed package. Raises ModuleNotFoundError if it is not installed."""
+def _spec(package: str) -> ModuleSpec:
+    """The spec of an installed package. Raises ModuleNotFoundError if it is not installed."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    return Path(next(iter(spec.submodule_search_locations)))
+    return spec
 
 
 def _alone(module: str, *unused: str) -> Any:
@@ -39,17 +38,15 @@ def _alone(module: str, *unused: str) -> Any:
     for number in range(len(parts)):
         package = ".".join(parts[: number + 1])
         if package not in sys.modules:
-            bare = ModuleType(package)
-            bare.__path__ = [str(_folder(package))]
-            bare.__spec__ = find_spec(package)
-            sys.modules[package] = bare
+            sys.modules[package] = module_from_spec(_spec(package))
     for name in unused:
         sys.modules.setdefault(name, _Unused(name))
     return importlib.import_module(module)
 
 
 def _weights(package: str, path: str) -> Any:
-    return torch.load(_folder(package) / path, map_location="cpu", weights_only=True)
+    folder = next(iter(_spec(package).submodule_search_locations or ()))
+    return torch.load(Path(folder) / path, map_location="cpu", weights_only=True)
 
 
 def _loaded(model: nn.Module, weights: Any, prefix: str = "") -> nn.Module:
@@ -113,9 +110,11 @@ def pesto() -> nn.Module:
     saved = _weights("pesto", "weights/mir-1k.ckpt")
     made = _alone("pesto.model", "pesto.utils").Resnet1d(**saved["hparams"]["encoder"])
     weights = {
-        name.replace("prefilt_layers.0.", "prefilt_layers.0.0."): value for name, value in saved["state_dict"].items()
+        name.replace("prefilt_layers.0.", "prefilt_layers.0.0."): value
+        for name, value in saved["state_dict"].items()
+        if name.startswith("encoder.")
     }
-    return _loaded(made, {name: value for name, value in weights.items() if name.startswith("encoder.")}, "encoder.")
+    return _loaded(made, weights, "encoder.")
 
 
 def voice_encoder() -> nn.Module:
@@ -159,4 +158,4 @@ _TRAINED: tuple[tuple[str, str, str, str, dict[str, Any], tuple[Input, ...]], ..
 def networks() -> Iterator[Network]:
     """Yield the networks with trained weights. Their names end in `_trained`."""
     for name, task, package, source, options, inputs in _TRAINED:
-        yield Network(name, task, package, f"{_HERE}:{source}", options, inputs, trained=True)
+        yield Network(name, task, package, f"{__name__}:{source}", options, inputs, trained=True)

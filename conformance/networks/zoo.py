@@ -180,9 +180,13 @@ TRAINED: dict[str, Network] = sorted_by_task(trained.networks())
 """Networks with trained weights, likewise. Tables of layers in use are not made of them."""
 
 
+def every() -> dict[str, Network]:
+    """Return the networks of both kinds by name, those with random weights first."""
+    return {**NETWORKS, **TRAINED}
+
+
 def network(name: str) -> Network:
     """Return a network by name. Raises UsageError for a name that no network has."""
-    every = {**NETWORKS, **TRAINED}
-    if name not in every:
-        raise unknown("network", name, every)
-    return every[name]
+    if name not in every():
+        raise unknown("network", name, every())
+    return every()[name]

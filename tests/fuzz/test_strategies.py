@@ -12,9 +12,9 @@ from conformance.cases.claims import backend
 from conformance.cases.families import Family, families
 from conformance.cases.features import features
 from conformance.cases.operators import OPERATORS, Operand, Variant
-from conformance.cases.runs import ahead_of_time
 from conformance.cases.similar import similar_ids, similar_variants
 from conformance.cases.variants import variants
+from conformance.configs.engines import ahead_of_time
 from conformance.configs.quantizer import Declaration
 from conformance.configs.registry import BACKENDS
 from conformance.fuzz.samples import Sample, run_of, valid
