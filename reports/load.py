@@ -70,7 +70,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        return self.engine if self.engine == self.backend else f"{self.engine} ({self.backend})"
+        return self.engine if self.engine == self.backend else f"{self.engine} ({self.backend}'s config)"
 
 
 @dataclass(frozen=True)

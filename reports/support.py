@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from conformance.results.in_use import occurrences_by_pattern
 from conformance.results.known import Entry, KnownFinding
 from conformance.results.severity import Assessment, Severity
 from conformance.results.status import STATUSES, Status, Support, is_corner
-from conformance.results.use import Use
+from conformance.results.use import Use, mapped_of
 
 from . import documents, use
 from .findings import Shown, shown
@@ -111,12 +112,25 @@ class Place:
 @dataclass(frozen=True)
 class Table:
     """The cells by pattern, dtype config and place. A claim that a config does not make has no cell. `findings` are by
-    id. Networks have `layers` of each pattern."""
+    id."""
 
     places: tuple[Place, ...]
     cells: Mapping[tuple[str, str], Mapping[Place, Cell]]
     findings: Mapping[str, KnownFinding]
-    layers: Mapping[str, int]
+
+    @cached_property
+    def layers(self) -> Mapping[tuple[str, str], int]:
+        """How many layers of the networks in use have each pattern, with the dtypes that a default mapping asks for."""
+        claimed: dict[Place, dict[str, set[str]]] = {place: {} for place in self.places}
+        for (pattern, dtypes), by_place in self.cells.items():
+            for place in by_place:
+                claimed[place].setdefault(pattern, set()).add(dtypes)
+        occurrences = occurrences_by_pattern()
+        return {
+            (pattern, dtypes): occurrences[pattern]
+            for place, of in claimed.items()
+            for pattern, dtypes in mapped_of(of, place.engine).items()
+        }
 
     @property
     def families(self) -> dict[str, list[tuple[str, str]]]:
@@ -151,8 +165,7 @@ def table(report: Report, listed: Sequence[Shown] | None = None) -> Table:
             pattern, _, dtypes = claim.partition("/")[2].rpartition("/")
             shows = sorted(causes.get((column, claim), ()), key=_by_severity)
             cells.setdefault((pattern, dtypes), {})[places[column]] = Cell(one.status, tuple(shows))
-    layers = occurrences_by_pattern()
-    return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed}, layers)
+    return Table(tuple(places.values()), cells, {one.finding.id: one.finding for one in listed})
 
 
 def _causes(listed: Iterable[Shown], uses: Mapping[Column, Use]) -> dict[tuple[Column, str], list[Cause]]:
@@ -223,7 +236,7 @@ def from_json(values: Mapping[str, Any], findings: Mapping[str, KnownFinding]) -
                 for cause in cell["causes"]
             )
             by_place[places[cell["place"]]] = Cell(by_value[cell["status"]], tuple(causes))
-    return Table(places, cells, {name: findings[name] for name in values["findings"]}, occurrences_by_pattern())
+    return Table(places, cells, {name: findings[name] for name in values["findings"]})
 
 
 def recorded(entries: Iterable[Entry], path: Path = RECORDED) -> Table:
@@ -317,7 +330,7 @@ def answer(made: Table, operator: str) -> Iterator[str]:
     has it."""
     patterns = with_operator(operator, {pattern for pattern, _ in made.cells})
     for pattern, dtypes in (row for row in sorted(made.cells) if row[0] in patterns):
-        layers = made.layers.get(pattern, 0)
+        layers = made.layers.get((pattern, dtypes), 0)
         used = f"  ({documents.count(layers, 'layer')} of networks)" if layers else ""
         yield f"{pattern}  {dtypes}{used}"
         for place, cell in made.cells[pattern, dtypes].items():

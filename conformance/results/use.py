@@ -133,13 +133,13 @@ def use_of(rows: Iterable[Row], layers: Sequence[LayerInUse] | None = None) -> U
     """
     runs: dict[tuple[str, str], list[Row]] = defaultdict(list)
     claimed: dict[str, set[str]] = defaultdict(set)
-    signed = False
+    engine = ""
     for row in rows:
         claimed[row.pattern].add(row.dtype_config)
         if row.profile in OF_LAYERS:
             runs[f"{row.pattern}/{row.dtype_config}", row.variant].append(row)
-        signed = is_signed(row.engine)
-    mapped = {pattern: min(of, key=lambda dtypes: _mapped(dtypes, signed)) for pattern, of in claimed.items()}
+        engine = row.engine
+    mapped = mapped_of(claimed, engine)
     found = []
     for layer in read(SHRUNK) if layers is None else layers:
         fate, findings = Fate.UNCLAIMED, frozenset[str]()
@@ -148,6 +148,12 @@ def use_of(rows: Iterable[Row], layers: Sequence[LayerInUse] | None = None) -> U
             fate, findings = _worst(executed) if executed else (Fate.UNTRIED, findings)
         found.append(Outcome(layer, fate, findings))
     return Use(found, mapped)
+
+
+def mapped_of(claimed: Mapping[str, Iterable[str]], engine: str) -> dict[str, str]:
+    """The dtype config of each pattern that a default mapping of an engine asks for, of those that are claimed."""
+    signed = is_signed(engine)
+    return {pattern: min(of, key=lambda dtypes: _mapped(dtypes, signed)) for pattern, of in claimed.items()}
 
 
 def _mapped(dtypes: str, signed: bool) -> tuple[int, int, str]:

@@ -64,6 +64,7 @@ def test_the_first_screen_has_what_matters_first(page: Any, report: str) -> None
     new = page.locator("#causes li").all_inner_texts()
     assert new[0].startswith("crashes or corrupts memory: fbgemm/nn.GRU/static-quint8")
     assert len(new) == page.locator("#causes a").count() == 4
+    assert page.locator(".lead a[href^=findings]").inner_text() == "Linear is off"
     worst = page.locator(".worst:not(#causes) li").first.inner_text()
     assert worst.startswith("Linear is off")
     assert "refuses (execute)" in worst
@@ -187,6 +188,10 @@ def test_pages_are_folded_on_a_phone(page: Any, used: str) -> None:
         page.goto(used.replace("index.html", f"{name}.html"))
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.evaluate("document.documentElement.scrollHeight") <= 12 * 844
+    page.fill("[name=q]", "nn.Linear")
+    for cell in page.locator("td:visible").all():  # beside one another, engines would be off the screen
+        assert 0 <= cell.bounding_box()["x"] <= 390 - cell.bounding_box()["width"]
+    assert page.locator("td:visible").count() > 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from conformance.errors import UsageError
 from conformance.paths import ROOT
 from conformance.reports import support, use
 from conformance.reports.load import Report
-from conformance.results.in_use import SHRUNK, read
+from conformance.results.in_use import SHRUNK, occurrences_by_pattern, read
 from conformance.results.ledger_file import load
 from conformance.results.severity import Severity
 from conformance.results.status import Support
@@ -100,9 +100,19 @@ def test_columns_of_several_platforms_are_named_in_full(ledger: Path, tmp_path: 
     assert (heads, common) == (["fbgemm, aarch64 avx2, torch 2.13.0", "fbgemm, x86_64 avx2, torch 2.13.0"], "")
 
 
+def test_layers_count_for_the_dtypes_that_a_default_mapping_asks_for(ledger: Path, tmp_path: Path) -> None:
+    rows = [
+        row("nn.Linear"),
+        row("nn.Linear", dtype_config="dynamic-qint8"),
+        row("nn.Linear", dtype_config="weight-float16"),
+    ]
+    made = support.table(Report([write(tmp_path / "rows.jsonl", rows)], [ledger]))
+    assert made.layers == {("nn.Linear", "static-quint8"): occurrences_by_pattern()["nn.Linear"]}
+
+
 def test_one_operator_is_answered_with_reasons(made: support.Table) -> None:
     assert [*support.answer(made, "nn.Linear")] == [
-        f"nn.Linear  static-quint8  ({made.layers['nn.Linear']} layers of networks)",
+        f"nn.Linear  static-quint8  ({made.layers['nn.Linear', 'static-quint8']} layers of networks)",
         "    ◐ fbgemm, x86_64 avx2, torch 2.13.0: works, except for some options",
         "        refuses with size=0; size=1; size=2; size=3; and 4 more: Linear is off (linear-is-off)",
     ]
