@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch.ao.quantization.backend_config import BackendConfig
 
-from .engines import ENGINES, QUANTIZER_ENGINES
+from .engines import ENGINES, QUANTIZER_ENGINES, WORKFLOW_ENGINES
 
 
 @dataclass(frozen=True)
@@ -31,4 +31,8 @@ QUANTIZERS = {
     name: Backend(name, _factory(name, "declarations"), engines) for name, engines in QUANTIZER_ENGINES.items()
 }
 """Quantizers of PT2E, which declare what a config declares. They run if they are asked for by name."""
-REGISTERED = {**BACKENDS, **QUANTIZERS}
+WORKFLOWS = {name: Backend(name, _factory(name, "workflows"), engines) for name, engines in WORKFLOW_ENGINES.items()}
+"""Libraries that quantize modules in place."""
+BY_NAME = {**QUANTIZERS, **WORKFLOWS}
+"""What runs if it is asked for by name."""
+REGISTERED = {**BACKENDS, **QUANTIZERS, **WORKFLOWS}

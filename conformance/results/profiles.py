@@ -25,6 +25,9 @@ CHECKS = tuple(CHECK_MODULES)
 OF_QUANTIZERS = {"matched": "annotated"}
 """The checks of a config that are others for what a quantizer declares: that its own entry takes effect."""
 
+OF_WORKFLOWS = ("annotated", "lowered", "numerics", "stable")
+"""The checks of what quantizes modules in place: which weights they get, that the program runs, its results, and that they
+are the same from a saved state and in a copy."""
 
 ASKED_FOR = ("memory",)
 """Checks that runs of core variants have, and other runs of cases if they are asked for."""

@@ -16,7 +16,7 @@ from conformance.errors import UsageError
 from .codec import By, Count, Finite, Seconds, decode_fields, schema_of, schema_of_fields
 from .findings import KINDS, Finding, detail_of, from_json
 from .jsonl import Format, PartialFile, read_text
-from .profiles import CHECKS, EXACT, OF_QUANTIZERS, OF_SOME_RUNS, PROFILES
+from .profiles import CHECKS, EXACT, OF_QUANTIZERS, OF_SOME_RUNS, OF_WORKFLOWS, PROFILES
 from .verdicts import AS_CHECKS, IN_ORDER, Verdict
 
 OUTCOMES = ("pass", "fail", "skip")
@@ -106,10 +106,9 @@ def _verdict_contradiction(row: Row) -> str:
     profile = PROFILES.get(row.profile, EXACT)
     if not row.verdict.judged:
         return f"verdict '{row.verdict}' and checks" if row.checks else ""
-    # the row does not say whether a quantizer declares the claim
-    missing = [
-        [name for name in due if name not in row.checks] for due in (profile.checks, profile.checks_of_quantizers)
-    ]
+    # the row does not say what declares the claim
+    dues = (profile.checks, profile.checks_of_quantizers, OF_WORKFLOWS)
+    missing = [[name for name in due if name not in row.checks] for due in dues]
     if all(missing):
         least = min(missing, key=lambda names: len(names))
         return f"it {row.verdict} and has no check {', '.join(least)}"

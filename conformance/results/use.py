@@ -160,7 +160,8 @@ def _mapped(dtypes: str, signed: bool) -> tuple[int, int, str]:
     """Sort key: which dtype config a default mapping asks for."""
     kind, _, dtype = dtypes.partition("-")
     wanted = ("qint8", "quint8") if signed else ("quint8", "qint8")
-    return MAPPED.index(kind), wanted.index(dtype) if dtype in wanted else len(wanted), dtype
+    place = MAPPED.index(kind) if kind in MAPPED else len(MAPPED)
+    return place, wanted.index(dtype) if dtype in wanted else len(wanted), dtype
 
 
 def _is_claimed(pattern: str, claimed: Container[str]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, reduce
 from operator import and_
 
-from conformance.configs.engines import QUANTIZER_ENGINES
+from conformance.configs.engines import QUANTIZER_ENGINES, WORKFLOW_ENGINES
 from conformance.configs.spelling import root_named, spelled
 
 from .profiles import profile_names
@@ -57,8 +57,10 @@ def _of_pattern(pattern: str) -> Values:
 
 def has_to_be_named(field: str, value: str) -> bool:
     """Whether only conditions that name a value of a field hold for it: what is known of the configs of FX says nothing about
-    a quantizer, nor what is known of cases about a property."""
-    return value in (QUANTIZER_ENGINES if field == "backend" else PROPERTIES if field == "profile" else ())
+    a quantizer or a workflow, nor what is known of cases about a property."""
+    if field == "backend":
+        return value in QUANTIZER_ENGINES or value in WORKFLOW_ENGINES
+    return field == "profile" and value in PROPERTIES
 
 
 @cache

@@ -1,6 +1,6 @@
 """Kinds of findings, one class each: what a check measured, from which sentences and scripts are rendered."""
 
-from . import annotations, codes, constraints, layers, memory, relations, stability, stages, structure, values
+from . import annotations, codes, constraints, layers, memory, relations, stability, stages, structure, values, weights
 from .finding import KINDS, Finding, detail_of, from_json, text_of
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "structure",
     "text_of",
     "values",
+    "weights",
 ]

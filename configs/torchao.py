@@ -1,0 +1,159 @@
+"""What torchao's `quantize_` declares: its stable configs, their parameters, and what each does to a module.
+
+The sources are the classes of `torchao.quantization` and its table of workflows; `tests/configs/test_torchao.py` holds this
+module against the installed version. Configs that need another device are here too: their claims are unavailable.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from .codes import Codes
+from .workflows import Workflow, WorkflowConfig
+
+NAMES = dict.fromkeys(
+    (
+        "Float8DynamicActivationFloat8WeightConfig",
+        "Float8DynamicActivationInt4WeightConfig",
+        "Float8WeightOnlyConfig",
+        "Int4WeightOnlyConfig",
+        "Int8DynamicActivationInt8WeightConfig",
+        "Int8DynamicActivationIntxWeightConfig",
+        "Int8StaticActivationInt8WeightConfig",
+        "Int8WeightOnlyConfig",
+        "IntxWeightOnlyConfig",
+        "MappingType",
+        "PerAxis",
+        "PerGroup",
+        "PerRow",
+        "PerTensor",
+        "quantize_",
+    ),
+    "torchao.quantization",
+)
+"""The module of each name in the expressions."""
+GROUP = 32
+GRANULARITIES: dict[str | int, str] = {"row": "PerRow()", "tensor": "PerTensor()", GROUP: f"PerGroup({GROUP})"}
+INT8 = (-128, 127)
+SEVEN_BITS = (-64, 63)
+FLOOR = 2.0**-23
+"""The least scale of Int8Tensor, whatever the dtype of what it scales."""
+LEAST = 2.0**-126
+"""The smallest normal number of float32."""
+MAPPINGS = {"symmetric": "SYMMETRIC", "no_clipping": "SYMMETRIC_NO_CLIPPING_ERR", "asymmetric": "ASYMMETRIC"}
+FLOAT8 = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+"""The greatest value of each float8 dtype (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1)."""
+MSLK, ACCELERATOR = "the package mslk, whose kernels are for accelerators", "an accelerator with kernels for it"
+ARM = "torchao's kernels for Arm, or KleidiAI in torch"
+
+
+def get_torchao_workflows() -> WorkflowConfig:
+    """Return a new config with what `quantize_` declares."""
+    entries = [
+        *_int8_weights(),
+        *_int8_products(),
+        *_integers_of_some_bits(),
+        *_float8_weights(),
+        *_of_other_devices(),
+    ]
+    return WorkflowConfig("torchao", NAMES, entries)
+
+
+def _int8_weights() -> Iterator[Workflow]:
+    for blocks, granularity in GRANULARITIES.items():
+        source = f"Int8WeightOnlyConfig(granularity={granularity})"
+        weight = Codes(*INT8, blocks=blocks, scale="float32", floor=FLOOR)
+        name, grouped = f"int8_weight_only-{blocks}", blocks == GROUP
+        yield Workflow(nn.Linear, name, source, weight, dequantizes=grouped, kernel=not grouped)
+
+
+def _int8_products() -> Iterator[Workflow]:
+    name = "Int8DynamicActivationInt8WeightConfig"
+    for blocks in ("row", "tensor"):
+        for mapping in ("symmetric", "asymmetric"):
+            options = f"granularity={GRANULARITIES[blocks]}, act_mapping_type=MappingType.{MAPPINGS[mapping]}"
+            weight = Codes(*INT8, blocks=blocks, scale="float32", floor=FLOOR)
+            inputs = Codes(*INT8, mapping, blocks, "", "float32", FLOOR)
+            yield Workflow(nn.Linear, f"int8_dynamic-{blocks}-{mapping}", f"{name}({options})", weight, inputs)
+    reduced = Codes(*SEVEN_BITS, scale="float32", floor=FLOOR)
+    yield Workflow(nn.Linear, "int8_dynamic-reduced", f"{name}(reduce_range=True)", reduced, reduced)
+    for mapping, zero_point in (("symmetric", 0), ("asymmetric", -3)):
+        scale = "act_quant_scale=torch.tensor([[0.0625]])"
+        zero = "" if not zero_point else f", act_quant_zero_point=torch.tensor([[{zero_point}]], dtype=torch.int8)"
+        source = (
+            f"Int8StaticActivationInt8WeightConfig({scale}{zero}, granularity=[PerTensor(), PerRow()], "
+            f"act_mapping_type=MappingType.{MAPPINGS[mapping]})"
+        )
+        inputs = Codes(*INT8, mapping, "tensor", "", "float32", FLOOR)
+        weight = Codes(*INT8, scale="float32", floor=FLOOR)
+        yield Workflow(nn.Linear, f"int8_static-{mapping}", source, weight, inputs, fixed=(0.0625, zero_point))
+
+
+def _integers_of_some_bits() -> Iterator[Workflow]:
+    for bits in range(1, 9):
+        low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        for blocks in (GROUP, "row"):
+            granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
+            for mapping, torchs in MAPPINGS.items():
+                if bits == 1 and mapping == "no_clipping":
+                    continue  # divides by the greatest code, which is 0
+                options = f"granularity={granularity}, mapping_type=MappingType.{torchs}"
+                yield Workflow(
+                    nn.Linear,
+                    f"intx{bits}_weight_only-{blocks}-{mapping}",
+                    f"IntxWeightOnlyConfig(weight_dtype=torch.int{bits}, {options})",
+                    Codes(low, high, mapping, blocks),
+                    dequantizes=True,
+                    compiled=(bits, blocks, mapping) == (4, GROUP, "symmetric"),
+                )
+        options = f"weight_granularity={GRANULARITIES[GROUP]}"
+        yield Workflow(
+            nn.Linear,
+            f"int8_dynamic-intx{bits}",
+            f"Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int{bits}, {options})",
+            Codes(low, high, "symmetric", GROUP),
+            Codes(*INT8, "asymmetric"),
+            dequantizes=True,
+            compiled=bits == 4,
+        )
+
+
+def _float8_weights() -> Iterator[Workflow]:
+    for dtype, greatest in FLOAT8.items():
+        for blocks, granularity in GRANULARITIES.items():
+            options = f"weight_dtype=torch.{dtype}, granularity={granularity}"
+            weight = Codes(-greatest, greatest, blocks=blocks, dtype=dtype, scale="float32", floor=LEAST)
+            name = f"{dtype}_weight_only-{blocks}"
+            yield Workflow(nn.Linear, name, f"Float8WeightOnlyConfig({options})", weight, dequantizes=True)
+
+
+def _of_other_devices() -> Iterator[Workflow]:
+    int4 = Codes(-8, 7, "asymmetric", GROUP)
+    for packing, needs in (
+        ("plain", MSLK),
+        ("preshuffled", MSLK),
+        ("plain_int32", ACCELERATOR),
+        ("tile_packed_to_4d", ACCELERATOR),
+    ):
+        source = f'Int4WeightOnlyConfig(group_size={GROUP}, int4_packing_format="{packing}")'
+        yield Workflow(nn.Linear, f"int4_weight_only-{packing}", source, int4, needs=needs, dtypes=[torch.bfloat16])
+    for packing in ("plain", "preshuffled"):
+        source = f'Float8DynamicActivationInt4WeightConfig(int4_packing_format="{packing}")'
+        yield Workflow(nn.Linear, f"float8_dynamic-int4-{packing}", source, int4, needs=MSLK, dtypes=[torch.bfloat16])
+    greatest = FLOAT8["float8_e4m3fn"]
+    for blocks in ("row", "tensor"):
+        source = f"Float8DynamicActivationFloat8WeightConfig(granularity={GRANULARITIES[blocks]})"
+        grid = Codes(-greatest, greatest, blocks=blocks, dtype="float8_e4m3fn", scale="float32")
+        yield Workflow(nn.Linear, f"float8_dynamic-{blocks}", source, grid, grid, needs=ACCELERATOR)
+    for packing in ("opaque_aten_kleidiai", "opaque_torchao_auto", "opaque_torchao_kleidiai", "opaque_torchao_lowbit"):
+        options = f'weight_dtype=torch.int4, weight_granularity={GRANULARITIES[GROUP]}, intx_packing_format="{packing}"'
+        yield Workflow(
+            nn.Linear,
+            f"int8_dynamic-intx4-{packing}",
+            f"Int8DynamicActivationIntxWeightConfig({options})",
+            Codes(-8, 7, "symmetric", GROUP),
+            Codes(*INT8, "asymmetric"),
+            needs=ARM,
+            dtypes=[torch.float32],
+        )

@@ -1,0 +1,78 @@
+"""Workflows of torchao's `quantize_`, which are configs of their own, in the terms of a BackendConfig. Imports no torchao.
+
+A workflow declares which modules get weights of another type, on which grid, and what becomes of their inputs. With the dtype
+of a module it is a claim, as a pattern with a dtype config is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
+
+from .codes import Codes
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""The dtypes of modules that torchao quantizes."""
+
+
+class Workflow(BackendPatternConfig):
+    """What `quantize_` does by one config to the modules of a class.
+
+    Attributes:
+        name: how ids spell the config.
+        source: an expression of the config.
+        weight: the grid of weights.
+        activation: the grid of inputs, which each call computes anew; None if they stay in float.
+        fixed: the scale and zero point of inputs that are known before; None if each call computes them.
+        needs: what the CPU lacks that the config asks for; empty if it runs there.
+        dequantizes: whether the product is one of dequantized operands, in the dtype of the module.
+        compiled: whether programs that are compiled have runs: of workflows that differ in their codes alone, one has.
+        kernel: whether inductor has a kernel for such weights.
+    """
+
+    def __init__(
+        self,
+        pattern: Any,
+        name: str,
+        source: str,
+        weight: Codes,
+        activation: Codes | None = None,
+        *,
+        fixed: tuple[float, int] | None = None,
+        needs: str = "",
+        dequantizes: bool = False,
+        compiled: bool = True,
+        kernel: bool = False,
+        dtypes: Iterable[torch.dtype] = DTYPES,
+    ) -> None:
+        super().__init__(pattern)
+        self.name, self.source, self.weight, self.activation = name, source, weight, activation
+        self.fixed, self.needs, self.dequantizes = fixed, needs, dequantizes
+        self.compiled, self.kernel = compiled and not needs, kernel
+        self.set_dtype_configs(
+            [
+                DTypeConfig(dtype, dtype, torch.qint8, is_dynamic=activation is not None and fixed is None)
+                for dtype in dtypes
+            ]
+        )
+
+    def label(self, dtypes: DTypeConfig) -> str:
+        """The part of an id that names the config and the dtype of the module."""
+        return f"{self.name}-{str(dtypes.input_dtype).removeprefix('torch.')}"
+
+
+class WorkflowConfig(BackendConfig):
+    """What a library declares that quantizes modules in place: several workflows for one class of modules.
+
+    `names` has the module of each name in the expressions.
+    """
+
+    def __init__(self, name: str, names: Mapping[str, str], workflows: Iterable[Workflow]) -> None:
+        super().__init__(name)
+        self.names, self.workflows = names, [*workflows]
+
+    @property
+    def configs(self) -> list[BackendPatternConfig]:
+        """The workflows."""
+        return [*self.workflows]

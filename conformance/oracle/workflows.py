@@ -1,0 +1,132 @@
+"""Exact arithmetic of modules that are quantized in place: scales and codes of blocks, and products as intervals.
+
+Everything is computed in float64, in which codes, their products and sums of them are exact. What floating-point arithmetic
+may round is an interval: `u` is the unit roundoff of a dtype, and a sum of n products in any order is off by at most
+n u / (1 - n u) times the sum of their magnitudes (N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002,
+section 3.1).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.configs.codes import Codes
+
+UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""The unit roundoff of each dtype."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The least and the greatest value that each element may have (float64)."""
+
+    low: Tensor
+    high: Tensor
+
+    def outside(self, values: Tensor) -> Tensor:
+        """Mask (bool) of the values that are not in the interval; NaN never is."""
+        return ~((values >= self.low) & (values <= self.high))
+
+
+def in_blocks(values: Tensor, blocks: str | int) -> Tensor:
+    """The elements that share a scale, one block in each row. Raises ValueError if groups do not divide rows."""
+    if blocks == "tensor":
+        return values.reshape(1, -1)
+    length = values.shape[-1] if blocks == "row" else int(blocks)
+    if length and values.shape[-1] % length:
+        raise ValueError(f"groups of {length} do not divide {values.shape[-1]} elements")
+    return values.reshape(math.prod(values.shape) // length if length else 0, length)
+
+
+def qparams(values: Tensor, grid: Codes) -> tuple[Tensor, Tensor]:
+    """The scale and zero point of each block (float64, shape (blocks, 1)): zero is always in the range."""
+    block, floor = in_blocks(values.double(), grid.blocks), grid.floor or torch.finfo(values.dtype).smallest_normal
+    if not block.numel():
+        return torch.full((len(block), 1), floor).double(), torch.zeros(len(block), 1).double()
+    least, greatest = block.amin(-1, keepdim=True).clamp(max=0), block.amax(-1, keepdim=True).clamp(min=0)
+    if grid.mapping == "asymmetric":
+        scale = ((greatest - least) / (grid.high - grid.low)).clamp(min=floor)
+        return scale, (grid.low - torch.round(least / scale)).clamp(grid.low, grid.high)
+    if grid.mapping == "no_clipping":
+        scale = torch.maximum(least / grid.low, greatest / grid.high)
+    else:
+        scale = torch.maximum(-least, greatest) / ((grid.high - grid.low) / 2)
+    return scale.clamp(min=floor), torch.zeros_like(scale)
+
+
+def codes(values: Tensor, grid: Codes, scale: Tensor, zero_point: Tensor, error: float) -> Interval:
+    """The codes (float64) that elements in blocks may have, if their positions on the grid have this relative error."""
+    position = in_blocks(values.double(), grid.blocks) / scale
+    off = position.abs() * error
+
+    def rounded(at: Tensor) -> Tensor:
+        if grid.dtype:
+            bounded = at.clamp(grid.low, grid.high)
+            return bounded.float().to(getattr(torch, grid.dtype)).double()
+        return (torch.round(at) + zero_point).clamp(grid.low, grid.high)
+
+    return Interval(rounded(position - off), rounded(position + off))
+
+
+def values_of(of: Interval, scale: Tensor, zero_point: Tensor) -> Interval:
+    """What codes in blocks stand for."""
+    return Interval((of.low - zero_point) * scale, (of.high - zero_point) * scale)
+
+
+def inputs(values: Tensor, grid: Codes, unit: float, fixed: tuple[float, int] | None = None) -> Interval:
+    """What the codes of a tensor stand for that each call quantizes, if its arithmetic has a unit roundoff.
+
+    A scale that is off by a rounding or two may shift every code, and a zero point: the interval has all of that.
+    """
+    found = []
+    exact, zero_point = qparams(values, grid)
+    if fixed is not None:
+        exact, zero_point = torch.full_like(exact, fixed[0]), torch.full_like(zero_point, fixed[1])
+    certain = fixed is not None or not unit
+    for factor in (1.0,) if certain else (1 - 2 * unit, 1.0, 1 + 2 * unit):
+        for step in (0,) if certain or grid.mapping != "asymmetric" else (-1, 0, 1):
+            scale, middle = exact * factor, (zero_point + step).clamp(grid.low, grid.high)
+            found.append(values_of(codes(values, grid, scale, middle, 3 * unit), scale, middle))
+    low, high = (torch.stack([getattr(one, end) for one in found]) for end in ("low", "high"))
+    return Interval(low.amin(0).reshape(values.shape), high.amax(0).reshape(values.shape))
+
+
+def linear(
+    x: Interval, weight: Tensor, bias: Tensor | None, unit: float, *, step: float | None, dequantizes: bool
+) -> Interval:
+    """The outputs (…, N) that a linear layer may have, whose sums are in float32 and results in a dtype of unit roundoff.
+
+    Args:
+        x: the inputs (…, K); weight: what the codes of the weight stand for (N, K); bias: (N,) or None.
+        step: what all products are multiples of, if data are dyadic and scales powers of two. Where float32 has every sum as
+            it is, nothing is rounded but the product, before or behind its scale, and the sum with the bias.
+        dequantizes: whether operands are rounded to the dtype before they are multiplied.
+    """
+    above, below = weight.clamp(min=0), weight.clamp(max=0)
+    low, high = x.low @ above.T + x.high @ below.T, x.high @ above.T + x.low @ below.T
+    magnitude = torch.maximum(x.low.abs(), x.high.abs()) @ weight.abs().T
+    if step is not None and bool((magnitude * UNIT["float32"] <= step).all()):
+        return _rounded(low, high, bias, unit)
+    of_sums = weight.shape[-1] * UNIT["float32"] / (1 - weight.shape[-1] * UNIT["float32"])
+    error = of_sums * magnitude + (2 * unit * magnitude if dequantizes else 0)
+    error = error + 3 * unit * (torch.maximum(low.abs(), high.abs()) + error)
+    low, high = low - error, high + error
+    if bias is not None:
+        low, high = low + bias, high + bias
+    error = unit * torch.maximum(low.abs(), high.abs())
+    return Interval(low - error, high + error)
+
+
+def _rounded(low: Tensor, high: Tensor, bias: Tensor | None, unit: float) -> Interval:
+    """A product that is rounded once, or before and after a bias is added."""
+    dtype = next(getattr(torch, name) for name, one in UNIT.items() if one == unit)
+
+    def to(values: Tensor) -> Tensor:
+        return values.to(dtype).double()
+
+    if bias is None:
+        return Interval(to(low), to(high))
+    ends = [(to(end + bias), to(to(end) + bias)) for end in (low, high)]
+    return Interval(torch.minimum(*ends[0]), torch.maximum(*ends[1]))

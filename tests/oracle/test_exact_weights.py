@@ -1,0 +1,68 @@
+"""Exact arithmetic of modules that are quantized in place, against values worked out by hand."""
+
+import pytest
+import torch
+
+from conformance.configs.codes import Codes
+from conformance.oracle.workflows import Interval, codes, in_blocks, inputs, linear, qparams
+
+INT4 = Codes(-8, 7)
+TINY = torch.finfo(torch.float32).smallest_normal
+
+
+@pytest.mark.parametrize(
+    ("grid", "values", "scale", "zero_point"),
+    [
+        (INT4, [[-7.5, 3.0]], 1.0, 0),
+        (Codes(-8, 7, "no_clipping"), [[-8.0, 6.0]], 1.0, 0),
+        (Codes(-8, 7, "no_clipping"), [[-1.0, 14.0]], 2.0, 0),
+        (Codes(-8, 7, "asymmetric"), [[0.0, 30.0]], 2.0, -8),
+        (Codes(-8, 7, "asymmetric"), [[2.0, 30.0]], 2.0, -8),  # zero is in the range
+        (Codes(-8, 7, "asymmetric"), [[-4.0, 11.0]], 1.0, -4),
+        (Codes(-448, 448, dtype="float8_e4m3fn"), [[896.0, 1.0]], 2.0, 0),
+        (INT4, [[0.0, 0.0]], TINY, 0),
+        (Codes(-8, 7, floor=0.5), [[0.0, 1.0]], 0.5, 0),
+    ],
+)
+def test_a_block_has_the_scale_of_its_extremes(
+    grid: Codes, values: list[list[float]], scale: float, zero_point: int
+) -> None:
+    found = qparams(torch.tensor(values), grid)
+    assert [x.tolist() for x in found] == [[[scale]], [[zero_point]]]
+
+
+def test_blocks_are_rows_groups_or_the_whole() -> None:
+    values = torch.arange(12.0).reshape(2, 6)
+    assert [in_blocks(values, blocks).shape for blocks in ("row", "tensor", 3)] == [(2, 6), (1, 12), (4, 3)]
+    with pytest.raises(ValueError, match="groups of 4 do not divide 6 elements"):
+        in_blocks(values, 4)
+
+
+def test_an_error_of_positions_widens_codes_at_ties_alone() -> None:
+    one = torch.ones(1, 1)
+    found = codes(torch.tensor([[2.49, 2.25, 6.4]]), INT4, one, 0 * one, 0.01)
+    assert found.low.tolist() == [[2, 2, 6]]
+    assert found.high.tolist() == [[3, 2, 6]]
+
+
+def test_an_input_with_a_fixed_scale_has_its_codes() -> None:
+    found = inputs(torch.tensor([[0.3, 9.0]]), Codes(-8, 7, "asymmetric"), 2.0**-24, (0.5, 2))
+    assert found.low.tolist() == found.high.tolist() == [[0.5, 2.5]]
+
+
+@pytest.mark.parametrize("bias", [None, torch.tensor([2.0**-9]).double()])
+def test_a_dyadic_product_is_rounded_to_the_dtype_and_nothing_else(bias: torch.Tensor | None) -> None:
+    x = torch.tensor([[1.0, 2.0**-8]]).double()
+    found = linear(Interval(x, x), torch.ones(1, 2).double(), bias, 2.0**-8, step=2.0**-8, dequantizes=False)
+    exact = linear(Interval(x, x), torch.ones(1, 2).double(), bias, 2.0**-24, step=2.0**-8, dequantizes=False)
+    assert exact.low.item() == exact.high.item() == 1 + 2.0**-8 + (0 if bias is None else 2.0**-9)
+    # bfloat16 has 1 and 1 + 2**-7: the product alone is a tie, with the bias it may be rounded before and after
+    assert (found.low.item(), found.high.item()) == (1.0, 1.0 if bias is None else 1 + 2.0**-7)
+
+
+def test_sums_that_float32_does_not_have_are_an_interval() -> None:
+    x = torch.tensor([[2.0**24, 1.0]]).double()
+    found = linear(Interval(x, x), torch.ones(1, 2).double(), None, 2.0**-24, step=1.0, dequantizes=False)
+    assert found.low.item() < 2.0**24 < found.high.item()
+    assert found.outside(torch.tensor([[2.0**24]]).double()).item() is False
+    assert found.outside(torch.tensor([[float("nan")]])).item() is True
