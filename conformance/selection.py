@@ -13,7 +13,7 @@ from conformance.cases.claims import BackendClaims, backend, third_parties
 from conformance.cases.runs import Run, benchmarks, candidates, runs, select, usual
 from conformance.cases.shards import dealt
 from conformance.cases.similar import nameable_ids
-from conformance.configs.registry import BACKENDS, QUANTIZERS, REGISTERED, Backend
+from conformance.configs.registry import BACKENDS, BY_NAME, REGISTERED, Backend
 from conformance.engines.availability import probe
 from conformance.engines.registry import engine_name
 from conformance.errors import UsageError
@@ -264,13 +264,13 @@ class Selection:
     def useless(self) -> dict[str, str]:
         """The problem of each entry of `ledger_to_check` that matches no run or adds nothing to the others, by name."""
         asked = {entry.name for entry in self.ledger_to_check}
-        absent = {*QUANTIZERS} - {claims.name for claims in self._every_backend}
+        absent = {*BY_NAME} - {claims.name for claims in self._every_backend}
         return useless(self.entries, self.every_id, self.host, self.nameable, asked, absent)
 
     @cached_property
     def _every_backend(self) -> list[BackendClaims]:
         """The registered backends, whatever is selected, and selected quantizers."""
-        return [backend(name) for name in (*BACKENDS, *(name for name in self.backends if name in QUANTIZERS))]
+        return [backend(name) for name in (*BACKENDS, *(name for name in self.backends if name in BY_NAME))]
 
     @cached_property
     def every_id(self) -> list[str]:

@@ -11,7 +11,7 @@ import conformance
 from conformance import selection as selection_module
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs, usual
-from conformance.configs.registry import BACKENDS, QUANTIZERS
+from conformance.configs.registry import BACKENDS, BY_NAME
 from conformance.errors import UsageError
 from conformance.host.cpu import cpu
 from conformance.host.environment import installed
@@ -202,7 +202,7 @@ def test_entries_are_matched_with_every_promised_run_whatever_is_selected() -> N
     assert Selection(backends=["fbgemm"], engines=["x86"]).every_id == [run.id for run in Selection().possible]
 
 
-@pytest.mark.parametrize("name", QUANTIZERS)
-def test_no_entry_about_a_quantizer_is_useless(name: str) -> None:
+@pytest.mark.parametrize("name", BY_NAME)
+def test_no_entry_about_a_quantizer_or_a_workflow_is_useless(name: str) -> None:
     selection = Selection(backends=[name])
     assert selection.useless.keys().isdisjoint(entry.name for entry in selection.ledger_to_check)

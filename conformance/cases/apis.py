@@ -7,8 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
+from conformance.configs.workflows import WorkflowConfig
 from conformance.oracle.scheme import Scheme
-from conformance.results.profiles import Profile
+from conformance.results.profiles import OF_WORKFLOWS, Profile
 
 from .claims import BackendClaims, Claim
 from .operators import Variant
@@ -99,6 +100,15 @@ class Pt2e(Fx):
         return "None"  # quantizers take no QAT modules
 
 
+class InPlace(Fx):
+    """`quantize_` of torchao replaces the weights of modules, which are neither traced nor prepared."""
+
+    def checks(self, profile: Profile) -> tuple[str, ...]:
+        return OF_WORKFLOWS
+
+
 def api(claims: BackendClaims) -> Fx:
     """The API that a backend's claims are about."""
+    if isinstance(claims.config, WorkflowConfig):
+        return InPlace()
     return Pt2e(claims.config.quantizer) if isinstance(claims.config, QuantizerConfig) else Fx()

@@ -16,6 +16,7 @@ from conformance.configs.engines import QUANTIZER_ENGINES
 from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
 from conformance.configs.quantizer import QuantizerConfig
 from conformance.configs.registry import REGISTERED
+from conformance.configs.workflows import Workflow
 from conformance.errors import UsageError
 from conformance.host.callables import object_of
 from conformance.suggestions import unknown
@@ -122,7 +123,7 @@ def claims_of(name: str, config: BackendConfig) -> tuple[Claim, ...]:
             continue
         seen: Counter[str] = Counter()
         for dtypes in entry.dtype_configs:
-            label = dtype_config_name(dtypes)
+            label = entry.label(dtypes) if isinstance(entry, Workflow) else dtype_config_name(dtypes)
             seen[label] += 1
             label += f"-{seen[label]}" if seen[label] > 1 else ""
             claims.append(Claim(name, pattern_name(config_pattern(entry)), label, entry, dtypes))

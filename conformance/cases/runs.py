@@ -14,6 +14,7 @@ from torch import nn
 from conformance.configs.engines import ENGINE_TABLE, ahead_of_time, is_signed
 from conformance.configs.registry import BACKENDS
 from conformance.configs.spelling import EMBEDDINGS, spelled
+from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.results.constraints import Constraint
@@ -48,6 +49,7 @@ from .recipes import Recipe, activation_constraints, observes_inputs, recipe, sh
 from .representative import UNCERTAIN
 from .sources import Model, model_source, target_source
 from .variants import deployed, flows, in_tables, large, not_covered, sized, swept, variants
+from .workflows import workflow_recipe, workflow_runs
 
 
 def _is_plain(claim: Claim) -> bool:
@@ -153,6 +155,8 @@ class Run:
     def recipe(self) -> Recipe:
         claim, variant = self.claim, self.variant
         assert variant is not None
+        if isinstance(claim.entry, Workflow):
+            return workflow_recipe(claim)
         made, context = (_recipe_alone, {}) if variant.context is ALONE else (_recipe, {"context": variant.context})
         return made(
             self.backend,
@@ -261,6 +265,9 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
     With globs, claims are left out whose runs none of them can match.
     """
     engines, globs = tuple(engines) or backend.engines, tuple(globs)
+    if isinstance(backend.config, WorkflowConfig):
+        yield from (Run(backend, *of) for of in workflow_runs(backend, engines))
+        return
     further = defaultdict(list)
     for profile, enumerated in ((PAIRS.name, combined), (CONTEXTS.name, in_contexts)):
         for claim, other in enumerated(backend) if _may_have(profile, globs) else ():

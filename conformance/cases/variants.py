@@ -16,6 +16,7 @@ from torch.ao.quantization.utils import MatchAllNode
 from conformance.configs.names import NAMESPACES
 from conformance.configs.quantizer import Declaration
 from conformance.configs.spelling import TRANSPOSED, computation, is_batch_norm, spelled
+from conformance.configs.workflows import Workflow
 from conformance.errors import UsageError
 from conformance.results.in_use import REPRESENTATIVE, SHRUNK, read
 from conformance.results.profiles import IN_USE, INITIALIZED, PAIRS, TRAINED
@@ -31,6 +32,7 @@ from .operators.signatures import NAME, tried
 from .recipes import QUANTIZED, observes_inputs
 from .shrunk import with_rare_traits
 from .sources import Model, model_source
+from .workflows import workflow_variants
 
 ROTATION = (IN_USE.name, INITIALIZED.name, TRAINED.name)
 """Profiles of layers in use."""
@@ -95,7 +97,7 @@ def _untried(claim: Claim, name: str) -> str:
 def flows(claim: Claim, config_entries: dict[Any, Any]) -> tuple[str, ...]:
     """`ptq`, and `qat` for an entry with a QAT module; a QAT module itself exists only in models prepared for training."""
     entry = claim.entry
-    if claim.refused:
+    if claim.refused or isinstance(entry, Workflow):
         return ("ptq",)
     if isinstance(entry, Declaration):  # observers of integers alone have fake-quantizes for training
         return ("ptq",) if claim.dtypes.weight_dtype == torch.float16 else entry.flows
@@ -116,6 +118,8 @@ def variants(claim: Claim) -> list[Variant]:
     """All variants of a claim. Raises UsageError naming an operator that the tables lack."""
     if missing_operators(claim):
         raise UsageError(f"{claim.id}: {not_covered(claim)}")
+    if isinstance(claim.entry, Workflow):
+        return workflow_variants(claim)
     applicable = _variants(claim)
     if isinstance(claim.entry, Declaration):
         applicable = declared_variants(claim.entry, applicable, transposed=transposed(claim))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
 from torch.fx import GraphModule
 
@@ -197,6 +197,8 @@ class Evidence:
     further: tuple[Further, ...] = ()
     guarded: Guarded | None = None
     reference: Reference = Reference()
+    quantized: nn.Module | None = None
+    """The module that was quantized in place, where that is what the claim is about."""
 
     @property
     def failures(self) -> Mapping[str, Failure]:

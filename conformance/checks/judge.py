@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from conformance.cases.runs import Run
+from conformance.configs.workflows import Workflow
 from conformance.engines.registry import engine
 from conformance.goldens.store import Store
 from conformance.models import fx
@@ -18,6 +19,7 @@ from conformance.results.profiles import CHECK_MODULES
 from conformance.results.rows import Row
 from conformance.stopwatch import Stopwatch
 
+from . import workflows
 from .evidence import Evidence, Outcome, row_of
 from .stages import Pipeline
 
@@ -72,6 +74,8 @@ class Judge:
     def evidence(self, run: Run) -> Evidence:
         """Take a run through every stage that it reaches. The engine has to be available."""
         with engine(run.engine).scope(), fx.quiet():
+            if isinstance(run.claim.entry, Workflow):
+                return workflows.evidence(run, self.watch)
             return self._pipeline.evidence(run)
 
     def row(self, run: Run) -> tuple[Row, str]:
@@ -83,7 +87,8 @@ class Judge:
         """Judge a run and return the evidence and its row, without `known`."""
         start = time.perf_counter()
         evidence = self.evidence(run)
-        outcomes = {name: CHECKS[name](evidence) for name in run.checks}
+        checks = workflows.CHECKS if isinstance(run.claim.entry, Workflow) else CHECKS
+        outcomes = {name: checks[name](evidence) for name in run.checks}
         findings = tuple(finding for outcome in outcomes.values() for finding in outcome.findings)
         comparison = outcomes["numerics"].comparison
         sqnr_db = outcomes["accuracy"].sqnr_db if "accuracy" in outcomes else None

@@ -36,14 +36,14 @@ def _recomputed(arguments: argparse.Namespace) -> "tuple[Store, Recomputed]":
 
     import torch
 
-    from conformance.configs.registry import REGISTERED
+    from conformance.configs.registry import BACKENDS, QUANTIZERS
     from conformance.goldens.regenerate import recompute
     from conformance.goldens.store import Store
     from conformance.paths import GOLDEN
     from conformance.selection import Selection
 
     torch.set_num_threads(1)  # for models this small a second thread costs more than it gains
-    selection = Selection(backends=tuple(REGISTERED), globs=arguments.case)
+    selection = Selection(backends=(*BACKENDS, *QUANTIZERS), globs=arguments.case)
     return Store(Path(arguments.golden or GOLDEN)), recompute(selection.runs if arguments.case else selection.possible)
 
 

@@ -152,7 +152,7 @@ def _unavailable_row(run: Run, unavailable: Callable[[str], str | None]) -> Row 
     reason = unavailable(run.engine)
     if reason and PROFILES[run.profile].needs_engine:
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=f"engine {run.engine}: {reason}")
-    if missing := apis.of(run.backend).unavailable(run.backend):
+    if missing := apis.of(run.backend).unavailable(run.backend, run):
         return Row(**describe(run), verdict=Verdict.UNAVAILABLE, detail=missing)
     return None
 

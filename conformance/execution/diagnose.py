@@ -13,6 +13,7 @@ from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
 from conformance.checks.evidence import Evidence
 from conformance.checks.judge import vary
+from conformance.configs.workflows import Workflow
 from conformance.engines.registry import engine
 from conformance.errors import brief
 from conformance.goldens.golden import Expected
@@ -34,7 +35,9 @@ def details(evidence: Evidence, row: Row) -> Details:
     """All diagnostics of a judged case but its reproduction. Outputs that differ from run to run have no offsets."""
     texts: dict[str, str] = {}
     back = evidence.back
-    if row.failed:
+    if row.failed and evidence.quantized is not None:
+        texts |= {**setting(evidence.run), "quantized model": str(evidence.quantized)}
+    elif row.failed:
         texts |= {**setting(evidence.run), **graphs(evidence.front.prepared, evidence.reference.model, back.lowered)}
     if back.execution is not None:
         texts |= executed(back.execution)
@@ -54,6 +57,8 @@ def setting(run: Run) -> dict[str, str]:
 
 def converted(run: Run) -> dict[str, str]:
     """Models of a run up to the lowered one, which is not executed, and the exception of the first stage that raises."""
+    if isinstance(run.claim.entry, Workflow):
+        return {}
     prepared = reference = lowered = None
     exception, api = {}, apis.of(run.backend)
     with engine(run.engine).scope(), fx.quiet():

@@ -8,8 +8,9 @@ from torch.fx import GraphModule
 from conformance.cases.apis import api
 from conformance.cases.claims import BackendClaims
 from conformance.cases.runs import Run
+from conformance.configs.workflows import WorkflowConfig
 
-from . import fx, pt2e
+from . import fx, pt2e, workflows
 from .build import Subject
 from .data import fill
 from .templates import Template
@@ -19,8 +20,8 @@ from .torchs import derive_tables
 class Fx:
     """FX by a config. No method changes the model that it takes, unless it says so."""
 
-    def unavailable(self, claims: BackendClaims) -> str | None:
-        """Why the API cannot be used here for a backend, or None."""
+    def unavailable(self, claims: BackendClaims, run: Run | None = None) -> str | None:
+        """Why the API cannot be used here for a backend, or for one of its runs, or None."""
         return None
 
     def warm_up(self, claims: BackendClaims) -> None:
@@ -54,7 +55,7 @@ class Fx:
 class Pt2e(Fx):
     """PT2E by a quantizer."""
 
-    def unavailable(self, claims: BackendClaims) -> str | None:
+    def unavailable(self, claims: BackendClaims, run: Run | None = None) -> str | None:
         reason = pt2e.unavailable(pt2e.spec_of(claims))
         return reason and f"quantizer {claims.name}: {reason}"
 
@@ -77,6 +78,18 @@ class Pt2e(Fx):
         return copy.deepcopy(template.prepared)  # an exported graph has no modules that could be given other weights
 
 
+class InPlace(Fx):
+    """Libraries that quantize modules in place."""
+
+    def unavailable(self, claims: BackendClaims, run: Run | None = None) -> str | None:
+        return workflows.unavailable(claims, run)
+
+    def warm_up(self, claims: BackendClaims) -> None:
+        workflows.names(claims.config)
+
+
 def of(claims: BackendClaims) -> Fx:
     """The API that a backend's claims are about."""
+    if isinstance(claims.config, WorkflowConfig):
+        return InPlace()
     return Pt2e() if api(claims).exports else Fx()

@@ -12,13 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from .pt2e import EXPORT
 
 
-def compiled(model: GraphModule, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
+def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
     """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed."""
     import torch._inductor.config
 

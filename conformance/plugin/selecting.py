@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.configs.engines import ENGINES, QUANTIZER_ENGINES
+from conformance.configs.engines import ENGINES, QUANTIZER_ENGINES, WORKFLOW_ENGINES
 from conformance.errors import UsageError
 from conformance.host import guard
 from conformance.host.isa import limit_isa
@@ -174,7 +174,11 @@ class Selecting:
     def _cannot_be_wrong(self) -> bool:
         """Whether nothing but registered backends is selected: what that selects is enumerated while workers start."""
         given = {name for name in SELECTING if self.config.getoption(name)}
-        return given == {"backend"} and {*self.config.getoption("backend")} <= {*ENGINES, *QUANTIZER_ENGINES}
+        return given == {"backend"} and {*self.config.getoption("backend")} <= {
+            *ENGINES,
+            *QUANTIZER_ENGINES,
+            *WORKFLOW_ENGINES,
+        }
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self) -> Generator[None]:

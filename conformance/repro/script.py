@@ -10,6 +10,7 @@ from dataclasses import replace
 from conformance.cases.operators.variant import in_degenerate_data, in_sizes
 from conformance.cases.ranges import in_range, written
 from conformance.cases.runs import Run
+from conformance.configs.workflows import Workflow
 from conformance.engines.programs import engine_source
 from conformance.host.cpu import ISA_LIMITS
 from conformance.results.findings import Finding, detail_of
@@ -26,7 +27,7 @@ from conformance.results.findings.stages import (
 from conformance.results.known import Entry
 from conformance.results.rows import Row
 
-from . import checks, stages
+from . import checks, stages, workflows
 from .apis import lines_of
 from .case import Case, NothingToCheck
 from .inline import free, merged, needs
@@ -80,6 +81,8 @@ def script(run: Run, row: Row, entry: Entry | None, *, isa: str | None = None) -
     runs in a child. `isa` limits the instruction set as `--isa` does. Raises NothingToCheck if a failed check has no
     finding, as in rows of files of schema 1, or a finding that no block of a script checks.
     """
+    if isinstance(run.claim.entry, Workflow):
+        return workflows.script(run, row, _docstring(run, row, entry), isa=isa)
     case = Case(executed_run(run, row.findings), row.findings)
     if missing := sorted(row.failed - case.failed):
         raise NothingToCheck(

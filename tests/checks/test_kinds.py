@@ -14,6 +14,7 @@ from conformance.results.findings import (
     stages,
     structure,
     values,
+    weights,
 )
 from conformance.results.findings.constraints import ConstraintViolated
 from conformance.results.findings.memory import OutOfBounds
@@ -67,6 +68,13 @@ from conformance.results.findings.values import (
     OutputShape,
     QuantizedByPart,
     ValuesDiffer,
+)
+from conformance.results.findings.weights import (
+    OutputDtype,
+    WeightCodes,
+    WeightScales,
+    WeightVanishes,
+    WeightZeroPoints,
 )
 
 CODES = (Element((1, 2), 7.0, 4.0, 4.25), Element((0, 1), 5.0, 4.0))
@@ -144,6 +152,14 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
     (OutputCount("reference", 0, 1), "the reference model's 0 outputs, golden 1"),
     (OutputShape("numerics", 0, (2,), (1, 2)), "shape (2,), golden (1, 2)"),
     (OutputShape("reference", 1, (), (3,)), "the reference model's output 1: shape (), golden (3,)"),
+    (OutputDtype("numerics", 0, "float32", "bfloat16"), "dtype float32, not bfloat16"),
+    (
+        WeightScales("annotated", 2, 16, 2.0**-8),
+        "2 of 16 scales of the weight are not those of its blocks, by up to 0.0039 of them",
+    ),
+    (WeightZeroPoints("annotated", 2, 16), "2 of 16 zero points of the weight are not those of its blocks"),
+    (WeightCodes("annotated", 3, 64), "3 of 64 codes of the weight are not the nearest ones"),
+    (WeightVanishes("annotated"), "all codes of the weight stand for zero"),
     (OutputKind("numerics", 0, True), "gives codes, the golden has the other"),
     (OutputKind("numerics", 2, False), "output 2: gives float values, the golden has the other"),
     (OutputScheme("numerics", 0, "per_channel_affine"), "per_channel_affine, golden per_tensor_affine"),
@@ -200,7 +216,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
 )
 """Findings of the checks with their sentences."""
 
-OWNERS = {module.__name__ for module in (stages, structure, values, stability, memory)}
+OWNERS = {module.__name__ for module in (stages, structure, values, stability, memory, weights)}
 """Modules whose kinds are all returned by checks or stand for crashes; of `constraints`, only one kind is."""
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from conformance.__main__ import main
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.configs.registry import REGISTERED
+from conformance.configs.registry import BACKENDS, QUANTIZERS
 from conformance.errors import UsageError
 from conformance.goldens import regenerate
 from conformance.goldens.golden import compute, difference, name_of
@@ -64,7 +64,7 @@ def test_check_includes_runs_that_only_a_selection_runs(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(regenerate, "recompute", recomputed)
     main(["golden", "check", "--golden", str(folder)])
-    assert recomputed_ids == [run.id for name in REGISTERED for run in runs(backend(name))]
+    assert recomputed_ids == [run.id for name in (*BACKENDS, *QUANTIZERS) for run in runs(backend(name))]
 
 
 def test_check_reports_missing_stale_damaged_different_and_unused_goldens(tmp_path: Path) -> None:

@@ -1,0 +1,195 @@
+"""Stages and checks of a run whose module is quantized in place."""
+
+import copy
+import io
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from conformance.cases.runs import Run
+from conformance.cases.workflows import INDIVISIBLE
+from conformance.engines.registry import engine
+from conformance.engines.workflows import WorkflowEngine
+from conformance.goldens.golden import Expected, Golden
+from conformance.models.build import Subject, tensors
+from conformance.models.workflows import Stored, is_exact, quantized, step, subject, workflow
+from conformance.oracle import workflows as oracle
+from conformance.oracle.workflows import UNIT, Interval
+from conformance.results.findings import Finding
+from conformance.results.findings.annotations import WEIGHT, NotAnnotated
+from conformance.results.findings.stability import RepetitionShape, RepetitionValues
+from conformance.results.findings.values import Element, OutputShape, ValuesDiffer
+from conformance.results.findings.weights import (
+    OutputDtype,
+    WeightCodes,
+    WeightScales,
+    WeightVanishes,
+    WeightZeroPoints,
+)
+from conformance.stopwatch import Stopwatch
+
+from .comparison import Comparison, differ
+from .evidence import Back, Evidence, Expectation, Front, Outcome, outcome, skip
+from .recorder import Recorder
+
+ROUNDINGS = 3
+"""How many roundings a scale may have behind it, and the position of an element on the grid."""
+
+COPIES: Mapping[str, Callable[[nn.Module, nn.Module], nn.Module]]
+"""What makes a module again that gives the same outputs, by the name of the repetition, from it and the float module."""
+
+
+def _saved(model: nn.Module, blank: nn.Module) -> nn.Module:
+    """A float module that has loaded the state of a quantized one from a file, as torch loads it by default."""
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    blank = copy.deepcopy(blank)
+    blank.load_state_dict(torch.load(file), assign=True)
+    return blank
+
+
+COPIES = {"deepcopy": lambda model, _: copy.deepcopy(model), "state_dict": _saved}
+
+
+def evidence(run: Run, watch: Stopwatch) -> Evidence:
+    """Take a run through its stages: quantize, compile, execute, and again from copies."""
+    recorder = Recorder(watch)
+    of = subject(run)
+    model = program = execution = None
+    repetitions: dict[str, tuple[Tensor, ...]] = {}
+    on = engine(run.engine)
+    assert isinstance(on, WorkflowEngine)
+    with recorder.stage("prepare"):
+        model = quantized(of)
+    if model is not None:
+        with recorder.stage("lower"):
+            program = on.compile(model, of.fresh_inputs())
+    if program is not None:
+        with recorder.stage("execute"), torch.no_grad():
+            execution = on.execute(program, of.fresh_inputs())
+    if model is not None and program is not None and execution is not None:
+        with recorder.stage("second run"), torch.no_grad():
+            repetitions["second run"] = tuple(tensors(program(*of.fresh_inputs())))
+        # a copy of a program that is compiled is compiled anew
+        for name, make in COPIES.items() if program is model else ():
+            with recorder.stage(name), torch.no_grad():
+                repetitions[name] = tuple(tensors(make(model, of.model)(*of.fresh_inputs())))
+    back = Back(None, program, False, execution, repetitions, recorder.failures)
+    stored = None if model is None else Stored.of(model.get_parameter("op.weight"))
+    golden = None if stored is None else Golden((_expected(of, stored),), ("float",))
+    return Evidence(run, Front(of), back, Expectation(golden), quantized=model)
+
+
+def _expected(of: Subject, stored: Stored) -> Expected:
+    """What a float64 layer with the values of the stored codes gives, as an interval."""
+    entry, exact = workflow(of.run), is_exact(of.run)
+    (x,), unit = of.inputs, UNIT[of.run.recipe.mapping]
+    taken = Interval(x.double(), x.double())
+    if entry.activation is not None:
+        taken = oracle.inputs(x, entry.activation, 0.0 if exact else unit, entry.fixed)
+    layer = of.model.op
+    assert isinstance(layer, nn.Linear)
+    blocks = oracle.in_blocks(stored.codes, entry.weight.blocks)
+    weight = ((blocks - stored.zero_point) * stored.scale).reshape(layer.weight.shape)
+    bias = None if layer.bias is None else layer.bias.detach().double()
+    found = oracle.linear(taken, weight, bias, unit, step=step(of.run), dequantizes=entry.dequantizes)
+    return Expected(found.low, found.high)
+
+
+def annotated(of: Evidence) -> Outcome:
+    """The weight is replaced by one whose scales, zero points and codes are those of the declared grid."""
+    assert of.front.subject is not None
+    refused = of.raises("annotated", "prepare")
+    if of.run.variant is not None and of.run.variant.name == INDIVISIBLE and refused:
+        return outcome(())  # a size that no group divides may be refused
+    if refused:
+        return outcome(refused)
+    assert of.quantized is not None
+    stored = Stored.of(of.quantized.get_parameter("op.weight"))
+    if stored is None:
+        return outcome([NotAnnotated("annotated", WEIGHT, "op")])
+    return outcome(_of_weight(of.run, of.front.subject.model.get_parameter("op.weight").detach(), stored))
+
+
+def _of_weight(run: Run, weight: Tensor, stored: Stored) -> Iterator[Finding]:
+    """Yield the findings about what a quantized weight stores."""
+    grid, exact = workflow(run).weight, is_exact(run)
+    unit = UNIT[grid.scale or run.recipe.mapping]
+    scale, zero_point = oracle.qparams(weight, grid)
+    if stored.scale.shape != scale.shape:
+        yield WeightScales("annotated", len(stored.scale), len(scale), 1.0)
+        return
+    error = 0.0 if exact else ROUNDINGS * unit
+    wrong = (stored.scale - scale).abs() > error * scale
+    if bool(wrong.any()):
+        worst = float(((stored.scale - scale).abs() / scale)[wrong].max())
+        yield WeightScales("annotated", int(wrong.sum()), wrong.numel(), worst)
+    shifted = (stored.zero_point - zero_point).abs() > (0 if exact else 1 + error * (grid.high - grid.low))
+    if bool(shifted.any()):
+        yield WeightZeroPoints("annotated", int(shifted.sum()), shifted.numel())
+    allowed = oracle.codes(weight, grid, stored.scale, stored.zero_point, error)
+    outside = allowed.outside(oracle.in_blocks(stored.codes, grid.blocks))
+    if bool(outside.any()):
+        yield WeightCodes("annotated", int(outside.sum()), outside.numel())
+    if bool(weight.any()) and not bool((oracle.in_blocks(stored.codes, grid.blocks) - stored.zero_point).any()):
+        yield WeightVanishes("annotated")
+
+
+def lowered(of: Evidence) -> Outcome:
+    """The program is made and runs."""
+    for stage in ("lower", "execute"):
+        if findings := of.raises("lowered", stage):
+            return outcome(findings)
+    return outcome(()) if of.back.execution is not None else skip("not executed")
+
+
+def numerics(of: Evidence) -> Outcome:
+    """The output has the dtype and shape of the float module's, and every value lies in the interval of exact arithmetic."""
+    if of.back.execution is None or of.expectation.golden is None:
+        return skip("not executed" if of.back.execution is None else "the weight is not quantized")
+    (got,), (expected,) = of.back.execution.outputs, of.expectation.golden.outputs
+    if got.values.shape != expected.low.shape:
+        return outcome([OutputShape("numerics", 0, tuple(got.values.shape), tuple(expected.low.shape))])
+    dtype = str(got.values.dtype).removeprefix("torch.")
+    if dtype != of.run.recipe.mapping:
+        return outcome([OutputDtype("numerics", 0, dtype, of.run.recipe.mapping)])
+    values = got.values.double()
+    wrong = Interval(expected.low, expected.high).outside(values)
+    if not bool(wrong.any()):
+        return outcome((), comparison=Comparison(values.numel()))
+    off = torch.maximum(expected.low - values, values - expected.high).nan_to_num(torch.inf).clamp(min=0)
+    finite = off[off.isfinite()]
+    elements = tuple(
+        Element(tuple(map(int, place)), float(values[tuple(place)].nan_to_num(0.0)), float(expected.low[tuple(place)]))
+        for place in wrong.nonzero()[:4]
+    )
+    worst = float(finite.max()) if finite.numel() else 0.0
+    finding = ValuesDiffer("numerics", 0, int(wrong.sum()), wrong.numel(), worst, elements)
+    return outcome([finding], comparison=Comparison(values.numel(), int(wrong.sum())))
+
+
+def stable(of: Evidence) -> Outcome:
+    """A second run, a copy, and a module that has loaded the saved state give the same outputs, bit for bit."""
+    if of.back.execution is None:
+        return skip("not executed")
+    raised = partial(of.raises, "stable")
+    findings: list[Finding] = [finding for name in ("second run", *COPIES) for finding in raised(name)]
+    (first,) = of.back.execution.outputs
+    for name, (again,) in of.back.repetitions.items():
+        if again.shape != first.values.shape:
+            findings.append(RepetitionShape("stable", name, tuple(again.shape)))
+        elif bool((changed := differ(first.values, again)).any()):
+            findings.append(RepetitionValues("stable", name, int(changed.sum()), changed.numel()))
+    return outcome(findings)
+
+
+CHECKS: Mapping[str, Callable[[Evidence], Outcome]] = {
+    "annotated": annotated,
+    "lowered": lowered,
+    "numerics": numerics,
+    "stable": stable,
+}
+"""The checks by name, in the order of their outcomes in a row."""

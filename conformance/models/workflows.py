@@ -1,0 +1,165 @@
+"""Modules that are quantized in place: the float module of a run with its data, the quantized one, and what it stores."""
+
+import copy
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization.backend_config import BackendConfig
+
+from conformance.cases.claims import BackendClaims
+from conformance.cases.operators import Variant
+from conformance.cases.runs import Run
+from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
+from conformance.configs.codes import Codes
+from conformance.configs.workflows import Workflow, WorkflowConfig
+from conformance.errors import brief
+from conformance.oracle.workflows import in_blocks
+from conformance.results.profiles import PROFILES
+
+from .build import Subject
+from .data import integers, normal
+
+STEP = 2.0**-6
+"""The scale of dyadic weights, and of inputs that each call quantizes."""
+
+
+def names(config: BackendConfig) -> dict[str, Any]:
+    """The namespace of a config's expressions. Raises ImportError if its library is not installed."""
+    assert isinstance(config, WorkflowConfig)
+    return {"torch": torch} | {name: getattr(importlib.import_module(of), name) for name, of in config.names.items()}
+
+
+def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
+    """Why workflows cannot run here, or one of them, or None. What a size refuses, it refuses on every device."""
+    if run is not None and workflow(run).needs and variant_of(run).name != INDIVISIBLE:
+        return f"needs {workflow(run).needs}"
+    try:
+        names(claims.config)
+    except ImportError as error:
+        return f"{brief(error)}: run `tox -e {claims.name}`"
+    return None
+
+
+def workflow(run: Run) -> Workflow:
+    """The workflow of a run."""
+    assert isinstance(run.claim.entry, Workflow)
+    return run.claim.entry
+
+
+def subject(run: Run) -> Subject:
+    """The float module of a run in the dtype of its claim, with data: dyadic, or normally distributed."""
+    scope: dict[str, Any] = {"torch": torch, "nn": nn}
+    exec(run.model.source, scope)
+    entry, dtype, exact = workflow(run), run.claim.dtypes.input_dtype, is_exact(run)
+    assert dtype is not None
+    zero_row = variant_of(run).name == ZERO_ROW
+    model = filled(scope["Model"](), run.key, entry.weight if exact else None, zero_row=zero_row)
+    (spec,) = variant_of(run).operands.values()
+    key = f"{run.key}/x"
+    x = (taken(key, spec.shape, observed(run)) if exact else normal(key, spec.shape)).to(dtype)
+    return Subject(run, None, None, model.to(dtype).eval(), (x,), (x,))
+
+
+def is_exact(run: Run) -> bool:
+    """Whether the data of a run are dyadic."""
+    return PROFILES[run.profile].data == "dyadic"
+
+
+def step(run: Run) -> float | None:
+    """What all products of a run's dyadic data are multiples of; None for others."""
+    return None if not is_exact(run) else STEP * (1 / 16 if observed(run) is None else STEP)
+
+
+def observed(run: Run) -> Codes | None:
+    """The grid of inputs whose scale each call takes from them, or None."""
+    return None if workflow(run).fixed is not None else workflow(run).activation
+
+
+def filled(model: nn.Module, key: str, grid: Codes | None, *, zero_row: bool) -> nn.Module:
+    """A module of a linear layer, with dyadic parameters on a grid, or with normally distributed ones. The weight may have a
+    row of zeros."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            label, shape = f"{key}/{name}", tuple(parameter.shape)
+            if grid is None:
+                parameter.copy_(normal(label, shape, shape[-1] ** -0.5))
+            elif name.endswith("bias"):
+                parameter.copy_(integers(label, parameter.numel(), -64, 64) / 8)
+            else:
+                parameter.copy_(dyadic(label, shape, grid))
+            if zero_row and name.endswith("weight"):
+                parameter[1] = 0.0
+    return model
+
+
+def taken(key: str, shape: tuple[int, ...], grid: Codes | None) -> Tensor:
+    """Dyadic inputs (float32): on a grid whose scale each call takes from them, or multiples of 1/16."""
+    if grid is not None:
+        return dyadic(key, shape, grid)
+    return (integers(key, torch.Size(shape).numel(), -64, 64) / 16).reshape(shape).float()
+
+
+def variant_of(run: Run) -> Variant:
+    assert run.variant is not None
+    return run.variant
+
+
+def dyadic(key: str, shape: tuple[int, ...], grid: Codes) -> Tensor:
+    """Float32 data on a grid whose scale is STEP: whole codes, and in each block one element or two that decide the scale."""
+    count = torch.Size(shape).numel()
+    if grid.dtype:
+        whole = integers(key, count, -7, 7).double()
+        ends = grid.high
+    else:
+        low, high = int(grid.low), int(grid.high)
+        whole = integers(key, count, -high if grid.mapping == "symmetric" and high else low, high).double()
+        ends = (grid.high - grid.low) / 2
+    divides = not isinstance(grid.blocks, int) or (shape and shape[-1] % grid.blocks == 0)
+    block = in_blocks(whole.reshape(shape), grid.blocks if divides else "row")
+    blocks, length = block.shape
+    if not count:
+        return whole.reshape(shape).float()
+    chosen = torch.arange(blocks), integers(f"{key}/where", blocks, 0, length - 1)
+    if grid.mapping == "asymmetric":
+        lowest = int(grid.low)
+        # a single element decides the scale if zero is the other end
+        middle = integers(f"{key}/middle", blocks, lowest, int(grid.high) if length > 1 else lowest).unsqueeze(1)
+        block = (block - middle).clamp(grid.low - middle, grid.high - middle)
+        block[:, 0], block[:, -1] = (grid.low - middle).squeeze(1), (grid.high - middle).squeeze(1)
+    elif grid.mapping == "no_clipping":
+        block[chosen] = grid.low
+    else:
+        block[chosen] = ends * (1.0 - 2 * integers(f"{key}/sign", blocks, 0, 1).double())
+    return (block.reshape(shape) * STEP).float()
+
+
+def quantized(of: Subject) -> nn.Module:
+    """A copy of the module of a subject that its workflow has quantized. Raises the exceptions of `quantize_`."""
+    scope = names(of.run.backend.config)
+    model = copy.deepcopy(of.model)
+    scope["quantize_"](model, eval(workflow(of.run).source, scope))
+    return model
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a quantized weight stores: codes (of its shape), scales and zero points (one for each block), all in float64."""
+
+    codes: Tensor
+    scale: Tensor
+    zero_point: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> "Stored | None":
+        """What a weight stores; None if it is an ordinary tensor."""
+        parts: Mapping[str, Any] = vars(weight)
+        if "qdata" not in parts or "scale" not in parts:
+            return None
+        scale = parts["scale"].double().reshape(-1, 1)
+        zero = parts.get("zero_point")
+        zero = torch.zeros_like(scale) if zero is None else zero.double().reshape(-1, 1)
+        return cls(parts["qdata"].double(), scale, zero)

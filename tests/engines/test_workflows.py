@@ -1,0 +1,156 @@
+"""Runs of modules that torchao quantizes in place: what is right conforms, and every planted fault is noticed."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.cases.claims import backend
+from conformance.cases.runs import Run, runs
+from conformance.checks import workflows
+from conformance.checks.judge import Judge
+from conformance.errors import UsageError
+from conformance.execution.batch import judge_runs
+from conformance.models.workflows import quantized
+from conformance.repro import execution
+from conformance.repro.script import script
+from conformance.results.rows import Row
+
+installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+ROW = "int8_weight_only-row-bfloat16/ptq/default/exact"
+
+
+def run(case: str, engine: str = "torchao-eager") -> Run:
+    every = runs(backend("torchao"), [engine])
+    return next(run for run in every if run.id == f"torchao/nn.Linear/{case}@{engine}")
+
+
+def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
+    def faulty(of: Any) -> nn.Module:
+        model = quantized(of)
+        if fault is not None:
+            fault(model.op)
+        return model
+
+    with patch.object(workflows, "quantized", faulty):
+        return Judge().row(run(case))[0]
+
+
+@installed
+@pytest.mark.parametrize(
+    "case",
+    [
+        ROW,
+        "int8_weight_only-32-float32/ptq/long/typical",
+        "int8_dynamic-tensor-symmetric-float32/ptq/rank4/exact",
+        "intx3_weight_only-32-asymmetric-float32/ptq/strided/exact",
+        "float8_e5m2_weight_only-row-float32/ptq/odd/typical",
+        "int8_weight_only-32-float32/ptq/indivisible/exact",
+    ],
+)
+def test_what_torchao_keeps_conforms(case: str) -> None:
+    row = judged(case)
+    assert (row.verdict, row.detail) == ("conforms", "")
+    assert "numerics" in row.checks
+
+
+def code(layer: Any) -> None:
+    layer.weight.qdata[3, 5] += 1 - 2 * int(layer.weight.qdata[3, 5] > 0)
+
+
+def scale(layer: Any) -> None:
+    layer.weight.scale[2] *= 1 + 2.0**-23
+
+
+def zero_point(layer: Any) -> None:
+    layer.weight.zero_point[2] += 1
+
+
+def in_float(layer: Any) -> None:
+    layer.weight = nn.Parameter(layer.weight.dequantize())
+
+
+def vanishes(layer: Any) -> None:
+    layer.weight.qdata.zero_()
+
+
+def hooked(change: Callable[[Tensor], Tensor]) -> Callable[[Any], None]:
+    def fault(layer: Any) -> None:
+        layer.register_forward_hook(lambda module, taken, given: change(given))
+
+    return fault
+
+
+def off_by_a_rounding(y: Tensor) -> Tensor:
+    y = y.clone()
+    y[1, 2] = torch.nextafter(y[1, 2], torch.tensor(torch.inf, dtype=y.dtype))
+    return torch.where(y == 0, y, torch.nextafter(y, torch.full_like(y, torch.inf)))
+
+
+@installed
+@pytest.mark.parametrize(
+    ("fault", "failed"),
+    [
+        (code, {"annotated"}),
+        (scale, {"annotated"}),
+        (zero_point, {"annotated"}),
+        (in_float, {"annotated"}),
+        (vanishes, {"annotated"}),
+        (hooked(off_by_a_rounding), {"numerics"}),
+        (hooked(lambda y: y.float()), {"numerics"}),
+        (hooked(lambda y: y[:1]), {"numerics"}),
+        (hooked(lambda y: y * torch.nan), {"numerics"}),
+    ],
+)
+def test_a_planted_fault_is_noticed(fault: Callable[[Any], None], failed: set[str]) -> None:
+    assert judged(ROW, fault).failed >= failed
+
+
+@installed
+def test_what_changes_from_call_to_call_is_unstable() -> None:
+    calls: list[None] = []
+
+    def counted(y: Tensor) -> Tensor:
+        calls.append(None)
+        return y if len(calls) == 1 else y + 8
+
+    assert "stable" in judged(ROW, hooked(counted)).failed
+
+
+@installed
+@pytest.mark.parametrize(
+    ("case", "shown"),
+    [
+        (ROW, ""),
+        (
+            "int8_weight_only-row-bfloat16/ptq/default/typical",
+            "DEVIATES annotated: the scales are not those of the blocks",
+        ),
+        ("float8_e4m3fn_weight_only-row-float32/ptq/zero_row/exact", "DEVIATES numerics"),
+        ("int4_weight_only-plain-bfloat16/ptq/indivisible/exact", "DEVIATES annotated: the weight is not annotated"),
+        ("int8_static-symmetric-float32/ptq/odd_rank3/exact", "DEVIATES lowered: AssertionError"),
+    ],
+)
+def test_a_script_needs_torch_and_torchao_alone(case: str, shown: str) -> None:
+    one = run(case)
+    text = script(one, Judge().row(one)[0], None)
+    assert "conformance" not in text.replace(f'"""{one.id}', "")
+    process = execution.run(text)
+    assert (process.returncode, shown in process.stdout) == (int(bool(shown)), True)
+
+
+def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:
+    (outcome,) = judge_runs([run("int4_weight_only-plain-bfloat16/ptq/default/exact")], lambda _: None)
+    assert outcome.row.verdict == "unavailable"  # type: ignore[union-attr]
+    assert outcome.row.detail == "needs the package mslk, whose kernels are for accelerators"  # type: ignore[union-attr]
+
+
+def test_an_engine_of_converted_models_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"unknown engine 'qnnpack': choose from torchao-eager, .*what torchao declares"
+    ):
+        [*runs(backend("torchao"), ["qnnpack"])]
