@@ -27,7 +27,7 @@ from conformance.audit.network import network
 from conformance.audit.origins import SAME_DB
 from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
-from conformance.configs.registry import QUANTIZERS
+from conformance.configs.registry import BY_NAME
 from conformance.engines.availability import probe
 from conformance.errors import UsageError
 from conformance.models import build
@@ -41,7 +41,7 @@ from tests.saturation import SATURATIONS
 
 PAGE = Path(__file__).parent.parent / "docs/known-networks.md"
 BACKENDS = ("qnnpack", "fbgemm", "onednn")
-OTHERS = frozenset({"executorch", *QUANTIZERS})
+OTHERS = frozenset({"executorch", *BY_NAME})
 BLAMED = frozenset({"observed", "reference", "lowered", "numerics"})
 """The checks whose failure an audit blames on a layer or an operator."""
 
@@ -308,7 +308,7 @@ def _reason(entries: Sequence[Entry]) -> str:
     if not any(entry.where for entry in entries):
         return alone
     if all(backends_of(entry) <= OTHERS for entry in entries):
-        return "about ExecuTorch and the quantizers of PT2E, of which this page audits no networks"
+        return "about ExecuTorch, the quantizers of PT2E and torchao, of which this page audits no networks"
     if not any(entry.where and not entry.on_further_inputs for entry in entries):
         return alone
     checks = frozenset().union(*(entry.check for entry in entries))

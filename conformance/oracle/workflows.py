@@ -8,14 +8,30 @@ section 3.1).
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from conformance.configs.codes import Codes
-
 UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 """The unit roundoff of each dtype."""
+
+
+class Grid(Protocol):
+    """The rule for the codes of a tensor, as `Codes` states it."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def mapping(self) -> str: ...
+    @property
+    def blocks(self) -> str | int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def floor(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,7 @@ def in_blocks(values: Tensor, blocks: str | int) -> Tensor:
     return values.reshape(math.prod(values.shape) // length if length else 0, length)
 
 
-def qparams(values: Tensor, grid: Codes) -> tuple[Tensor, Tensor]:
+def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """The scale and zero point of each block (float64, shape (blocks, 1)): zero is always in the range."""
     block, floor = in_blocks(values.double(), grid.blocks), grid.floor or torch.finfo(values.dtype).smallest_normal
     if not block.numel():
@@ -56,7 +72,7 @@ def qparams(values: Tensor, grid: Codes) -> tuple[Tensor, Tensor]:
     return scale.clamp(min=floor), torch.zeros_like(scale)
 
 
-def codes(values: Tensor, grid: Codes, scale: Tensor, zero_point: Tensor, error: float) -> Interval:
+def codes(values: Tensor, grid: Grid, scale: Tensor, zero_point: Tensor, error: float) -> Interval:
     """The codes (float64) that elements in blocks may have, if their positions on the grid have this relative error."""
     position = in_blocks(values.double(), grid.blocks) / scale
     off = position.abs() * error
@@ -75,7 +91,7 @@ def values_of(of: Interval, scale: Tensor, zero_point: Tensor) -> Interval:
     return Interval((of.low - zero_point) * scale, (of.high - zero_point) * scale)
 
 
-def inputs(values: Tensor, grid: Codes, unit: float, fixed: tuple[float, int] | None = None) -> Interval:
+def inputs(values: Tensor, grid: Grid, unit: float, fixed: tuple[float, int] | None = None) -> Interval:
     """What the codes of a tensor stand for that each call quantizes, if its arithmetic has a unit roundoff.
 
     A scale that is off by a rounding or two may shift every code, and a zero point: the interval has all of that.

@@ -144,7 +144,7 @@ def test_an_unknown_backend_is_refused_with_one_line_that_names_the_known_ones()
         backend("tensorrt")
     assert str(raised.value) == (
         "unknown backend 'tensorrt': choose from qnnpack, fbgemm, onednn, executorch, xnnpack, x86inductor, "
-        "arminductor, cortexm, tosa, "
+        "arminductor, cortexm, tosa, torchao, "
         "or use --backend-config"
     )
 
