@@ -35,4 +35,4 @@ WORKFLOWS = {name: Backend(name, _factory(name, "workflows"), engines) for name,
 """Libraries that quantize modules in place."""
 BY_NAME = {**QUANTIZERS, **WORKFLOWS}
 """What runs if it is asked for by name."""
-REGISTERED = {**BACKENDS, **QUANTIZERS, **WORKFLOWS}
+REGISTERED = {**BACKENDS, **BY_NAME}

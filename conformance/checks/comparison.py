@@ -198,15 +198,21 @@ def _on_its_own_grid(got: Output, expected: Expected, exact: Exact, place: Place
     return compare_codes(q.int_repr(), own, EQUAL, lambda: codes.position, place).findings
 
 
-def _compare_values(values: Tensor, expected: Expected, allowed: Tolerance, place: Place) -> Comparison:
-    """Compare float values: within the golden's range but for the rounding of float32, relative to the greatest value or to
-    the greatest intermediate value that may have cancelled out."""
+def compare_values(values: Tensor, expected: Expected, place: Place = ENGINE_OUTPUT, slack: float = 0.0) -> Comparison:
+    """Compare float values: within the golden's range, and no more than `slack` beyond it. NaN never is."""
     got, low, high = values.double(), expected.low.double(), expected.high.double()
-    greatest = max(float(low.abs().max()) if low.numel() else 0.0, allowed.magnitude)
     off = torch.maximum(low - got, got - high).nan_to_num(torch.inf).clamp(min=0)
-    wrong = off > greatest * max(allowed.relative, FLOAT32)
+    wrong = off > slack
     if not bool(wrong.any()):
         return Comparison(got.numel())
     mismatched, elements = int(wrong.sum()), _worst(wrong, off, got, low)
     finding = ValuesDiffer(place.check, place.output, mismatched, wrong.numel(), float(off.max()), elements)
     return Comparison(got.numel(), mismatched, findings=(finding, *_lies(place, wrong)))
+
+
+def _compare_values(values: Tensor, expected: Expected, allowed: Tolerance, place: Place) -> Comparison:
+    """Compare float values: within the golden's range but for the rounding of float32, relative to the greatest value or to
+    the greatest intermediate value that may have cancelled out."""
+    low = expected.low.double()
+    greatest = max(float(low.abs().max()) if low.numel() else 0.0, allowed.magnitude)
+    return compare_values(values, expected, place, greatest * max(allowed.relative, FLOAT32))

@@ -14,13 +14,13 @@ from conformance.engines.registry import engine
 from conformance.engines.workflows import WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
 from conformance.models.build import Subject, tensors
-from conformance.models.workflows import Stored, is_exact, quantized, step, subject, workflow
+from conformance.models.workflows import Stored, is_exact, quantized, rounding, step, subject, workflow
 from conformance.oracle import workflows as oracle
 from conformance.oracle.workflows import UNIT, Interval
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import WEIGHT, NotAnnotated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
-from conformance.results.findings.values import Element, OutputShape, ValuesDiffer
+from conformance.results.findings.values import OutputShape
 from conformance.results.findings.weights import (
     OutputDtype,
     WeightCodes,
@@ -30,12 +30,12 @@ from conformance.results.findings.weights import (
 )
 from conformance.stopwatch import Stopwatch
 
-from .comparison import Comparison, differ
+from .comparison import compare_values, differ
 from .evidence import Back, Evidence, Expectation, Front, Outcome, outcome, skip
 from .recorder import Recorder
 
-ROUNDINGS = 3
-"""How many roundings a scale may have behind it, and the position of an element on the grid."""
+OF_WEIGHTS: Mapping[str, Callable[[str, int, int], Finding]] = {"zero points": WeightZeroPoints, "codes": WeightCodes}
+"""The findings about what a weight stores, by the words of `Stored.off`, but for scales."""
 
 COPIES: Mapping[str, Callable[[nn.Module, nn.Module], nn.Module]]
 """What makes a module again that gives the same outputs, by the name of the repetition, from it and the float module."""
@@ -86,16 +86,15 @@ def evidence(run: Run, watch: Stopwatch) -> Evidence:
 def _expected(of: Subject, stored: Stored) -> Expected:
     """What a float64 layer with the values of the stored codes gives, as an interval."""
     entry, exact = workflow(of.run), is_exact(of.run)
-    (x,), unit = of.inputs, UNIT[of.run.recipe.mapping]
+    (x,), dtype = of.inputs, of.run.recipe.mapping
     taken = Interval(x.double(), x.double())
     if entry.activation is not None:
-        taken = oracle.inputs(x, entry.activation, 0.0 if exact else unit, entry.fixed)
+        taken = oracle.inputs(x, entry.activation, 0.0 if exact else UNIT[dtype], entry.fixed)
     layer = of.model.op
     assert isinstance(layer, nn.Linear)
-    blocks = oracle.in_blocks(stored.codes, entry.weight.blocks)
-    weight = ((blocks - stored.zero_point) * stored.scale).reshape(layer.weight.shape)
+    weight = stored.values(entry.weight.blocks)
     bias = None if layer.bias is None else layer.bias.detach().double()
-    found = oracle.linear(taken, weight, bias, unit, step=step(of.run), dequantizes=entry.dequantizes)
+    found = oracle.linear(taken, weight, bias, dtype, step=step(of.run), dequantizes=entry.dequantizes)
     return Expected(found.low, found.high)
 
 
@@ -116,25 +115,14 @@ def annotated(of: Evidence) -> Outcome:
 
 def _of_weight(run: Run, weight: Tensor, stored: Stored) -> Iterator[Finding]:
     """Yield the findings about what a quantized weight stores."""
-    grid, exact = workflow(run).weight, is_exact(run)
-    unit = UNIT[grid.scale or run.recipe.mapping]
-    scale, zero_point = oracle.qparams(weight, grid)
-    if stored.scale.shape != scale.shape:
-        yield WeightScales("annotated", len(stored.scale), len(scale), 1.0)
-        return
-    error = 0.0 if exact else ROUNDINGS * unit
-    wrong = (stored.scale - scale).abs() > error * scale
-    if bool(wrong.any()):
-        worst = float(((stored.scale - scale).abs() / scale)[wrong].max())
-        yield WeightScales("annotated", int(wrong.sum()), wrong.numel(), worst)
-    shifted = (stored.zero_point - zero_point).abs() > (0 if exact else 1 + error * (grid.high - grid.low))
-    if bool(shifted.any()):
-        yield WeightZeroPoints("annotated", int(shifted.sum()), shifted.numel())
-    allowed = oracle.codes(weight, grid, stored.scale, stored.zero_point, error)
-    outside = allowed.outside(oracle.in_blocks(stored.codes, grid.blocks))
-    if bool(outside.any()):
-        yield WeightCodes("annotated", int(outside.sum()), outside.numel())
-    if bool(weight.any()) and not bool((oracle.in_blocks(stored.codes, grid.blocks) - stored.zero_point).any()):
+    grid = workflow(run).weight
+    for what, off in stored.off(weight, grid, rounding(run)).items():
+        counts = int(off.count_nonzero()), off.numel()
+        if counts[0] and what == "scales":
+            yield WeightScales("annotated", *counts, float(off.max()))
+        elif counts[0]:
+            yield OF_WEIGHTS[what]("annotated", *counts)
+    if bool(weight.any()) and not bool(stored.values(grid.blocks).any()):
         yield WeightVanishes("annotated")
 
 
@@ -156,19 +144,8 @@ def numerics(of: Evidence) -> Outcome:
     dtype = str(got.values.dtype).removeprefix("torch.")
     if dtype != of.run.recipe.mapping:
         return outcome([OutputDtype("numerics", 0, dtype, of.run.recipe.mapping)])
-    values = got.values.double()
-    wrong = Interval(expected.low, expected.high).outside(values)
-    if not bool(wrong.any()):
-        return outcome((), comparison=Comparison(values.numel()))
-    off = torch.maximum(expected.low - values, values - expected.high).nan_to_num(torch.inf).clamp(min=0)
-    finite = off[off.isfinite()]
-    elements = tuple(
-        Element(tuple(map(int, place)), float(values[tuple(place)].nan_to_num(0.0)), float(expected.low[tuple(place)]))
-        for place in wrong.nonzero()[:4]
-    )
-    worst = float(finite.max()) if finite.numel() else 0.0
-    finding = ValuesDiffer("numerics", 0, int(wrong.sum()), wrong.numel(), worst, elements)
-    return outcome([finding], comparison=Comparison(values.numel(), int(wrong.sum())))
+    comparison = compare_values(got.values, expected)
+    return outcome(comparison.findings, comparison=comparison)
 
 
 def stable(of: Evidence) -> Outcome:

@@ -17,7 +17,7 @@ from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
 from conformance.configs.codes import Codes
 from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import brief
-from conformance.oracle.workflows import in_blocks
+from conformance.oracle.workflows import UNIT, codes, in_blocks, qparams
 from conformance.results.profiles import PROFILES
 
 from .build import Subject
@@ -25,6 +25,9 @@ from .data import integers, normal
 
 STEP = 2.0**-6
 """The scale of dyadic weights, and of inputs that each call quantizes."""
+
+ROUNDINGS = 3
+"""How many roundings a scale of data that are not dyadic may have behind it, and the position of an element on the grid."""
 
 
 def names(config: BackendConfig) -> dict[str, Any]:
@@ -72,6 +75,11 @@ def is_exact(run: Run) -> bool:
 def step(run: Run) -> float | None:
     """What all products of a run's dyadic data are multiples of; None for others."""
     return None if not is_exact(run) else STEP * (1 / 16 if observed(run) is None else STEP)
+
+
+def rounding(run: Run) -> float:
+    """By how much of itself a scale of a run's weight, or a position on its grid, may be off."""
+    return 0.0 if is_exact(run) else ROUNDINGS * UNIT[workflow(run).weight.scale or run.recipe.mapping]
 
 
 def observed(run: Run) -> Codes | None:
@@ -163,3 +171,22 @@ class Stored:
         zero = parts.get("zero_point")
         zero = torch.zeros_like(scale) if zero is None else zero.double().reshape(-1, 1)
         return cls(parts["qdata"].double(), scale, zero)
+
+    def values(self, blocks: str | int) -> Tensor:
+        """What the codes stand for (float64, of the weight's shape)."""
+        return ((in_blocks(self.codes, blocks) - self.zero_point) * self.scale).reshape(self.codes.shape)
+
+    def off(self, weight: Tensor, grid: Codes, error: float) -> dict[str, Tensor]:
+        """Where scales, zero points and codes, by these words, are not those of a float weight on a grid: by how much of a
+        scale, elsewhere whether (bool). Scales, and positions on the grid, may be off by a relative `error`."""
+        scale, zero_point = qparams(weight, grid)
+        if self.scale.shape != scale.shape:
+            return {"scales": torch.ones_like(scale)}
+        apart, shift = (self.scale - scale).abs(), 1 + error * (grid.high - grid.low) if error else 0
+        return {
+            "scales": torch.where(apart > error * scale, apart / scale, 0.0),
+            "zero points": (self.zero_point - zero_point).abs() > shift,
+            "codes": codes(weight, grid, self.scale, self.zero_point, error).outside(
+                in_blocks(self.codes, grid.blocks)
+            ),
+        }

@@ -110,9 +110,9 @@ def inputs(values: Tensor, grid: Grid, unit: float, fixed: tuple[float, int] | N
 
 
 def linear(
-    x: Interval, weight: Tensor, bias: Tensor | None, unit: float, *, step: float | None, dequantizes: bool
+    x: Interval, weight: Tensor, bias: Tensor | None, dtype: str, *, step: float | None, dequantizes: bool
 ) -> Interval:
-    """The outputs (…, N) that a linear layer may have, whose sums are in float32 and results in a dtype of unit roundoff.
+    """The outputs (…, N) that a linear layer may have, whose sums are in float32 and results in a dtype.
 
     Args:
         x: the inputs (…, K); weight: what the codes of the weight stand for (N, K); bias: (N,) or None.
@@ -124,8 +124,8 @@ def linear(
     low, high = x.low @ above.T + x.high @ below.T, x.high @ above.T + x.low @ below.T
     magnitude = torch.maximum(x.low.abs(), x.high.abs()) @ weight.abs().T
     if step is not None and bool((magnitude * UNIT["float32"] <= step).all()):
-        return _rounded(low, high, bias, unit)
-    of_sums = weight.shape[-1] * UNIT["float32"] / (1 - weight.shape[-1] * UNIT["float32"])
+        return _rounded(low, high, bias, dtype)
+    unit, of_sums = UNIT[dtype], weight.shape[-1] * UNIT["float32"] / (1 - weight.shape[-1] * UNIT["float32"])
     error = of_sums * magnitude + (2 * unit * magnitude if dequantizes else 0)
     error = error + 3 * unit * (torch.maximum(low.abs(), high.abs()) + error)
     low, high = low - error, high + error
@@ -135,12 +135,11 @@ def linear(
     return Interval(low - error, high + error)
 
 
-def _rounded(low: Tensor, high: Tensor, bias: Tensor | None, unit: float) -> Interval:
+def _rounded(low: Tensor, high: Tensor, bias: Tensor | None, dtype: str) -> Interval:
     """A product that is rounded once, or before and after a bias is added."""
-    dtype = next(getattr(torch, name) for name, one in UNIT.items() if one == unit)
 
     def to(values: Tensor) -> Tensor:
-        return values.to(dtype).double()
+        return values.to(getattr(torch, dtype)).double()
 
     if bias is None:
         return Interval(to(low), to(high))

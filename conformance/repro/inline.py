@@ -75,18 +75,16 @@ COMPLETES = "import torch.ao.quantization.quantize_fx"
 @lru_cache(4096)  # nearly all texts are definitions, which every script shares
 def free(text: str) -> frozenset[str]:
     """The names that a text loads but does not bind, without builtins."""
-    loaded: set[str] = set()
-    bound: set[str] = set(vars(builtins))
-    tables = [symtable(text, "<script>", "exec")]  # several times as fast as a walk over the syntax tree
+    module = symtable(text, "<script>", "exec")  # several times as fast as a walk over the syntax tree
+    bound = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    loaded, tables = set[str](), [module]
     while tables:
         table = tables.pop()
         tables += table.get_children()
-        for symbol in table.get_symbols():
-            if symbol.is_referenced():
-                loaded.add(symbol.get_name())
-            if symbol.is_assigned() or symbol.is_parameter() or symbol.is_imported():
-                bound.add(symbol.get_name())
-    return frozenset(loaded - bound)
+        loaded |= {
+            s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or table is module)
+        }
+    return frozenset(loaded - bound - vars(builtins).keys())
 
 
 def _imported(node: ast.stmt) -> dict[str, str]:

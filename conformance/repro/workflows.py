@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
-from conformance.checks.workflows import ROUNDINGS
-from conformance.configs.engines import WORKFLOW_ENGINES
 from conformance.configs.workflows import WorkflowConfig
+from conformance.engines.registry import engine
+from conformance.engines.workflows import CompiledWorkflowEngine
 from conformance.host.cpu import ISA_LIMITS
-from conformance.models.workflows import is_exact, observed, step, variant_of, workflow
+from conformance.models.workflows import is_exact, observed, rounding, step, variant_of, workflow
 from conformance.oracle.workflows import UNIT
 from conformance.results.rows import Row
 
@@ -29,15 +29,10 @@ weight = Stored.of(model.op.weight)
 if weight is None:
     deviates("annotated", "the weight is not annotated")
     sys.exit(1)
-scale, zero_point = qparams(floating, weight_grid)
-if ((weight.scale - scale).abs() > {error} * scale).any():
-    deviates("annotated", "the scales are not those of the blocks")
-if ((weight.zero_point - zero_point).abs() > {shift}).any():
-    deviates("annotated", "the zero points are not those of the blocks")
-allowed = codes(floating, weight_grid, weight.scale, weight.zero_point, {error})
-if allowed.outside(in_blocks(weight.codes, weight_grid.blocks)).any():
-    deviates("annotated", "the codes are not the nearest ones")
-if floating.any() and not (in_blocks(weight.codes, weight_grid.blocks) - weight.zero_point).any():
+for what, off in weight.off(floating, weight_grid, {error}).items():
+    if off.any():
+        deviates("annotated", f"the {{what}} are not those of the blocks")
+if floating.any() and not weight.values(weight_grid.blocks).any():
     deviates("annotated", "all codes stand for zero")
 """
 EXECUTES = """\
@@ -48,8 +43,8 @@ except Exception as error:
     sys.exit(1)
 """
 NUMERICS = """\
-stands_for = ((in_blocks(weight.codes, weight_grid.blocks) - weight.zero_point) * weight.scale).reshape(floating.shape)
-expected = linear({inputs}, stands_for, bias, {unit}, step={step}, dequantizes={dequantizes})
+values = weight.values(weight_grid.blocks)
+expected = linear({inputs}, values, bias, {dtype!r}, step={step}, dequantizes={dequantizes})
 if y.dtype != x.dtype or y.shape != expected.low.shape:
     deviates("numerics", f"{{y.dtype}} {{tuple(y.shape)}}")
 elif (wrong := expected.outside(y.double())).any():
@@ -89,7 +84,7 @@ def script(run: Run, row: Row, docstring: str, *, isa: str | None = None) -> str
 
 def _blocks(run: Run, row: Row) -> Iterator[str]:
     entry, dtype, exact = workflow(run), run.recipe.mapping, is_exact(run)
-    unit, (spec,) = UNIT[dtype], variant_of(run).operands.values()
+    (spec,) = variant_of(run).operands.values()
     yield f"{run.model.source}\n\nkey = {run.key!r}\nweight_grid = {entry.weight!r}\nconfig = {entry.source}\n"
     filling = f"{'weight_grid' if exact else None}, zero_row={variant_of(run).name == ZERO_ROW}"
     yield f"original = filled(Model(), key, {filling}).to(torch.{dtype}).eval()\n"
@@ -100,19 +95,19 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     may_refuse = variant_of(run).name == INDIVISIBLE
     refused = 'print("CONFORMS")' if may_refuse else 'deviates("annotated", repr(error))'
     yield QUANTIZES.format(refused=refused, status=int(not may_refuse))
-    error = 0.0 if exact else ROUNDINGS * UNIT[entry.weight.scale or dtype]
-    yield WEIGHT.format(error=error, shift=0 if exact else 1 + error * (entry.weight.high - entry.weight.low))
-    eager = run.engine == WORKFLOW_ENGINES[run.backend.name][0]
-    if not eager:
-        yield f"torch._inductor.config.freezing = {run.engine.endswith('frozen')}\n"
-    yield f"program = {'model' if eager else 'torch.compile(model)'}\n"
+    yield WEIGHT.format(error=rounding(run))
+    used = engine(run.engine)
+    if isinstance(used, CompiledWorkflowEngine):
+        yield f"torch._inductor.config.freezing = {used.freezing}\nprogram = torch.compile(model)\n"
+    else:
+        yield "program = model\n"
     if row.verdict == "crashes":
         yield 'deviates("crashes", "unless more is printed")\n'
     yield EXECUTES
     inputs = "Interval(x.double(), x.double())"
     if entry.activation is not None:
-        inputs = f"inputs(x, {entry.activation!r}, {0.0 if exact else unit}, {entry.fixed})"
-    yield NUMERICS.format(inputs=inputs, unit=unit, step=step(run), dequantizes=entry.dequantizes)
+        inputs = f"inputs(x, {entry.activation!r}, {0.0 if exact else UNIT[dtype]}, {entry.fixed})"
+    yield NUMERICS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
     yield STABLE
-    if eager:
+    if not isinstance(used, CompiledWorkflowEngine):
         yield COPIES

@@ -19,14 +19,14 @@ from conformance.models.workflows import quantized
 from conformance.repro import execution
 from conformance.repro.script import script
 from conformance.results.rows import Row
+from tests import runs_by_id
 
 installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 ROW = "int8_weight_only-row-bfloat16/ptq/default/exact"
 
 
-def run(case: str, engine: str = "torchao-eager") -> Run:
-    every = runs(backend("torchao"), [engine])
-    return next(run for run in every if run.id == f"torchao/nn.Linear/{case}@{engine}")
+def run(case: str) -> Run:
+    return runs_by_id.run(f"torchao/nn.Linear/{case}@torchao-eager")
 
 
 def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:

@@ -53,8 +53,8 @@ def test_an_input_with_a_fixed_scale_has_its_codes() -> None:
 @pytest.mark.parametrize("bias", [None, torch.tensor([2.0**-9]).double()])
 def test_a_dyadic_product_is_rounded_to_the_dtype_and_nothing_else(bias: torch.Tensor | None) -> None:
     x = torch.tensor([[1.0, 2.0**-8]]).double()
-    found = linear(Interval(x, x), torch.ones(1, 2).double(), bias, 2.0**-8, step=2.0**-8, dequantizes=False)
-    exact = linear(Interval(x, x), torch.ones(1, 2).double(), bias, 2.0**-24, step=2.0**-8, dequantizes=False)
+    found = linear(Interval(x, x), torch.ones(1, 2).double(), bias, "bfloat16", step=2.0**-8, dequantizes=False)
+    exact = linear(Interval(x, x), torch.ones(1, 2).double(), bias, "float32", step=2.0**-8, dequantizes=False)
     assert exact.low.item() == exact.high.item() == 1 + 2.0**-8 + (0 if bias is None else 2.0**-9)
     # bfloat16 has 1 and 1 + 2**-7: the product alone is a tie, with the bias it may be rounded before and after
     assert (found.low.item(), found.high.item()) == (1.0, 1.0 if bias is None else 1 + 2.0**-7)
@@ -62,7 +62,7 @@ def test_a_dyadic_product_is_rounded_to_the_dtype_and_nothing_else(bias: torch.T
 
 def test_sums_that_float32_does_not_have_are_an_interval() -> None:
     x = torch.tensor([[2.0**24, 1.0]]).double()
-    found = linear(Interval(x, x), torch.ones(1, 2).double(), None, 2.0**-24, step=1.0, dequantizes=False)
+    found = linear(Interval(x, x), torch.ones(1, 2).double(), None, "float32", step=1.0, dequantizes=False)
     assert found.low.item() < 2.0**24 < found.high.item()
     assert found.outside(torch.tensor([[2.0**24]]).double()).item() is False
     assert found.outside(torch.tensor([[float("nan")]])).item() is True
