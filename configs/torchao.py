@@ -1,10 +1,12 @@
-"""What torchao's `quantize_` declares: its stable configs, their parameters, and what each does to a module.
+"""What torchao's `quantize_` declares: configs, their parameters, and what each does to a module.
 
 The sources are the classes of `torchao.quantization` and its table of workflows; `tests/configs/test_torchao.py` holds this
-module against the installed version. Configs that need another device are here too: their claims are unavailable.
+module against the installed version. Configs that need another device are here too: their claims are unavailable. Of
+prototypes those are here that have kernels for the CPU.
 """
 
 from collections.abc import Iterator
+from itertools import product
 
 import torch
 from torch import nn
@@ -12,29 +14,37 @@ from torch import nn
 from .codes import Codes
 from .workflows import Workflow, WorkflowConfig
 
-NAMES = dict.fromkeys(
-    (
-        "Float8DynamicActivationFloat8WeightConfig",
-        "Float8DynamicActivationInt4WeightConfig",
-        "Float8WeightOnlyConfig",
-        "Int4WeightOnlyConfig",
-        "Int8DynamicActivationInt8WeightConfig",
-        "Int8DynamicActivationIntxWeightConfig",
-        "Int8StaticActivationInt8WeightConfig",
-        "Int8WeightOnlyConfig",
-        "IntxWeightOnlyConfig",
-        "MappingType",
-        "PerAxis",
-        "PerGroup",
-        "PerRow",
-        "PerTensor",
-        "quantize_",
-    ),
-    "torchao.quantization",
+PROTOTYPES = dict.fromkeys(
+    ("Int8DynamicActivationInt4WeightConfig", "PrototypeInt4WeightOnlyConfig"), "torchao.prototype.quantization.int4"
+)
+"""The module of each prototype that has kernels for the CPU."""
+NAMES = (
+    dict.fromkeys(
+        (
+            "Float8DynamicActivationFloat8WeightConfig",
+            "Float8DynamicActivationInt4WeightConfig",
+            "Float8WeightOnlyConfig",
+            "Int4WeightOnlyConfig",
+            "Int8DynamicActivationInt8WeightConfig",
+            "Int8DynamicActivationIntxWeightConfig",
+            "Int8StaticActivationInt8WeightConfig",
+            "Int8WeightOnlyConfig",
+            "IntxWeightOnlyConfig",
+            "MappingType",
+            "PerAxis",
+            "PerGroup",
+            "PerRow",
+            "PerTensor",
+            "quantize_",
+        ),
+        "torchao.quantization",
+    )
+    | PROTOTYPES
 )
 """The module of each name in the expressions."""
 GROUP = 32
 GRANULARITIES: dict[str | int, str] = {"row": "PerRow()", "tensor": "PerTensor()", GROUP: f"PerGroup({GROUP})"}
+ALONG_CHANNELS: tuple[str | int, ...] = (GROUP, "row")
 INT8 = (-128, 127)
 SEVEN_BITS = (-64, 63)
 FLOOR = 2.0**-23
@@ -46,6 +56,7 @@ FLOAT8 = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The greatest value of each float8 dtype (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1)."""
 MSLK, ACCELERATOR = "the package mslk, whose kernels are for accelerators", "an accelerator with kernels for it"
 ARM = "torchao's kernels for Arm, or KleidiAI in torch"
+OWN_KERNELS = "torchao built with USE_CPU_KERNELS=1"
 
 
 def get_torchao_workflows() -> WorkflowConfig:
@@ -54,6 +65,8 @@ def get_torchao_workflows() -> WorkflowConfig:
         *_int8_weights(),
         *_int8_products(),
         *_integers_of_some_bits(),
+        *_beside_int8(),
+        *_packed_int4(),
         *_float8_weights(),
         *_of_other_devices(),
     ]
@@ -91,31 +104,61 @@ def _int8_products() -> Iterator[Workflow]:
 
 
 def _integers_of_some_bits() -> Iterator[Workflow]:
-    for bits in range(1, 9):
-        low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-        for blocks in (GROUP, "row"):
-            granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
-            for mapping, torchs in MAPPINGS.items():
+    for pattern in (nn.Linear, nn.Conv2d, nn.Embedding):
+        for bits in range(1, 9):
+            for blocks, mapping in product(ALONG_CHANNELS, MAPPINGS):
                 if bits == 1 and mapping == "no_clipping":
                     continue  # divides by the greatest code, which is 0
-                options = f"granularity={granularity}, mapping_type=MappingType.{torchs}"
+                granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
+                options = f"granularity={granularity}, mapping_type=MappingType.{MAPPINGS[mapping]}"
                 yield Workflow(
-                    nn.Linear,
+                    pattern,
                     f"intx{bits}_weight_only-{blocks}-{mapping}",
                     f"IntxWeightOnlyConfig(weight_dtype=torch.int{bits}, {options})",
-                    Codes(low, high, mapping, blocks),
+                    _bits(bits, mapping, blocks),
                     dequantizes=True,
                     compiled=(bits, blocks, mapping) == (4, GROUP, "symmetric"),
                 )
+
+
+def _bits(bits: int, mapping: str, blocks: str | int) -> Codes:
+    return Codes(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, mapping, blocks)
+
+
+def _beside_int8() -> Iterator[Workflow]:
+    for bits in range(1, 9):
         options = f"weight_granularity={GRANULARITIES[GROUP]}"
         yield Workflow(
             nn.Linear,
             f"int8_dynamic-intx{bits}",
             f"Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int{bits}, {options})",
-            Codes(low, high, "symmetric", GROUP),
+            _bits(bits, "symmetric", GROUP),
             Codes(*INT8, "asymmetric"),
             dequantizes=True,
             compiled=bits == 4,
+        )
+
+
+def _packed_int4() -> Iterator[Workflow]:
+    for group in (32, 64, 128):
+        yield Workflow(
+            nn.Linear,
+            f"int4_weight_only-opaque-{group}",
+            f"PrototypeInt4WeightOnlyConfig(group_size={group}, set_inductor_config=False)",
+            Codes(0, 15, "from_least", group, floor=1e-6),
+            dequantizes=True,
+            packed=True,
+        )
+    for mapping in ("symmetric", "asymmetric"):
+        options = f"act_mapping_type=MappingType.{MAPPINGS[mapping]}, set_inductor_config=False"
+        yield Workflow(
+            nn.Linear,
+            f"int8_dynamic-int4-opaque-{mapping}",
+            f"Int8DynamicActivationInt4WeightConfig({options})",
+            Codes(0, 15, "asymmetric", GROUP),
+            Codes(*INT8, mapping),
+            needs=OWN_KERNELS,
+            sized=False,
         )
 
 
@@ -140,7 +183,8 @@ def _of_other_devices() -> Iterator[Workflow]:
         yield Workflow(nn.Linear, f"int4_weight_only-{packing}", source, int4, needs=needs, dtypes=[torch.bfloat16])
     for packing in ("plain", "preshuffled"):
         source = f'Float8DynamicActivationInt4WeightConfig(int4_packing_format="{packing}")'
-        yield Workflow(nn.Linear, f"float8_dynamic-int4-{packing}", source, int4, needs=MSLK, dtypes=[torch.bfloat16])
+        name, dtypes = f"float8_dynamic-int4-{packing}", [torch.bfloat16]
+        yield Workflow(nn.Linear, name, source, int4, needs=MSLK, sized=False, dtypes=dtypes)
     greatest = FLOAT8["float8_e4m3fn"]
     for blocks in ("row", "tensor"):
         source = f"Float8DynamicActivationFloat8WeightConfig(granularity={GRANULARITIES[blocks]})"

@@ -26,9 +26,11 @@ class Workflow(BackendPatternConfig):
         activation: the grid of inputs, which each call computes anew; None if they stay in float.
         fixed: the scale and zero point of inputs that are known before; None if each call computes them.
         needs: what the CPU lacks that the config asks for; empty if it runs there.
+        sized: whether it looks at sizes before it asks for what it needs.
         dequantizes: whether the product is one of dequantized operands, in the dtype of the module.
         compiled: whether programs that are compiled have runs: of workflows that differ in their codes alone, one has.
         kernel: whether inductor has a kernel for such weights.
+        packed: whether codes are stored as a kernel takes them, so that its product alone shows them.
     """
 
     def __init__(
@@ -41,15 +43,17 @@ class Workflow(BackendPatternConfig):
         *,
         fixed: tuple[float, int] | None = None,
         needs: str = "",
+        sized: bool = True,
         dequantizes: bool = False,
         compiled: bool = True,
         kernel: bool = False,
+        packed: bool = False,
         dtypes: Iterable[torch.dtype] = DTYPES,
     ) -> None:
         super().__init__(pattern)
         self.name, self.source, self.weight, self.activation = name, source, weight, activation
-        self.fixed, self.needs, self.dequantizes = fixed, needs, dequantizes
-        self.compiled, self.kernel = compiled and not needs, kernel
+        self.fixed, self.needs, self.sized, self.dequantizes = fixed, needs, sized, dequantizes
+        self.compiled, self.kernel, self.packed = compiled and not needs, kernel, packed
         self.set_dtype_configs(
             [
                 DTypeConfig(dtype, dtype, torch.qint8, is_dynamic=activation is not None and fixed is None)

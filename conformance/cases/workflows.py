@@ -1,7 +1,7 @@
 """Variants and recipes of workflows, which quantize modules in place: sizes beside and beyond vectors and groups."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from conformance.configs.workflows import Workflow
 from conformance.oracle.scheme import Scheme
@@ -10,7 +10,7 @@ from conformance.suggestions import unknown
 
 from .claims import BackendClaims, Claim
 from .operators import Operand, Variant
-from .operators.variant import Context, Shape
+from .operators.variant import ALONE, Context, Shape
 from .recipes import Recipe, dtype_name
 
 INDIVISIBLE = "indivisible"
@@ -19,39 +19,86 @@ INDIVISIBLE = "indivisible"
 ZERO_ROW = "zero_row"
 """The variant whose weight has a row of zeros, as pruning leaves it."""
 
+WIDE = "wide"
+"""The variant that stands for the default one where groups are longer than that."""
+
+CALL = "self.op(x)"
+
 STRIDED = Context(ties=("self.op.weight = nn.Parameter(self.op.weight.t().contiguous().t())",))
 
 
-@dataclass(frozen=True)
-class _Size:
-    """The sizes of a linear layer: features that it takes and gives, and the dimensions of its input before them."""
-
-    takes: int
-    gives: int
-    rows: Shape
-    bias: bool = True
+def _linear(takes: int, gives: int, rows: Shape, options: str = "", call: str = CALL) -> Variant:
+    """A linear layer, of these features, and of an input with these dimensions before them."""
+    operands = {"x": Operand((*rows, takes))}
+    return Variant("", call, operands, init=f"nn.Linear({takes}, {gives}{options})", output=(*rows, gives))
 
 
-SIZES = {
-    "default": _Size(64, 16, (4,)),
-    "no_bias": _Size(64, 16, (4,), bias=False),
-    "one_row": _Size(96, 24, (1,)),
-    "one_feature": _Size(1, 1, (2,)),
-    "odd": _Size(17, 5, (3,)),
-    "odd_rank3": _Size(33, 7, (2, 3)),
-    "rank1": _Size(64, 33, ()),
-    "rank4": _Size(32, 8, (2, 1, 3)),
-    "batch0": _Size(32, 16, (0,)),
-    "between_vectors": _Size(72, 33, (4,)),
-    "beyond_tiles": _Size(160, 65, (67,)),
-    "long": _Size(2048, 16, (2,)),
-    "strided": _Size(64, 16, (4,)),
-    ZERO_ROW: _Size(64, 16, (4,)),
-    INDIVISIBLE: _Size(72, 8, (2,)),
+def _conv2d(
+    takes: int, gives: int, kernel: int, options: str = "", *, batch: Shape = (2,), call: str = CALL
+) -> Variant:
+    """A convolution of images of 6 by 6."""
+    operands = {"x": Operand((*batch, takes, 6, 6))}
+    return Variant("", call, operands, init=f"nn.Conv2d({takes}, {gives}, {kernel}{options})")
+
+
+def _embedding(rows: int, features: int, shape: Shape, options: str = "", call: str = CALL) -> Variant:
+    """A table with so many rows and features, and indices of a shape."""
+    operands = {"x": Operand(shape, "indices", rows)}
+    return Variant("", call, operands, init=f"nn.Embedding({rows}, {features}{options})", output=(*shape, features))
+
+
+LINEARS = {
+    "default": _linear(64, 16, (4,)),
+    "no_bias": _linear(64, 16, (4,), ", bias=False"),
+    "keyword": _linear(64, 16, (4,), call="F.linear(x, self.op.weight, bias=self.op.bias)"),
+    "one_row": _linear(96, 24, (1,)),
+    "one_feature": _linear(1, 1, (2,)),
+    "odd": _linear(17, 5, (3,)),
+    "odd_rank3": _linear(33, 7, (2, 3)),
+    "rank1": _linear(64, 33, ()),
+    "rank4": _linear(32, 8, (2, 1, 3)),
+    "batch0": _linear(32, 16, (0,)),
+    "between_vectors": _linear(72, 33, (4,)),
+    "beyond_tiles": _linear(160, 65, (67,)),
+    "long": _linear(2048, 16, (2,)),
+    WIDE: _linear(256, 96, (5,)),
+    "strided": _linear(64, 16, (4,)),
+    ZERO_ROW: _linear(64, 16, (4,)),
+    INDIVISIBLE: _linear(72, 8, (2,)),
 }
-"""Sizes of the variants by name. Only groups of equal length have an indivisible one."""
+CONVOLUTIONS = {
+    "default": _conv2d(32, 8, 3),
+    "no_bias": _conv2d(32, 8, 3, ", bias=False"),
+    "keyword": _conv2d(32, 8, 3, ", stride=2", call="F.conv2d(x, self.op.weight, self.op.bias, stride=2)"),
+    "one_by_one": _conv2d(64, 5, 1),
+    "options": _conv2d(32, 16, 3, ", stride=2, padding=2, dilation=2"),
+    "groups": _conv2d(64, 6, 3, ", groups=2"),
+    "same": _conv2d(32, 4, 3, ", padding='same'"),
+    "reflect": _conv2d(32, 4, 3, ", padding=1, padding_mode='reflect'"),
+    "unbatched": _conv2d(32, 8, 3, batch=()),
+    "batch0": _conv2d(32, 8, 3, batch=(0,)),
+    ZERO_ROW: _conv2d(32, 8, 3),
+    INDIVISIBLE: _conv2d(48, 8, 3),
+    "depthwise": _conv2d(8, 8, 3, ", groups=8"),
+}
+EMBEDDINGS = {
+    "default": _embedding(20, 64, (6,)),
+    "rank2": _embedding(20, 32, (2, 3)),
+    "scalar": _embedding(20, 32, ()),
+    "batch0": _embedding(20, 32, (0,)),
+    "padding_idx": _embedding(20, 32, (6,), ", padding_idx=3"),
+    "function": _embedding(20, 32, (6,), call="F.embedding(x, self.op.weight)"),
+    ZERO_ROW: _embedding(20, 64, (6,)),
+    INDIVISIBLE: _embedding(20, 72, (6,)),
+}
+FORMS: Mapping[str, Mapping[str, Variant]] = {
+    "nn.Linear": LINEARS,
+    "nn.Conv2d": CONVOLUTIONS,
+    "nn.Embedding": EMBEDDINGS,
+}
+"""The variants of each module by name. Only groups of equal length have an indivisible one."""
 
-COMPILED = {"bfloat16": ("default", "one_row", "odd")}
+COMPILED = {"bfloat16": ("default", "keyword", "one_row", "odd")}
 """The variants that compiled programs run, which take a second each, by the dtype of the module: inductor has kernels for
 integer weights in bfloat16 alone. In others it runs the default variant."""
 
@@ -63,29 +110,30 @@ def workflow_variants(claim: Claim) -> list[Variant]:
     """All variants of a workflow."""
     assert isinstance(claim.entry, Workflow)
     group = claim.entry.weight.blocks
-    named = dict(SIZES)
+    named = dict(FORMS[claim.root])
     if group == "tensor":
         del named[ZERO_ROW]  # may have the element that decides the scale
     if not isinstance(group, int):
         del named[INDIVISIBLE]
-        named |= {f"takes_{size}": _Size(size, 32, (4,), bias=False) for size in REMAINDERS}
     else:
-        named = {name: size for name, size in named.items() if name == INDIVISIBLE or size.takes % group == 0}
+        named = {name: made for name, made in named.items() if name == INDIVISIBLE or channels(made) % group == 0}
+    if "default" not in named:
+        named = {"default": named.pop(WIDE)} | named
+    if claim.root == "nn.Linear" and not isinstance(group, int):
+        named |= {f"takes_{size}": _linear(size, 32, (4,), ", bias=False") for size in REMAINDERS}
     compiled = COMPILED.get(dtype_name(claim.dtypes.input_dtype), ("default",))
-    return [_variant(name, size, core=name in compiled) for name, size in named.items()]
+    contexts = {"strided": STRIDED}
+    return [
+        replace(made, name=name, core=name in compiled, context=contexts.get(name, ALONE))
+        for name, made in named.items()
+    ]
 
 
-def _variant(name: str, size: _Size, *, core: bool) -> Variant:
-    bias = "" if size.bias else ", bias=False"
-    made = Variant(
-        name,
-        "self.op(x)",
-        {"x": Operand((*size.rows, size.takes))},
-        init=f"nn.Linear({size.takes}, {size.gives}{bias})",
-        output=(*size.rows, size.gives),
-        core=core,
-    )
-    return made.named(name, context=STRIDED) if name == "strided" else made
+def channels(made: Variant) -> int:
+    """The elements along which a weight has groups."""
+    call = made.stated
+    takes = call.positional[1 if call.function == "nn.Embedding" else 0]
+    return int(takes) // int(call.keywords.get("groups", 1))
 
 
 def workflow_recipe(claim: Claim) -> Recipe:
@@ -99,7 +147,8 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
     """Yield the claim, flow, variant, profile and engine of every run of a library's workflows.
 
     A compiled program takes a second: of the workflows for integers of some bits, which differ in their codes alone, one is
-    compiled. Raises UsageError for an engine that runs converted models.
+    compiled. What packed codes stand for is known of dyadic data alone.
+    Raises UsageError for an engine that runs converted models.
     """
     if others := [name for name in engines if name not in claims.engines]:
         raise unknown("engine", others[0], claims.engines, f", which run what {claims.name} declares")
@@ -111,7 +160,7 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
                 eager = engine == claims.engines[0]
                 if not eager and not (entry.compiled and (variant.core or _has_kernel(entry, variant, engine))):
                     continue
-                for profile in (EXACT.name, TYPICAL.name) if eager else (EXACT.name,):
+                for profile in (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,):
                     yield claim, "ptq", variant, profile, engine
 
 

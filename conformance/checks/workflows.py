@@ -14,7 +14,17 @@ from conformance.engines.registry import engine
 from conformance.engines.workflows import WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
 from conformance.models.build import Subject, tensors
-from conformance.models.workflows import Stored, is_exact, quantized, rounding, step, subject, workflow
+from conformance.models.workflows import (
+    Stored,
+    bias_of,
+    in_float64,
+    is_exact,
+    quantized,
+    rounding,
+    step,
+    subject,
+    workflow,
+)
 from conformance.oracle import workflows as oracle
 from conformance.oracle.workflows import UNIT, Interval
 from conformance.results.findings import Finding
@@ -87,14 +97,16 @@ def _expected(of: Subject, stored: Stored) -> Expected:
     """What a float64 layer with the values of the stored codes gives, as an interval."""
     entry, exact = workflow(of.run), is_exact(of.run)
     (x,), dtype = of.inputs, of.run.recipe.mapping
+    layer, floating = of.model.get_submodule("op"), of.model.get_parameter("op.weight").detach()
+    weight, in_exact = stored.values(floating, entry.weight), in_float64(of.model)
+    if not x.is_floating_point():
+        found = oracle.rows(in_exact, x, weight, dtype, exact=exact)
+        return Expected(found.low, found.high)
     taken = Interval(x.double(), x.double())
     if entry.activation is not None:
         taken = oracle.inputs(x, entry.activation, 0.0 if exact else UNIT[dtype], entry.fixed)
-    layer = of.model.op
-    assert isinstance(layer, nn.Linear)
-    weight = stored.values(entry.weight.blocks)
-    bias = None if layer.bias is None else layer.bias.detach().double()
-    found = oracle.linear(taken, weight, bias, dtype, step=step(of.run), dequantizes=entry.dequantizes)
+    bias, is_step = bias_of(layer), step(of.run)
+    found = oracle.outputs(in_exact, taken, weight, bias, dtype, step=is_step, dequantizes=entry.dequantizes)
     return Expected(found.low, found.high)
 
 
@@ -122,7 +134,7 @@ def _of_weight(run: Run, weight: Tensor, stored: Stored) -> Iterator[Finding]:
             yield WeightScales("annotated", *counts, float(off.max()))
         elif counts[0]:
             yield OF_WEIGHTS[what]("annotated", *counts)
-    if bool(weight.any()) and not bool(stored.values(grid.blocks).any()):
+    if bool(weight.any()) and not bool(stored.values(weight, grid).any()):
         yield WeightVanishes("annotated")
 
 

@@ -2,13 +2,16 @@
 
 import copy
 import importlib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.ao.quantization.backend_config import BackendConfig
+from torch.func import functional_call
 
 from conformance.cases.claims import BackendClaims
 from conformance.cases.operators import Variant
@@ -17,7 +20,7 @@ from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
 from conformance.configs.codes import Codes
 from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import brief
-from conformance.oracle.workflows import UNIT, codes, in_blocks, qparams
+from conformance.oracle.workflows import UNIT, Layer, codes, in_blocks, qparams
 from conformance.results.profiles import PROFILES
 
 from .build import Subject
@@ -38,7 +41,7 @@ def names(config: BackendConfig) -> dict[str, Any]:
 
 def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
     """Why workflows cannot run here, or one of them, or None. What a size refuses, it refuses on every device."""
-    if run is not None and workflow(run).needs and variant_of(run).name != INDIVISIBLE:
+    if run is not None and workflow(run).needs and not (workflow(run).sized and variant_of(run).name == INDIVISIBLE):
         return f"needs {workflow(run).needs}"
     try:
         names(claims.config)
@@ -55,7 +58,7 @@ def workflow(run: Run) -> Workflow:
 
 def subject(run: Run) -> Subject:
     """The float module of a run in the dtype of its claim, with data: dyadic, or normally distributed."""
-    scope: dict[str, Any] = {"torch": torch, "nn": nn}
+    scope: dict[str, Any] = {"torch": torch, "nn": nn, "F": F}
     exec(run.model.source, scope)
     entry, dtype, exact = workflow(run), run.claim.dtypes.input_dtype, is_exact(run)
     assert dtype is not None
@@ -63,7 +66,10 @@ def subject(run: Run) -> Subject:
     model = filled(scope["Model"](), run.key, entry.weight if exact else None, zero_row=zero_row)
     (spec,) = variant_of(run).operands.values()
     key = f"{run.key}/x"
-    x = (taken(key, spec.shape, observed(run)) if exact else normal(key, spec.shape)).to(dtype)
+    if spec.kind == "indices":
+        x = indices(key, spec.shape, spec.limit)
+    else:
+        x = (taken(key, spec.shape, observed(run)) if exact else normal(key, spec.shape)).to(dtype)
     return Subject(run, None, None, model.to(dtype).eval(), (x,), (x,))
 
 
@@ -88,17 +94,17 @@ def observed(run: Run) -> Codes | None:
 
 
 def filled(model: nn.Module, key: str, grid: Codes | None, *, zero_row: bool) -> nn.Module:
-    """A module of a linear layer, with dyadic parameters on a grid, or with normally distributed ones. The weight may have a
-    row of zeros."""
+    """A module of a layer, with dyadic parameters on a grid, or with normally distributed ones. The weight may have a row of
+    zeros."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             label, shape = f"{key}/{name}", tuple(parameter.shape)
             if grid is None:
-                parameter.copy_(normal(label, shape, shape[-1] ** -0.5))
+                parameter.copy_(normal(label, shape, math.prod(shape[1:]) ** -0.5))
             elif name.endswith("bias"):
                 parameter.copy_(integers(label, parameter.numel(), -64, 64) / 8)
             else:
-                parameter.copy_(dyadic(label, shape, grid))
+                parameter.copy_(channels_last(dyadic(label, channels_last(parameter).shape, grid), back=True))
             if zero_row and name.endswith("weight"):
                 parameter[1] = 0.0
     return model
@@ -109,6 +115,18 @@ def taken(key: str, shape: tuple[int, ...], grid: Codes | None) -> Tensor:
     if grid is not None:
         return dyadic(key, shape, grid)
     return (integers(key, torch.Size(shape).numel(), -64, 64) / 16).reshape(shape).float()
+
+
+def indices(key: str, shape: tuple[int, ...], limit: int) -> Tensor:
+    """Indices (int64) below a limit."""
+    return integers(key, torch.Size(shape).numel(), 0, limit - 1).reshape(shape)
+
+
+def channels_last(weight: Tensor, *, back: bool = False) -> Tensor:
+    """A weight whose input channels, along which it has groups, are the last dimension; or one of these as it was."""
+    if weight.dim() < 3:
+        return weight
+    return weight.movedim(-1, 1) if back else weight.movedim(1, -1)
 
 
 def variant_of(run: Run) -> Variant:
@@ -132,7 +150,7 @@ def dyadic(key: str, shape: tuple[int, ...], grid: Codes) -> Tensor:
     if not count:
         return whole.reshape(shape).float()
     chosen = torch.arange(blocks), integers(f"{key}/where", blocks, 0, length - 1)
-    if grid.mapping == "asymmetric":
+    if grid.mapping in ("asymmetric", "from_least"):
         lowest = int(grid.low)
         # a single element decides the scale if zero is the other end
         middle = integers(f"{key}/middle", blocks, lowest, int(grid.high) if length > 1 else lowest).unsqueeze(1)
@@ -149,15 +167,35 @@ def quantized(of: Subject) -> nn.Module:
     """A copy of the module of a subject that its workflow has quantized. Raises the exceptions of `quantize_`."""
     scope = names(of.run.backend.config)
     model = copy.deepcopy(of.model)
-    scope["quantize_"](model, eval(workflow(of.run).source, scope))
+    scope["quantize_"](model, eval(workflow(of.run).source, scope), **asked_for(of.run))
     return model
+
+
+def asked_for(run: Run) -> dict[str, Callable[[nn.Module, str], bool]]:
+    """The arguments that make `quantize_` quantize modules other than linear layers."""
+    pattern: Any = workflow(run).pattern
+    return {} if pattern is nn.Linear else {"filter_fn": lambda module, name: isinstance(module, pattern)}
+
+
+def in_float64(model: nn.Module) -> Layer:
+    """The layer of a float module, without its bias, in float64."""
+    exact = copy.deepcopy(model).double()
+    other = {name: torch.zeros_like(value) for name, value in exact.named_parameters() if name.endswith("bias")}
+    return lambda x, weight: functional_call(exact, other | {"op.weight": weight}, (x,))
+
+
+def bias_of(layer: Any) -> Tensor | None:
+    """The bias of a layer in float64, in the shape in which outputs take it, or None."""
+    bias: Tensor | None = getattr(layer, "bias", None)
+    return None if bias is None else bias.detach().double().reshape(-1, *[1] * (layer.weight.dim() - 2))
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a quantized weight stores: codes (of its shape), scales and zero points (one for each block), all in float64."""
+    """What a quantized weight stores, all in float64: codes, of its shape, unless they are packed; scales and zero points,
+    which have the dimensions of the weight, one element for each block."""
 
-    codes: Tensor
+    codes: Tensor | None
     scale: Tensor
     zero_point: Tensor
 
@@ -165,28 +203,55 @@ class Stored:
     def of(cls, weight: Tensor) -> "Stored | None":
         """What a weight stores; None if it is an ordinary tensor."""
         parts: Mapping[str, Any] = vars(weight)
+        if "scale_and_zero" in parts:  # of each group, with code 8 for the zero
+            scale, zero = parts["scale_and_zero"].double().permute(2, 1, 0).contiguous()
+            return cls(None, scale, 8 - zero / scale)
         if "qdata" not in parts or "scale" not in parts:
             return None
-        scale = parts["scale"].double().reshape(-1, 1)
-        zero = parts.get("zero_point")
-        zero = torch.zeros_like(scale) if zero is None else zero.double().reshape(-1, 1)
-        return cls(parts["qdata"].double(), scale, zero)
+        scale, zero_point = parts["scale"].double(), parts.get("zero_point")
+        return cls(
+            parts["qdata"].double(), scale, torch.zeros_like(scale) if zero_point is None else zero_point.double()
+        )
 
-    def values(self, blocks: str | int) -> Tensor:
-        """What the codes stand for (float64, of the weight's shape)."""
-        return ((in_blocks(self.codes, blocks) - self.zero_point) * self.scale).reshape(self.codes.shape)
+    def values(self, weight: Tensor, grid: Codes) -> Tensor:
+        """What the codes stand for (float64, of the weight's shape); packed ones are taken to be those of a float weight."""
+        stored = self.codes
+        if stored is None:
+            (scale, zero_point), declared = self._by_block(), in_lanes(weight, grid.blocks)
+            stored = codes(declared, grid, scale, zero_point, 0.0).low.reshape(declared.shape)
+        scale, zero_point = (_spread(of, stored.shape) for of in (self.scale, self.zero_point))
+        return (stored - zero_point) * scale
 
     def off(self, weight: Tensor, grid: Codes, error: float) -> dict[str, Tensor]:
         """Where scales, zero points and codes, by these words, are not those of a float weight on a grid: by how much of a
         scale, elsewhere whether (bool). Scales, and positions on the grid, may be off by a relative `error`."""
-        scale, zero_point = qparams(weight, grid)
-        if self.scale.shape != scale.shape:
+        declared, (stored, zero_point) = in_lanes(weight, grid.blocks), self._by_block()
+        scale, zero = qparams(declared, grid)
+        if stored.shape != scale.shape:
             return {"scales": torch.ones_like(scale)}
-        apart, shift = (self.scale - scale).abs(), 1 + error * (grid.high - grid.low) if error else 0
-        return {
+        apart, shift = (stored - scale).abs(), 1 + error * (grid.high - grid.low) if error else 0
+        found = {
             "scales": torch.where(apart > error * scale, apart / scale, 0.0),
-            "zero points": (self.zero_point - zero_point).abs() > shift,
-            "codes": codes(weight, grid, self.scale, self.zero_point, error).outside(
-                in_blocks(self.codes, grid.blocks)
-            ),
+            "zero points": (zero_point - zero).abs() > shift,
         }
+        if self.codes is not None:
+            inside = codes(declared, grid, stored, zero_point, error)
+            found["codes"] = inside.outside(in_blocks(in_lanes(self.codes, grid.blocks), grid.blocks))
+        return found
+
+    def _by_block(self) -> tuple[Tensor, Tensor]:
+        """Scales and zero points, one block in each row."""
+        scale, zero_point = (channels_last(of).reshape(-1, 1) for of in (self.scale, self.zero_point))
+        return scale, zero_point
+
+
+def in_lanes(weight: Tensor, blocks: str | int) -> Tensor:
+    """A weight whose last dimension has the declared blocks: of a convolution the input channels, or all of an output."""
+    return channels_last(weight) if isinstance(blocks, int) else weight.flatten(1)
+
+
+def _spread(of: Tensor, shape: torch.Size) -> Tensor:
+    """Scales or zero points of blocks, for each code."""
+    if of.dim() != len(shape):
+        return of.expand(shape)
+    return torch.kron(of, torch.ones([size // count for size, count in zip(shape, of.shape, strict=True)]).double())

@@ -7,6 +7,7 @@ section 3.1).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +31,8 @@ class Grid(Protocol):
     def blocks(self) -> str | int: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def scale(self) -> str: ...
     @property
     def floor(self) -> float: ...
 
@@ -58,13 +61,19 @@ def in_blocks(values: Tensor, blocks: str | int) -> Tensor:
 
 def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """The scale and zero point of each block (float64, shape (blocks, 1)): zero is always in the range."""
-    block, floor = in_blocks(values.double(), grid.blocks), grid.floor or torch.finfo(values.dtype).smallest_normal
+    dtype = getattr(torch, grid.scale) if grid.scale else values.dtype
+    floor = torch.tensor(grid.floor or torch.finfo(values.dtype).smallest_normal, dtype=dtype).item()
+    block = in_blocks(values.double(), grid.blocks)
     if not block.numel():
         return torch.full((len(block), 1), floor).double(), torch.zeros(len(block), 1).double()
     least, greatest = block.amin(-1, keepdim=True).clamp(max=0), block.amax(-1, keepdim=True).clamp(min=0)
     if grid.mapping == "asymmetric":
         scale = ((greatest - least) / (grid.high - grid.low)).clamp(min=floor)
         return scale, (grid.low - torch.round(least / scale)).clamp(grid.low, grid.high)
+    if grid.mapping == "from_least":
+        least, greatest = block.amin(-1, keepdim=True), block.amax(-1, keepdim=True)
+        scale = ((greatest - least) / (grid.high - grid.low)).clamp(min=floor)
+        return scale, grid.low - least / scale
     if grid.mapping == "no_clipping":
         scale = torch.maximum(least / grid.low, greatest / grid.high)
     else:
@@ -81,6 +90,8 @@ def codes(values: Tensor, grid: Grid, scale: Tensor, zero_point: Tensor, error: 
         if grid.dtype:
             bounded = at.clamp(grid.low, grid.high)
             return bounded.float().to(getattr(torch, grid.dtype)).double()
+        if grid.mapping == "from_least":
+            return torch.round(at + zero_point).clamp(grid.low, grid.high)
         return (torch.round(at) + zero_point).clamp(grid.low, grid.high)
 
     return Interval(rounded(position - off), rounded(position + off))
@@ -109,23 +120,36 @@ def inputs(values: Tensor, grid: Grid, unit: float, fixed: tuple[float, int] | N
     return Interval(low.amin(0).reshape(values.shape), high.amax(0).reshape(values.shape))
 
 
-def linear(
-    x: Interval, weight: Tensor, bias: Tensor | None, dtype: str, *, step: float | None, dequantizes: bool
+Layer = Callable[[Tensor, Tensor], Tensor]
+"""A layer without a bias in float64: what it gives for inputs and a weight."""
+
+
+def outputs(
+    layer: Layer,
+    x: Interval,
+    weight: Tensor,
+    bias: Tensor | None,
+    dtype: str,
+    *,
+    step: float | None,
+    dequantizes: bool,
 ) -> Interval:
-    """The outputs (…, N) that a linear layer may have, whose sums are in float32 and results in a dtype.
+    """The outputs that a layer may have, whose sums are in float32 and results in a dtype.
 
     Args:
-        x: the inputs (…, K); weight: what the codes of the weight stand for (N, K); bias: (N,) or None.
+        layer: the layer, which is linear in x and in the weight.
+        x: the inputs; weight: what the codes of the weight stand for; bias: in a shape to be added, or None.
         step: what all products are multiples of, if data are dyadic and scales powers of two. Where float32 has every sum as
             it is, nothing is rounded but the product, before or behind its scale, and the sum with the bias.
         dequantizes: whether operands are rounded to the dtype before they are multiplied.
     """
     above, below = weight.clamp(min=0), weight.clamp(max=0)
-    low, high = x.low @ above.T + x.high @ below.T, x.high @ above.T + x.low @ below.T
-    magnitude = torch.maximum(x.low.abs(), x.high.abs()) @ weight.abs().T
+    low, high = layer(x.low, above) + layer(x.high, below), layer(x.high, above) + layer(x.low, below)
+    magnitude = layer(torch.maximum(x.low.abs(), x.high.abs()), weight.abs())
     if step is not None and bool((magnitude * UNIT["float32"] <= step).all()):
         return _rounded(low, high, bias, dtype)
-    unit, of_sums = UNIT[dtype], weight.shape[-1] * UNIT["float32"] / (1 - weight.shape[-1] * UNIT["float32"])
+    products = weight[0].numel() * UNIT["float32"]
+    unit, of_sums = UNIT[dtype], products / (1 - products)
     error = of_sums * magnitude + (2 * unit * magnitude if dequantizes else 0)
     error = error + 3 * unit * (torch.maximum(low.abs(), high.abs()) + error)
     low, high = low - error, high + error
@@ -133,6 +157,15 @@ def linear(
         low, high = low + bias, high + bias
     error = unit * torch.maximum(low.abs(), high.abs())
     return Interval(low - error, high + error)
+
+
+def rows(layer: Layer, indices: Tensor, weight: Tensor, dtype: str, *, exact: bool) -> Interval:
+    """What is looked up in a table: values that are dequantized in a dtype, with two roundings unless they are exact."""
+    found = layer(indices, weight)
+    if exact:
+        return _rounded(found, found, None, dtype)
+    error = 2 * UNIT[dtype] * found.abs()
+    return Interval(found - error, found + error)
 
 
 def _rounded(low: Tensor, high: Tensor, bias: Tensor | None, dtype: str) -> Interval:

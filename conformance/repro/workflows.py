@@ -19,7 +19,7 @@ MODULES = ("conformance.models.workflows", "conformance.oracle.workflows", "conf
 
 QUANTIZES = """\
 try:
-    quantize_(model, config)
+    quantize_(model, config{asked_for})
 except Exception as error:
     {refused}
     sys.exit({status})
@@ -32,7 +32,7 @@ if weight is None:
 for what, off in weight.off(floating, weight_grid, {error}).items():
     if off.any():
         deviates("annotated", f"the {{what}} are not those of the blocks")
-if floating.any() and not weight.values(weight_grid.blocks).any():
+if floating.any() and not weight.values(floating, weight_grid).any():
     deviates("annotated", "all codes stand for zero")
 """
 EXECUTES = """\
@@ -43,13 +43,15 @@ except Exception as error:
     sys.exit(1)
 """
 NUMERICS = """\
-values = weight.values(weight_grid.blocks)
-expected = linear({inputs}, values, bias, {dtype!r}, step={step}, dequantizes={dequantizes})
-if y.dtype != x.dtype or y.shape != expected.low.shape:
+values = weight.values(floating, weight_grid)
+expected = {expected}
+if y.dtype != floating.dtype or y.shape != expected.low.shape:
     deviates("numerics", f"{{y.dtype}} {{tuple(y.shape)}}")
 elif (wrong := expected.outside(y.double())).any():
-    deviates("numerics", f"{{int(wrong.sum())}} of {{wrong.numel()}} values are outside of what float32 sums may give")
+    deviates("numerics", f"{{int(wrong.sum())}} of {{wrong.numel()}} values are outside of their intervals")
 """
+OUTPUTS = "outputs(in_float64(original), {inputs}, values, bias, {dtype!r}, step={step}, dequantizes={dequantizes})"
+ROWS = "rows(in_float64(original), x, values, {dtype!r}, exact={exact})"
 STABLE = """\
 if not torch.equal(program(x), y) and not y.isnan().any():
     deviates("stable", "a second run gives other values")
@@ -89,12 +91,19 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     filling = f"{'weight_grid' if exact else None}, zero_row={variant_of(run).name == ZERO_ROW}"
     yield f"original = filled(Model(), key, {filling}).to(torch.{dtype}).eval()\n"
     yield "model = copy.deepcopy(original)\n"
-    yield "floating, bias = original.op.weight, None if original.op.bias is None else original.op.bias.double()\n"
-    data = f"taken(f'{{key}}/x', {spec.shape}, {observed(run)!r})" if exact else f"normal(f'{{key}}/x', {spec.shape})"
-    yield f"x = {data}.to(torch.{dtype})\n"
+    yield "floating, bias = original.op.weight.detach(), bias_of(original.op)\n"
+    if spec.kind == "indices":
+        yield f"x = indices(f'{{key}}/x', {spec.shape}, {spec.limit})\n"
+    else:
+        data = (
+            f"taken(f'{{key}}/x', {spec.shape}, {observed(run)!r})" if exact else f"normal(f'{{key}}/x', {spec.shape})"
+        )
+        yield f"x = {data}.to(torch.{dtype})\n"
     may_refuse = variant_of(run).name == INDIVISIBLE
     refused = 'print("CONFORMS")' if may_refuse else 'deviates("annotated", repr(error))'
-    yield QUANTIZES.format(refused=refused, status=int(not may_refuse))
+    root = run.claim.root
+    asked_for = "" if root == "nn.Linear" else f", filter_fn=lambda module, name: isinstance(module, {root})"
+    yield QUANTIZES.format(refused=refused, status=int(not may_refuse), asked_for=asked_for)
     yield WEIGHT.format(error=rounding(run))
     used = engine(run.engine)
     if isinstance(used, CompiledWorkflowEngine):
@@ -107,7 +116,11 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     inputs = "Interval(x.double(), x.double())"
     if entry.activation is not None:
         inputs = f"inputs(x, {entry.activation!r}, {0.0 if exact else UNIT[dtype]}, {entry.fixed})"
-    yield NUMERICS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
+    if spec.kind == "indices":
+        expected = ROWS.format(dtype=dtype, exact=exact)
+    else:
+        expected = OUTPUTS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
+    yield NUMERICS.format(expected=expected)
     yield STABLE
     if not isinstance(used, CompiledWorkflowEngine):
         yield COPIES

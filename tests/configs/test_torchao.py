@@ -8,7 +8,7 @@ import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
-from conformance.configs.torchao import ACCELERATOR, ARM, MSLK, get_torchao_workflows
+from conformance.configs.torchao import ACCELERATOR, ARM, MSLK, OWN_KERNELS, PROTOTYPES, get_torchao_workflows
 from conformance.configs.workflows import Workflow
 from conformance.models.workflows import names
 
@@ -26,9 +26,15 @@ NO_WORKFLOW = {
 
 def test_claims_have_names_of_their_own_and_every_one_has_runs() -> None:
     claims = backend("torchao").claims
-    assert len({claim.id for claim in claims}) == len(claims) == 226
+    assert len({claim.id for claim in claims}) == len(claims) == 517
     assert {run.claim for run in runs(backend("torchao"))} == {*claims}
-    assert Counter(entry.needs for entry in WORKFLOWS.workflows) == {"": 70, MSLK: 4, ACCELERATOR: 4, ARM: 4}
+    assert Counter(entry.needs for entry in WORKFLOWS.workflows) == {
+        "": 165,
+        MSLK: 4,
+        ACCELERATOR: 4,
+        ARM: 4,
+        OWN_KERNELS: 2,
+    }
 
 
 @installed
@@ -36,8 +42,17 @@ def test_every_exported_config_is_a_workflow_or_has_a_reason() -> None:
     import torchao.quantization
 
     exported = {name for name in torchao.quantization.__all__ if name.endswith("Config")}
-    named = {entry.source.partition("(")[0] for entry in WORKFLOWS.workflows}
+    named = {entry.source.partition("(")[0] for entry in WORKFLOWS.workflows} - set(PROTOTYPES)
     assert exported == named | NO_WORKFLOW.keys()
+
+
+@installed
+def test_kernels_that_torchao_lacks_are_not_built_in() -> None:
+    import torchao  # noqa: F401
+
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    built = has("torchao::da8w4_linear_cpu", "CPU") if hasattr(torch.ops.torchao, "da8w4_linear_cpu") else False
+    assert not built, "torchao has its kernels for the CPU: its claims need nothing"
 
 
 @installed
@@ -46,6 +61,11 @@ def test_every_expression_makes_a_config(entry: Workflow) -> None:
     config = eval(entry.source, names(WORKFLOWS))
     assert type(config).__name__ == entry.source.partition("(")[0]
     dtype = getattr(config, "weight_dtype", None)
-    if dtype is not None and not entry.weight.dtype and dtype is not torch.int8 and dtype is not torch.float8_e4m3fn:
+    if (
+        isinstance(dtype, torch.dtype)
+        and not entry.weight.dtype
+        and dtype is not torch.int8
+        and dtype is not torch.float8_e4m3fn
+    ):
         bits = int(str(dtype).removeprefix("torch.int"))
         assert (entry.weight.low, entry.weight.high) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

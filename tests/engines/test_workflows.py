@@ -26,7 +26,8 @@ ROW = "int8_weight_only-row-bfloat16/ptq/default/exact"
 
 
 def run(case: str) -> Run:
-    return runs_by_id.run(f"torchao/nn.Linear/{case}@torchao-eager")
+    """The run of a case, of a linear layer unless it begins with another pattern."""
+    return runs_by_id.run(f"torchao/{'' if case.startswith('nn.') else 'nn.Linear/'}{case}@torchao-eager")
 
 
 def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
@@ -50,6 +51,11 @@ def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
         "intx3_weight_only-32-asymmetric-float32/ptq/strided/exact",
         "float8_e5m2_weight_only-row-float32/ptq/odd/typical",
         "int8_weight_only-32-float32/ptq/indivisible/exact",
+        "int4_weight_only-opaque-64-bfloat16/ptq/wide/exact",
+        "nn.Conv2d/intx4_weight_only-32-asymmetric-bfloat16/ptq/groups/exact",
+        "nn.Conv2d/intx8_weight_only-row-symmetric-float32/ptq/one_by_one/typical",
+        "nn.Conv2d/intx2_weight_only-32-symmetric-float32/ptq/reflect/typical",
+        "nn.Embedding/intx3_weight_only-row-no_clipping-float16/ptq/rank2/typical",
     ],
 )
 def test_what_torchao_keeps_conforms(case: str) -> None:
@@ -59,7 +65,8 @@ def test_what_torchao_keeps_conforms(case: str) -> None:
 
 
 def code(layer: Any) -> None:
-    layer.weight.qdata[3, 5] += 1 - 2 * int(layer.weight.qdata[3, 5] > 0)
+    stored = layer.weight.qdata[3, 5]
+    stored += 1 - 2 * (stored > 0).to(stored.dtype)
 
 
 def scale(layer: Any) -> None:
@@ -68,6 +75,14 @@ def scale(layer: Any) -> None:
 
 def zero_point(layer: Any) -> None:
     layer.weight.zero_point[2] += 1
+
+
+def packed_code(layer: Any) -> None:
+    layer.weight.qdata[3, 5] ^= 1
+
+
+def packed_scale(layer: Any) -> None:
+    layer.weight.scale_and_zero[1, 2, 0] *= 2
 
 
 def in_float(layer: Any) -> None:
@@ -111,6 +126,28 @@ def test_a_planted_fault_is_noticed(fault: Callable[[Any], None], failed: set[st
 
 
 @installed
+@pytest.mark.parametrize(
+    ("case", "fault", "failed"),
+    [
+        ("nn.Conv2d/intx4_weight_only-32-asymmetric-float32/ptq/options/exact", code, "annotated"),
+        ("nn.Conv2d/intx4_weight_only-32-asymmetric-float32/ptq/options/exact", zero_point, "annotated"),
+        ("nn.Conv2d/intx4_weight_only-32-asymmetric-float32/ptq/options/typical", hooked(torch.relu), "numerics"),
+        ("nn.Embedding/intx4_weight_only-row-symmetric-bfloat16/ptq/rank2/typical", code, "annotated"),
+        (
+            "nn.Embedding/intx4_weight_only-row-symmetric-bfloat16/ptq/rank2/exact",
+            hooked(off_by_a_rounding),
+            "numerics",
+        ),
+        ("int4_weight_only-opaque-32-bfloat16/ptq/default/exact", packed_code, "numerics"),
+        ("int4_weight_only-opaque-32-bfloat16/ptq/default/exact", packed_scale, "annotated"),
+    ],
+)
+def test_a_planted_fault_of_other_modules_is_noticed(case: str, fault: Callable[[Any], None], failed: str) -> None:
+    assert not judged(case).failed
+    assert failed in judged(case, fault).failed
+
+
+@installed
 def test_what_changes_from_call_to_call_is_unstable() -> None:
     calls: list[None] = []
 
@@ -133,6 +170,10 @@ def test_what_changes_from_call_to_call_is_unstable() -> None:
         ("float8_e4m3fn_weight_only-row-float32/ptq/zero_row/exact", "DEVIATES numerics"),
         ("int4_weight_only-plain-bfloat16/ptq/indivisible/exact", "DEVIATES annotated: the weight is not annotated"),
         ("int8_static-symmetric-float32/ptq/odd_rank3/exact", "DEVIATES lowered: AssertionError"),
+        ("int4_weight_only-opaque-32-bfloat16/ptq/keyword/exact", "DEVIATES numerics"),
+        ("nn.Conv2d/intx4_weight_only-32-symmetric-float32/ptq/keyword/exact", "DEVIATES numerics"),
+        ("nn.Conv2d/intx8_weight_only-row-symmetric-float16/ptq/default/typical", "DEVIATES annotated: the scales"),
+        ("nn.Embedding/intx8_weight_only-32-asymmetric-float32/ptq/padding_idx/typical", ""),
     ],
 )
 def test_a_script_needs_torch_and_torchao_alone(case: str, shown: str) -> None:

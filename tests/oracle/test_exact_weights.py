@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.nn.functional import conv2d, embedding, linear
 
 from conformance.configs.codes import Codes
-from conformance.oracle.workflows import Interval, codes, in_blocks, inputs, linear, qparams
+from conformance.oracle.workflows import Interval, codes, in_blocks, inputs, outputs, qparams, rows
 
 INT4 = Codes(-8, 7)
 TINY = torch.finfo(torch.float32).smallest_normal
@@ -22,6 +23,8 @@ TINY = torch.finfo(torch.float32).smallest_normal
         (Codes(-448, 448, dtype="float8_e4m3fn"), [[896.0, 1.0]], 2.0, 0),
         (INT4, [[0.0, 0.0]], TINY, 0),
         (Codes(-8, 7, floor=0.5), [[0.0, 1.0]], 0.5, 0),
+        (Codes(0, 15, "from_least"), [[2.0, 32.0]], 2.0, -1),  # zero need not be in the range
+        (Codes(0, 15, floor=0.1), [[0.0, 0.0]], torch.tensor(0.1).item(), 0),  # the scale is a float32
     ],
 )
 def test_a_block_has_the_scale_of_its_extremes(
@@ -53,8 +56,10 @@ def test_an_input_with_a_fixed_scale_has_its_codes() -> None:
 @pytest.mark.parametrize("bias", [None, torch.tensor([2.0**-9]).double()])
 def test_a_dyadic_product_is_rounded_to_the_dtype_and_nothing_else(bias: torch.Tensor | None) -> None:
     x = torch.tensor([[1.0, 2.0**-8]]).double()
-    found = linear(Interval(x, x), torch.ones(1, 2).double(), bias, "bfloat16", step=2.0**-8, dequantizes=False)
-    exact = linear(Interval(x, x), torch.ones(1, 2).double(), bias, "float32", step=2.0**-8, dequantizes=False)
+    found = outputs(
+        linear, Interval(x, x), torch.ones(1, 2).double(), bias, "bfloat16", step=2.0**-8, dequantizes=False
+    )
+    exact = outputs(linear, Interval(x, x), torch.ones(1, 2).double(), bias, "float32", step=2.0**-8, dequantizes=False)
     assert exact.low.item() == exact.high.item() == 1 + 2.0**-8 + (0 if bias is None else 2.0**-9)
     # bfloat16 has 1 and 1 + 2**-7: the product alone is a tie, with the bias it may be rounded before and after
     assert (found.low.item(), found.high.item()) == (1.0, 1.0 if bias is None else 1 + 2.0**-7)
@@ -62,7 +67,28 @@ def test_a_dyadic_product_is_rounded_to_the_dtype_and_nothing_else(bias: torch.T
 
 def test_sums_that_float32_does_not_have_are_an_interval() -> None:
     x = torch.tensor([[2.0**24, 1.0]]).double()
-    found = linear(Interval(x, x), torch.ones(1, 2).double(), None, "float32", step=1.0, dequantizes=False)
+    found = outputs(linear, Interval(x, x), torch.ones(1, 2).double(), None, "float32", step=1.0, dequantizes=False)
     assert found.low.item() < 2.0**24 < found.high.item()
     assert found.outside(torch.tensor([[2.0**24]]).double()).item() is False
     assert found.outside(torch.tensor([[float("nan")]])).item() is True
+
+
+def test_a_least_code_stands_for_the_least_element() -> None:
+    grid, values = Codes(0, 15, "from_least"), torch.tensor([[-3.0, 4.5]])
+    scale, zero_point = qparams(values, grid)
+    assert (scale.item(), zero_point.item()) == (0.5, 6.0)
+    assert codes(values, grid, scale, zero_point, 0.0).low.tolist() == [[0, 15]]
+
+
+def test_a_convolution_is_linear_in_its_weight() -> None:
+    x, weight = torch.ones(1, 2, 3, 3).double(), torch.ones(1, 2, 3, 3).double()
+    bias = torch.tensor([[[0.5]]]).double()
+    found = outputs(conv2d, Interval(x, x), weight, bias, "float32", step=1.0, dequantizes=True)
+    assert found.low.tolist() == found.high.tolist() == [[[[18.5]]]]
+
+
+@pytest.mark.parametrize(("exact", "low"), [(True, 1.0), (False, (1 + 2.0**-9) * (1 - 2.0**-7))])
+def test_what_is_looked_up_has_two_roundings(exact: bool, low: float) -> None:
+    table = torch.tensor([[0.0], [1 + 2.0**-9]]).double()
+    found = rows(lambda indices, weight: embedding(indices, weight), torch.tensor([1]), table, "bfloat16", exact=exact)
+    assert found.low.item() == low
