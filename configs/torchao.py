@@ -54,6 +54,19 @@ LEAST = 2.0**-126
 MAPPINGS = {"symmetric": "SYMMETRIC", "no_clipping": "SYMMETRIC_NO_CLIPPING_ERR", "asymmetric": "ASYMMETRIC"}
 FLOAT8 = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The greatest value of each float8 dtype (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1)."""
+MARKS = {
+    "Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())": "stable: H100, B200, Intel BMG",
+    "Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())": "stable: Intel BMG",
+    "Float8DynamicActivationInt4WeightConfig(*": "stable: H100",
+    "Int4WeightOnlyConfig(*": "stable: A100 (bfloat16), Intel BMG (float16, bfloat16)",
+    "Int8DynamicActivationInt8WeightConfig(*": "stable: A100, Intel BMG",
+    "Int8WeightOnlyConfig(*": "stable: A100 (bfloat16)",
+    "IntxWeightOnlyConfig(weight_dtype=torch.int[1-7],*": "stable: edge (bfloat16)",
+}
+"""torchao's own marks by globs over expressions, with the recommended hardware and the dtypes of inputs that stay in float:
+"Workflows status by dtype + hardware" of its documentation (docs/source/workflows/index.md), column "quantized inference"."""
+UNMARKED = "not in its table"
+"""The mark of other expressions."""
 MSLK, ACCELERATOR = "the package mslk, whose kernels are for accelerators", "an accelerator with kernels for it"
 ARM = "torchao's kernels for Arm, or KleidiAI in torch"
 OWN_KERNELS = "torchao built with USE_CPU_KERNELS=1"

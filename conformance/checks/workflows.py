@@ -33,6 +33,7 @@ from conformance.results.findings.stability import RepetitionShape, RepetitionVa
 from conformance.results.findings.values import OutputShape
 from conformance.results.findings.weights import (
     OutputDtype,
+    WeightBlocks,
     WeightCodes,
     WeightScales,
     WeightVanishes,
@@ -45,7 +46,7 @@ from .evidence import Back, Evidence, Expectation, Front, Outcome, outcome, skip
 from .recorder import Recorder
 
 OF_WEIGHTS: Mapping[str, Callable[[str, int, int], Finding]] = {"zero points": WeightZeroPoints, "codes": WeightCodes}
-"""The findings about what a weight stores, by the words of `Stored.off`, but for scales."""
+"""The findings about what a weight stores, by the words of `Stored.off`, but for blocks and scales."""
 
 COPIES: Mapping[str, Callable[[nn.Module, nn.Module], nn.Module]]
 """What makes a module again that gives the same outputs, by the name of the repetition, from it and the float module."""
@@ -130,7 +131,9 @@ def _of_weight(run: Run, weight: Tensor, stored: Stored) -> Iterator[Finding]:
     grid = workflow(run).weight
     for what, off in stored.off(weight, grid, rounding(run)).items():
         counts = int(off.count_nonzero()), off.numel()
-        if counts[0] and what == "scales":
+        if what == "blocks":
+            yield WeightBlocks("annotated", stored.scale.numel(), off.numel())
+        elif counts[0] and what == "scales":
             yield WeightScales("annotated", *counts, float(off.max()))
         elif counts[0]:
             yield OF_WEIGHTS[what]("annotated", *counts)

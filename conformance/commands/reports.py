@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from conformance.cases.runs import Run
     from conformance.reports.load import Report
+    from conformance.reports.workflows import Promise
     from conformance.results.known import Entry
 
     from .arguments import Commands
@@ -47,15 +49,7 @@ def add(commands: "Commands") -> None:
     how.add_argument(
         "--by-version", action="store_true", help="since when each shows, and in which version it is mended"
     )
-    text = "print which engines do an operator right, and what is wrong with the others"
-    support = add_command(commands, "support", support_command, text)
-    support.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
-    support.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the table of this revision)")
-    add_format(support, "csv")
-    support.add_argument(
-        "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
-    )
-    add_ledger(support)
+    _add_support(commands)
     _add_use(commands)
     text = "print a report of a known finding for upstream, with its reproduction run here; nothing is sent"
     draft = add_command(commands, "draft", draft_command, text)
@@ -102,6 +96,23 @@ def constraints_command(arguments: argparse.Namespace) -> int:
     return print_lines(document(rows, entries, f"python -m conformance constraints {command_line}", commands))
 
 
+def _add_support(commands: "Commands") -> None:
+    text = "print which engines do an operator right, and what is wrong with the others"
+    support = add_command(commands, "support", support_command, text)
+    support.add_argument("operator", metavar="OPERATOR", nargs="?", help="an operator of a pattern, such as nn.Conv2d")
+    support.add_argument("--rows", metavar="ROWS", nargs="+", help="rows files (default: the table of this revision)")
+    add_format(support, "csv")
+    support.add_argument(
+        "--write", action="store_true", help="write the table of this revision, and what is rendered from it"
+    )
+    support.add_argument(
+        "--workflows",
+        action="store_true",
+        help="print torchao's workflows beside its own marks, from ROWS; or --write the page",
+    )
+    add_ledger(support)
+
+
 def _add_use(commands: "Commands") -> None:
     text = "print what becomes of the layers of public networks: how many run right in integers, and what the others do"
     use = add_command(commands, "use", use_command, text)
@@ -140,6 +151,8 @@ def support_command(arguments: argparse.Namespace) -> int:
     from conformance.paths import ROOT
     from conformance.reports import support
 
+    if arguments.workflows:
+        return _workflows(arguments)
     entries = entries_of(arguments.ledger)
     made = support.table(_report(arguments)) if arguments.rows else support.recorded(entries)
     if arguments.write:
@@ -150,6 +163,32 @@ def support_command(arguments: argparse.Namespace) -> int:
     if arguments.operator:
         return print_lines(support.answer(made, arguments.operator))
     return print_lines(support.families_markdown(made))
+
+
+def _workflows(arguments: argparse.Namespace) -> int:
+    from conformance.paths import ROOT
+    from conformance.reports import workflows
+
+    if arguments.operator or arguments.format != "text":
+        raise UsageError("--workflows prints a page of markdown: leave out the operator and --format")
+    if not arguments.rows:
+        raise UsageError("--workflows: name the rows of all workflows, which tox -e torchao writes: --rows ROWS…")
+    made = workflows.page(_report(arguments), [*workflow_promises()])
+    return print_lines(map(str, workflows.write(made, ROOT)) if arguments.write else made)
+
+
+def workflow_promises() -> "Iterator[Promise]":
+    """Yield the claims of torchao's workflows with torchao's marks."""
+    from conformance.cases.claims import backend
+    from conformance.configs.torchao import MARKS, UNMARKED
+    from conformance.configs.workflows import Workflow
+    from conformance.reports.workflows import Promise
+
+    for claim in backend("torchao").claims:
+        assert isinstance(claim.entry, Workflow)
+        source, dtype = claim.entry.source, str(claim.dtypes.input_dtype).removeprefix("torch.")
+        mark = next((mark for glob, mark in MARKS.items() if fnmatchcase(source, glob)), UNMARKED)
+        yield Promise(claim.pattern, claim.dtype_config, source, dtype, mark)
 
 
 def use_command(arguments: argparse.Namespace) -> int:

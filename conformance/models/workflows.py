@@ -223,12 +223,12 @@ class Stored:
         return (stored - zero_point) * scale
 
     def off(self, weight: Tensor, grid: Codes, error: float) -> dict[str, Tensor]:
-        """Where scales, zero points and codes, by these words, are not those of a float weight on a grid: by how much of a
-        scale, elsewhere whether (bool). Scales, and positions on the grid, may be off by a relative `error`."""
+        """Where blocks, or scales, zero points and codes, by these words, are not those of a float weight on a grid: of scales by
+        how much, elsewhere whether (bool). Scales, and positions on the grid, may be off by a relative `error`."""
         declared, (stored, zero_point) = in_lanes(weight, grid.blocks), self._by_block()
         scale, zero = qparams(declared, grid)
         if stored.shape != scale.shape:
-            return {"scales": torch.ones_like(scale)}
+            return {"blocks": torch.ones_like(scale)}
         apart, shift = (stored - scale).abs(), 1 + error * (grid.high - grid.low) if error else 0
         found = {
             "scales": torch.where(apart > error * scale, apart / scale, 0.0),

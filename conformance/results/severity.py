@@ -75,6 +75,7 @@ OF_KIND = {
     "relation-writes": Severity.CRASHES,
     "output-kind": Severity.FLOAT,
     "left-quantized": Severity.WRONG,
+    "weight-blocks": Severity.IDLE,
     "weight-codes": Severity.WRONG,
     "weight-scales": Severity.WRONG,
     "weight-vanishes": Severity.WRONG,

@@ -71,6 +71,7 @@ from conformance.results.findings.values import (
 )
 from conformance.results.findings.weights import (
     OutputDtype,
+    WeightBlocks,
     WeightCodes,
     WeightScales,
     WeightVanishes,
@@ -157,6 +158,7 @@ SENTENCES: tuple[tuple[Finding, str], ...] = (
         WeightScales("annotated", 2, 16, 2.0**-8),
         "2 of 16 scales of the weight are not those of its blocks, by up to 0.0039 of them",
     ),
+    (WeightBlocks("annotated", 72, 8), "72 scales of the weight, not 8"),
     (WeightZeroPoints("annotated", 2, 16), "2 of 16 zero points of the weight are not those of its blocks"),
     (WeightCodes("annotated", 3, 64), "3 of 64 codes of the weight are not the nearest ones"),
     (WeightVanishes("annotated"), "all codes of the weight stand for zero"),

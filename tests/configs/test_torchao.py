@@ -1,5 +1,6 @@
 """The workflows of torchao are those of the installed version, as far as it is installed."""
 
+import fnmatch
 import importlib.util
 from collections import Counter
 
@@ -8,7 +9,7 @@ import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
-from conformance.configs.torchao import ACCELERATOR, ARM, MSLK, OWN_KERNELS, PROTOTYPES, get_torchao_workflows
+from conformance.configs.torchao import ACCELERATOR, ARM, MARKS, MSLK, OWN_KERNELS, PROTOTYPES, get_torchao_workflows
 from conformance.configs.workflows import Workflow
 from conformance.models.workflows import names
 
@@ -61,11 +62,11 @@ def test_every_expression_makes_a_config(entry: Workflow) -> None:
     config = eval(entry.source, names(WORKFLOWS))
     assert type(config).__name__ == entry.source.partition("(")[0]
     dtype = getattr(config, "weight_dtype", None)
-    if (
-        isinstance(dtype, torch.dtype)
-        and not entry.weight.dtype
-        and dtype is not torch.int8
-        and dtype is not torch.float8_e4m3fn
-    ):
+    if dtype not in (None, torch.int8, torch.float8_e4m3fn) and not entry.weight.dtype:
         bits = int(str(dtype).removeprefix("torch.int"))
         assert (entry.weight.low, entry.weight.high) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def test_every_mark_is_of_a_workflow() -> None:
+    sources = [entry.source for entry in WORKFLOWS.workflows]
+    assert [glob for glob in MARKS if not fnmatch.filter(sources, glob)] == []

@@ -172,7 +172,7 @@ def test_what_changes_from_call_to_call_is_unstable() -> None:
         ("int8_static-symmetric-float32/ptq/odd_rank3/exact", "DEVIATES lowered: AssertionError"),
         ("int4_weight_only-opaque-32-bfloat16/ptq/keyword/exact", "DEVIATES numerics"),
         ("nn.Conv2d/intx4_weight_only-32-symmetric-float32/ptq/keyword/exact", "DEVIATES numerics"),
-        ("nn.Conv2d/intx8_weight_only-row-symmetric-float16/ptq/default/typical", "DEVIATES annotated: the scales"),
+        ("nn.Conv2d/intx8_weight_only-row-symmetric-float16/ptq/default/typical", "DEVIATES annotated: the blocks"),
         ("nn.Embedding/intx8_weight_only-32-asymmetric-float32/ptq/padding_idx/typical", ""),
     ],
 )

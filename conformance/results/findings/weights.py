@@ -4,6 +4,14 @@ from .finding import Finding
 from .values import OfOutput
 
 
+class WeightBlocks(Finding, kind="weight-blocks"):
+    """There are more scales or fewer than the declared grid has blocks."""
+
+    got: int
+    expected: int
+    template = "{got} scales of the weight, not {expected}"
+
+
 class WeightScales(Finding, kind="weight-scales"):
     """Scales differ from those of the declared grid, by up to `worst` of them."""
 
