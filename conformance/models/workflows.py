@@ -1,7 +1,6 @@
 """Modules that are quantized in place: the float module of a run with its data, the quantized one, and what it stores."""
 
 import copy
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +32,7 @@ ROUNDINGS = 3
 def names(config: BackendConfig) -> dict[str, Any]:
     """The namespace of a config's expressions. Raises ImportError if its library is not installed."""
     assert isinstance(config, WorkflowConfig)
-    return {"torch": torch} | {name: getattr(importlib.import_module(of), name) for name, of in config.names.items()}
+    return config.namespace()
 
 
 def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
@@ -43,7 +42,9 @@ def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
     try:
         names(claims.config)
     except ImportError as error:
-        return f"{brief(error)}: run `tox -e {claims.name}`"
+        assert isinstance(claims.config, WorkflowConfig)
+        environment = f", or use `tox -e {claims.config.environment}`" if claims.config.environment else ""
+        return f"{brief(error)}: install it{environment}"
     return None
 
 
