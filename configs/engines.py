@@ -52,12 +52,15 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "arm-compiled": EngineSpec("conformance.engines.inductor:ARM_COMPILED", ahead_of_time=True, default_only=True),
     "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),
     "tosa": EngineSpec("conformance.engines.tosa:TosaEngine", ahead_of_time=True),
-    "torchao-eager": EngineSpec("conformance.engines.workflows:EAGER"),
-    "torchao-compiled": EngineSpec("conformance.engines.workflows:COMPILED"),
-    "torchao-frozen": EngineSpec("conformance.engines.workflows:FROZEN"),
+    "eager": EngineSpec("conformance.engines.workflows:EAGER"),
+    "compiled": EngineSpec("conformance.engines.workflows:COMPILED"),
+    "frozen": EngineSpec("conformance.engines.workflows:FROZEN"),
 }
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
+
+IN_PLACE = ("eager", "compiled", "frozen")
+"""Engines that run modules which a library has quantized in place, and no converted models. The first compiles nothing."""
 
 PACKAGES = ("executorch", "torchao", "tosa-tools")
 """Packages beside torch whose versions decide what engines do."""
@@ -94,7 +97,7 @@ QUANTIZER_ENGINES: dict[str, tuple[str, ...]] = {
 """Engines by registered quantizer. What a quantizer declares is `get_<name>_declarations` in `configs/<name>.py`."""
 
 WORKFLOW_ENGINES: dict[str, tuple[str, ...]] = {
-    "torchao": ("torchao-eager", "torchao-compiled", "torchao-frozen"),
+    "torchao": IN_PLACE,
 }
 """Engines by registered library that quantizes modules in place. What it declares is `get_<name>_workflows` in
 `configs/<name>.py`."""

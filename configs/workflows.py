@@ -1,19 +1,23 @@
-"""Workflows of torchao's `quantize_`, which are configs of their own, in the terms of a BackendConfig. Imports no torchao.
+"""Workflows of libraries such as torchao, which quantize modules in place, in the terms of a BackendConfig. Imports none.
 
 A workflow declares which modules get weights of another type, on which grid, and what becomes of their inputs. With the dtype
 of a module it is a claim, as a pattern with a dtype config is.
 """
 
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 
 from .codes import Codes
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """The dtypes of modules that torchao quantizes."""
+MODULES = (nn.Linear, nn.Conv2d, nn.Embedding)
+"""The classes of modules for which the suite has sizes, data and exact arithmetic."""
 
 
 class Workflow(BackendPatternConfig):
@@ -69,12 +73,21 @@ class Workflow(BackendPatternConfig):
 class WorkflowConfig(BackendConfig):
     """What a library declares that quantizes modules in place: several workflows for one class of modules.
 
-    `names` has the module of each name in the expressions.
+    Attributes:
+        names: the module of each name in the expressions, and of `quantize_`, which is called with a module and a config.
+        environment: the environment of tox that has the library, if one has.
     """
 
-    def __init__(self, name: str, names: Mapping[str, str], workflows: Iterable[Workflow]) -> None:
+    def __init__(
+        self, name: str, names: Mapping[str, str], workflows: Iterable[Workflow], environment: str = ""
+    ) -> None:
         super().__init__(name)
-        self.names, self.workflows = names, [*workflows]
+        self.names, self.workflows, self.environment = names, [*workflows], environment
+
+    def namespace(self) -> dict[str, Any]:
+        """The namespace of the expressions. Raises ImportError if the library is not installed."""
+        named = {name: getattr(importlib.import_module(module), name) for name, module in self.names.items()}
+        return {"torch": torch} | named
 
     @property
     def configs(self) -> list[BackendPatternConfig]:

@@ -3,13 +3,15 @@
 `models.apis` has what each does to a model, `repro.apis` the lines of a script that do the same.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from conformance.configs.engines import IN_PLACE
 from conformance.configs.quantizer import QuantizerConfig, QuantizerSpec
 from conformance.configs.workflows import WorkflowConfig
 from conformance.oracle.scheme import Scheme
 from conformance.results.profiles import OF_WORKFLOWS, Profile
+from conformance.suggestions import unknown
 
 from .claims import BackendClaims, Claim
 from .operators import Variant
@@ -101,7 +103,7 @@ class Pt2e(Fx):
 
 
 class InPlace(Fx):
-    """`quantize_` of torchao replaces the weights of modules, which are neither traced nor prepared."""
+    """`quantize_` of a library replaces the weights of modules, which are neither traced nor prepared."""
 
     def checks(self, profile: Profile) -> tuple[str, ...]:
         return OF_WORKFLOWS
@@ -112,3 +114,16 @@ def api(claims: BackendClaims) -> Fx:
     if isinstance(claims.config, WorkflowConfig):
         return InPlace()
     return Pt2e(claims.config.quantizer) if isinstance(claims.config, QuantizerConfig) else Fx()
+
+
+def runs_on(claims: BackendClaims, engine: str) -> bool:
+    """Whether an engine runs what a backend's claims are about: modules that are quantized in place, or converted models."""
+    return (engine in IN_PLACE) == isinstance(claims.config, WorkflowConfig)
+
+
+def engines_for(claims: BackendClaims, engines: Iterable[str]) -> tuple[str, ...]:
+    """The engines that run a backend's claims: these, or without any those of the registry. Raises UsageError for others."""
+    engines = tuple(engines)
+    if others := [name for name in engines if not runs_on(claims, name)]:
+        raise unknown("engine", others[0], claims.engines, f", which run what {claims.name} declares")
+    return engines or claims.engines

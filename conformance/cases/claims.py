@@ -12,13 +12,13 @@ from torch import nn
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig, DTypeConfig
 from torch.ao.quantization.utils import MatchAllNode
 
-from conformance.configs.engines import QUANTIZER_ENGINES
+from conformance.configs.engines import IN_PLACE, QUANTIZER_ENGINES, WORKFLOW_ENGINES
 from conformance.configs.names import config_pattern, entry_name, operators, pattern_name
 from conformance.configs.quantizer import QuantizerConfig
 from conformance.configs.registry import REGISTERED
-from conformance.configs.workflows import Workflow
+from conformance.configs.workflows import MODULES, Workflow, WorkflowConfig
 from conformance.errors import UsageError
-from conformance.host.callables import object_of
+from conformance.host.callables import object_of, users_code
 from conformance.suggestions import unknown
 
 from .operators.declared import declare_installed
@@ -172,7 +172,8 @@ def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
     """Return the claims of the BackendConfig that `module:attribute.path` names, or returns if it is a callable.
 
     Entries that torch cannot use are left out of the config. Raises UsageError if it is no BackendConfig, or promises
-    nothing; with `--quantizer` it has to be a QuantizerConfig, which becomes one of the quantizers that globs have to name.
+    nothing; with `--quantizer` it has to be a QuantizerConfig. A QuantizerConfig and a WorkflowConfig become what globs have
+    to name.
     """
     declare_installed()
     config, source = object_of(option, path)
@@ -185,6 +186,8 @@ def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
         )
     if not config.configs:
         raise UsageError(f"{option} {path!r} has no entries: there is nothing to run")
+    if isinstance(config, WorkflowConfig):
+        _evaluate(config, f"{option} {path!r}")
     name = (config.name or attribute).replace("/", "_")
     if name in REGISTERED:
         name = attribute
@@ -209,4 +212,24 @@ def third_party(path: str, option: str = "--backend-config") -> BackendClaims:
     if isinstance(config, QuantizerConfig):
         engines = config.engines
         QUANTIZER_ENGINES.setdefault(name, engines)
+    elif isinstance(config, WorkflowConfig):
+        engines = WORKFLOW_ENGINES.setdefault(name, IN_PLACE)
     return BackendClaims(name, config, engines, claims, source)
+
+
+def _evaluate(config: WorkflowConfig, given: str) -> None:
+    """Evaluate the expressions of workflows. Raises UsageError for those that no run can use."""
+    if "quantize_" not in config.names:
+        raise UsageError(f"{given}: its names have no 'quantize_', which runs call: add it with its module")
+    with users_code(f"{given}: importing its names raises", "install the library, or correct the names"):
+        namespace = config.namespace()
+    for entry in config.workflows:
+        if entry.pattern not in MODULES:
+            known = ", ".join(map(pattern_name, MODULES))
+            raise UsageError(
+                f"{given}: workflow {entry.name!r} is of {entry.pattern!r:.60}: the suite has sizes of {known}"
+            )
+        if entry.needs:
+            continue  # a device may be needed to make the library's config
+        with users_code(f"{given}: workflow {entry.name!r} raises", "its names have to be among those of the config"):
+            eval(entry.source, namespace)

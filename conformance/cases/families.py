@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from conformance.configs.engines import ENGINE_TABLE, ahead_of_time
+from conformance.configs.workflows import WorkflowConfig
 from conformance.results.families import FAMILIES, family_named
 
 from .claims import BackendClaims, Claim
@@ -31,8 +32,10 @@ def families(backend: BackendClaims, engines: Iterable[str] = (), *, slow: bool 
     """Yield every family of a backend's claims on `engines`; without any, on those that the registry names for the backend.
 
     Engines that lower ahead of time are left out unless `slow`, because shrinking a sample takes a thousand runs. Those that
-    take seconds for a model are left out always.
+    take seconds for a model are left out always, and workflows, which convert no models.
     """
+    if isinstance(backend.config, WorkflowConfig):
+        return
     covered = [claim for claim in backend.claims if in_tables(claim) and not not_covered(claim)]
     for name in FAMILIES:
         claims = tuple(claim for claim in covered if family_named(claim.root) == name)

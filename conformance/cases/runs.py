@@ -34,7 +34,7 @@ from conformance.results.profiles import (
 )
 from conformance.suggestions import did_you_mean
 
-from .apis import api
+from .apis import api, engines_for
 from .claims import BackendClaims, Claim, backend
 from .combined import combined, further_inputs
 from .constraints import constrained
@@ -264,7 +264,7 @@ def runs(backend: BackendClaims, engines: Iterable[str] = (), globs: Iterable[st
 
     With globs, claims are left out whose runs none of them can match.
     """
-    engines, globs = tuple(engines) or backend.engines, tuple(globs)
+    engines, globs = engines_for(backend, engines), tuple(globs)
     if isinstance(backend.config, WorkflowConfig):
         yield from (Run(backend, *of) for of in workflow_runs(backend, engines))
         return
@@ -348,7 +348,7 @@ def benchmarks(backend: BackendClaims, engines: Iterable[str] = (), extents: Ite
     for claim in backend.claims:
         flow = flows(claim, backend.entries)[0]
         for extent, variant in deployed(claim) if in_tables(claim) and not not_covered(claim) else ():
-            for engine in (tuple(engines) or backend.engines) if extent in wanted else ():
+            for engine in engines_for(backend, engines) if extent in wanted else ():
                 yield Run(backend, claim, flow, variant, BENCH.name, engine)
 
 

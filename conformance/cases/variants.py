@@ -188,7 +188,9 @@ def _begun(claim: Claim, layer: Variant) -> Variant:
 
 
 def deployed(claim: Claim) -> Iterator[tuple[str, Variant]]:
-    """Extents and variants of a claim for timing: layers of networks, per channel if any variant is."""
+    """Extents and variants of a claim for timing: layers of networks, per channel if any variant is; none of a workflow."""
+    if isinstance(claim.entry, Workflow):
+        return
     per_channel = has_per_channel(claim)
     for extent, layer in RECORDS[plain_of(claim.root)].timed():
         yield extent, _begun(claim, layer).named(layer.name, per_channel=per_channel)

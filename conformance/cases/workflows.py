@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from conformance.configs.engines import IN_PLACE
 from conformance.configs.workflows import Workflow
 from conformance.oracle.scheme import Scheme
 from conformance.results.profiles import EXACT, TYPICAL
-from conformance.suggestions import unknown
 
 from .claims import BackendClaims, Claim
 from .operators import Operand, Variant
@@ -102,8 +102,8 @@ COMPILED = {"bfloat16": ("default", "keyword", "one_row", "odd")}
 """The variants that compiled programs run, which take a second each, by the dtype of the module: inductor has kernels for
 integer weights in bfloat16 alone. In others it runs the default variant."""
 
-REMAINDERS = tuple(range(32, 65, 4))
-"""Features of the layers on which the kernel for int8 weights in bfloat16 is run."""
+VECTORS = {f"takes_{size}": _linear(size, 32, (4,), ", bias=False") for size in range(32, 65, 4)}
+"""Layers whose features fill vectors or do not. Kernels of inductor run all of them."""
 
 
 def workflow_variants(claim: Claim) -> list[Variant]:
@@ -120,7 +120,7 @@ def workflow_variants(claim: Claim) -> list[Variant]:
     if "default" not in named:
         named = {"default": named.pop(WIDE)} | named
     if claim.root == "nn.Linear" and not isinstance(group, int):
-        named |= {f"takes_{size}": _linear(size, 32, (4,), ", bias=False") for size in REMAINDERS}
+        named |= VECTORS
     compiled = COMPILED.get(dtype_name(claim.dtypes.input_dtype), ("default",))
     contexts = {"strided": STRIDED}
     return [
@@ -148,22 +148,15 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
 
     A compiled program takes a second: of the workflows for integers of some bits, which differ in their codes alone, one is
     compiled. What packed codes stand for is known of dyadic data alone.
-    Raises UsageError for an engine that runs converted models.
     """
-    if others := [name for name in engines if name not in claims.engines]:
-        raise unknown("engine", others[0], claims.engines, f", which run what {claims.name} declares")
     for claim in claims.claims:
         entry = claim.entry
         assert isinstance(entry, Workflow)
         for variant in workflow_variants(claim):
             for engine in engines:
-                eager = engine == claims.engines[0]
-                if not eager and not (entry.compiled and (variant.core or _has_kernel(entry, variant, engine))):
+                eager = engine == IN_PLACE[0]
+                of_kernel = entry.kernel and engine == IN_PLACE[-1] and variant.name in VECTORS
+                if not eager and not (entry.compiled and (variant.core or of_kernel)):
                     continue
                 for profile in (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,):
                     yield claim, "ptq", variant, profile, engine
-
-
-def _has_kernel(entry: Workflow, variant: Variant, engine: str) -> bool:
-    """Whether the engine has a kernel for the weights of a workflow whose vectors the variant is about."""
-    return entry.kernel and engine.endswith("frozen") and variant.name.startswith("takes_")

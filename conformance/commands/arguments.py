@@ -10,6 +10,7 @@ from conformance.host.cpu import ISA_LIMITS
 from conformance.suggestions import unknown
 
 if TYPE_CHECKING:
+    from conformance.cases.claims import BackendClaims
     from conformance.results.known import Entry
 
     Commands = argparse._SubParsersAction[Any]
@@ -122,6 +123,18 @@ def module_path(option: str, name: str, example: str) -> Path:
     if not (path.suffix == ".py" and path.stem.isidentifier()):
         raise UsageError(f"{option} {name!r}: name a file of Python that can be imported, such as {example}")
     return path
+
+
+def of_models(claims: "BackendClaims") -> "BackendClaims":
+    """Return these claims. Raises UsageError if they are about modules that are quantized in place."""
+    from conformance.configs.workflows import WorkflowConfig
+
+    if isinstance(claims.config, WorkflowConfig):
+        raise UsageError(
+            f"{claims.name} quantizes modules in place, and this command needs a config that converts models: run "
+            "`python -m pytest conformance` with it"
+        )
+    return claims
 
 
 def print_lines(lines: Iterable[str]) -> int:

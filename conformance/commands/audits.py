@@ -22,6 +22,7 @@ from .arguments import (
     add_repeatable,
     entries_of,
     module_path,
+    of_models,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def preparation(
     mapping = option_of("--mapping", arguments.mapping, QConfigMapping) if arguments.mapping else None
     named = arguments.custom_config
     custom = option_of("--custom-config", named, PrepareCustomConfig) if named else None
-    claims = third_party(arguments.backend_config) if arguments.backend_config else None
+    claims = of_models(third_party(arguments.backend_config)) if arguments.backend_config else None
     return mapping, claims, custom
 
 

@@ -40,6 +40,7 @@ def add(commands: "Commands") -> None:
 
 def possible(run_id: str, backend_config: str | None, quantizer: str | None) -> "list[Run]":
     """The runs that an id or glob can match, on the engine that it names, if any; all of a backend's if it matches none."""
+    from conformance.cases.apis import runs_on
     from conformance.cases.claims import backend, third_party
     from conformance.cases.runs import candidates
     from conformance.configs.registry import REGISTERED
@@ -57,7 +58,8 @@ def possible(run_id: str, backend_config: str | None, quantizer: str | None) -> 
         backends = [third_party(quantizer, "--quantizer")]
     else:
         matching = [name for name in REGISTERED if fnmatch.fnmatchcase(name, backend_name)]
-        backends = [backend(name) for name in matching or [backend_name]]
+        found = [backend(name) for name in matching or [backend_name]]
+        backends = [claims for claims in found if all(runs_on(claims, name) for name in engines)] or found
     return candidates(backends, engines, [run_id])
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from conformance.errors import UsageError
 
-from .arguments import add_backend_config, add_command, add_ledger, add_rows, entries_of, module_path
+from .arguments import add_backend_config, add_command, add_ledger, add_rows, entries_of, module_path, of_models
 
 if TYPE_CHECKING:
-    from conformance.cases.claims import BackendClaims
     from conformance.results.known import Host
     from conformance.results.rows import Row
 
@@ -43,7 +42,7 @@ def trusted_command(arguments: argparse.Namespace) -> int:
     from conformance.trusted.written import module
 
     own = arguments.backend_config
-    claims: BackendClaims = third_party(own) if own else backend(arguments.backend)
+    claims = of_models(third_party(own) if own else backend(arguments.backend))
     path = module_path("-o", arguments.out, "trusted.py")
     rows, on = _rows([*map(Path, arguments.rows)], claims.name, arguments.engine)
     if on.torch.partition("+")[0] != torch.__version__.partition("+")[0]:

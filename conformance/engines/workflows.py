@@ -52,6 +52,6 @@ class CompiledWorkflowEngine(WorkflowEngine):
         return compiled(model, inputs, freezing=self.freezing)
 
 
-EAGER = WorkflowEngine("torchao-eager")
-COMPILED = CompiledWorkflowEngine("torchao-compiled", freezing=False)
-FROZEN = CompiledWorkflowEngine("torchao-frozen", freezing=True)
+EAGER = WorkflowEngine("eager")
+COMPILED = CompiledWorkflowEngine("compiled", freezing=False)
+FROZEN = CompiledWorkflowEngine("frozen", freezing=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch.ao.quantization.backend_config import BackendConfig, BackendPatternConfig
 
+from conformance.configs.workflows import WorkflowConfig
 from conformance.errors import UsageError
 from conformance.host.callables import object_of
 
@@ -32,10 +33,10 @@ def named(path: str) -> Declared:
     """The declaration that `module:attribute` names, or returns if it is a callable.
 
     It is a BackendConfig or a list of entries, since torch refuses to make a BackendConfig of some. Raises UsageError for
-    anything else.
+    anything else, a WorkflowConfig among it, which torch takes nothing of.
     """
     value, _ = object_of("lint", path)
-    if isinstance(value, BackendConfig):
+    if isinstance(value, BackendConfig) and not isinstance(value, WorkflowConfig):
         return replace(declared(value.name or path, value.configs), replaced=tuple(duplicates(path)))
     if isinstance(value, (list, tuple)) and all(isinstance(entry, BackendPatternConfig) for entry in value):
         return declared(path, value)

@@ -1,7 +1,6 @@
 """Modules that are quantized in place: the float module of a run with its data, the quantized one, and what it stores."""
 
 import copy
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ ROUNDINGS = 3
 def names(config: BackendConfig) -> dict[str, Any]:
     """The namespace of a config's expressions. Raises ImportError if its library is not installed."""
     assert isinstance(config, WorkflowConfig)
-    return {"torch": torch} | {name: getattr(importlib.import_module(of), name) for name, of in config.names.items()}
+    return config.namespace()
 
 
 def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
@@ -46,7 +45,9 @@ def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
     try:
         names(claims.config)
     except ImportError as error:
-        return f"{brief(error)}: run `tox -e {claims.name}`"
+        assert isinstance(claims.config, WorkflowConfig)
+        environment = f", or use `tox -e {claims.config.environment}`" if claims.config.environment else ""
+        return f"{brief(error)}: install it{environment}"
     return None
 
 
@@ -223,7 +224,7 @@ class Stored:
         return (stored - zero_point) * scale
 
     def off(self, weight: Tensor, grid: Codes, error: float) -> dict[str, Tensor]:
-        """Where blocks, or scales, zero points and codes, by these words, are not those of a float weight on a grid: of scales by
+        """Where blocks, or scales, zero points and codes, by these words, are not those of a weight on a grid: of scales by
         how much, elsewhere whether (bool). Scales, and positions on the grid, may be off by a relative `error`."""
         declared, (stored, zero_point) = in_lanes(weight, grid.blocks), self._by_block()
         scale, zero = qparams(declared, grid)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from conformance.configs.engines import WORKFLOW_ENGINES
+from conformance.configs.engines import IN_PLACE
 from conformance.errors import UsageError
 
 from .codec import By, Count, Finite, Seconds, decode_fields, schema_of, schema_of_fields
@@ -109,7 +109,7 @@ def _verdict_contradiction(row: Row) -> str:
         return f"verdict '{row.verdict}' and checks" if row.checks else ""
     # the row does not say whether a quantizer declares the claim
     dues = [profile.checks, profile.checks_of_quantizers]
-    if row.backend in WORKFLOW_ENGINES:
+    if row.engine in IN_PLACE:
         dues = [OF_WORKFLOWS]
     missing = [[name for name in due if name not in row.checks] for due in dues]
     if all(missing):

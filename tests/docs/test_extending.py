@@ -139,6 +139,20 @@ def test_a_backend_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> N
     }
 
 
+def test_a_library_that_quantizes_in_place_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> None:
+    recipe = follow("Add a library that quantizes in place")
+    assert recipe.changed == {"rowwise.py", "configs/rowwise.py", "configs/engines.py"}
+    claims, refused, suite = recipe.outputs
+    assert claims.output.splitlines()[0] == "rowwise: 1 patterns, 6 claims"
+    assert refused.status == 1, refused.output
+    assert "2 failed, 2 passed" in refused.output
+    assert "default/exact@eager: stable: state_dict raises UnpicklingError" in refused.output
+    assert suite.status == 0, suite.output
+    assert {(row["id"].rpartition("/")[2], row["verdict"]) for row in recipe.rows} == {
+        (run, "conforms") for run in ("exact@eager", "typical@eager", "exact@compiled", "exact@frozen")
+    }
+
+
 def test_an_engine_is_a_module_and_a_row(follow: Callable[[str], Followed]) -> None:
     recipe = follow("Add an engine")
     assert recipe.changed == {"conformance/engines/mirror.py", "configs/engines.py"}

@@ -27,7 +27,7 @@ ROW = "int8_weight_only-row-bfloat16/ptq/default/exact"
 
 def run(case: str) -> Run:
     """The run of a case, of a linear layer unless it begins with another pattern."""
-    return runs_by_id.run(f"torchao/{'' if case.startswith('nn.') else 'nn.Linear/'}{case}@torchao-eager")
+    return runs_by_id.run(f"torchao/{'' if case.startswith('nn.') else 'nn.Linear/'}{case}@eager")
 
 
 def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
@@ -191,7 +191,5 @@ def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:
 
 
 def test_an_engine_of_converted_models_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"unknown engine 'qnnpack': choose from torchao-eager, .*what torchao declares"
-    ):
+    with pytest.raises(UsageError, match=r"unknown engine 'qnnpack': choose from eager, .*what torchao declares"):
         [*runs(backend("torchao"), ["qnnpack"])]

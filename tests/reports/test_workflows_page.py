@@ -125,7 +125,7 @@ def test_the_command_prints_and_writes_the_same(
     arguments = ["support", "--workflows", "--rows", str(write(tmp_path / "rows.jsonl", rows))]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "| `torchao-eager` | 226 of 226 | 226 of 226 |" in printed
+    assert "| `eager` | 226 of 226 | 226 of 226 |" in printed
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr("conformance.paths.ROOT", tmp_path)
     assert main([*arguments, "--write"]) == 0
