@@ -55,11 +55,12 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "eager": EngineSpec("conformance.engines.workflows:EAGER"),
     "compiled": EngineSpec("conformance.engines.workflows:COMPILED"),
     "frozen": EngineSpec("conformance.engines.workflows:FROZEN"),
+    "packaged": EngineSpec("conformance.engines.workflows:PACKAGED", default_only=True),
 }
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
 
-IN_PLACE = ("eager", "compiled", "frozen")
+IN_PLACE = ("eager", "compiled", "frozen", "packaged")
 """Engines that run modules which a library has quantized in place, and no converted models. The first compiles nothing."""
 
 PACKAGES = ("executorch", "torchao", "tosa-tools")

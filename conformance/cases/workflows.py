@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from conformance.configs.engines import IN_PLACE
+from conformance.configs.engines import ENGINE_TABLE, IN_PLACE
 from conformance.configs.workflows import Workflow
 from conformance.oracle.scheme import Scheme
 from conformance.results.profiles import EXACT, TYPICAL
@@ -21,6 +21,8 @@ ZERO_ROW = "zero_row"
 
 WIDE = "wide"
 """The variant that stands for the default one where groups are longer than that."""
+
+EAGER, FROZEN = IN_PLACE[0], IN_PLACE[2]
 
 CALL = "self.op(x)"
 
@@ -154,9 +156,17 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
         assert isinstance(entry, Workflow)
         for variant in workflow_variants(claim):
             for engine in engines:
-                eager = engine == IN_PLACE[0]
-                of_kernel = entry.kernel and engine == IN_PLACE[-1] and variant.name in VECTORS
-                if not eager and not (entry.compiled and (variant.core or of_kernel)):
+                eager = engine == EAGER
+                if not eager and not _is_compiled(claim, variant, engine):
                     continue
                 for profile in (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,):
                     yield claim, "ptq", variant, profile, engine
+
+
+def _is_compiled(claim: Claim, variant: Variant, engine: str) -> bool:
+    """Whether an engine that compiles runs a variant. A package takes six times as long as a program."""
+    entry = claim.entry
+    assert isinstance(entry, Workflow)
+    if ENGINE_TABLE[engine].default_only:
+        return entry.compiled and variant.name == "default" and dtype_name(claim.dtypes.input_dtype) in COMPILED
+    return entry.compiled and (variant.core or (entry.kernel and engine == FROZEN and variant.name in VECTORS))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE
 from conformance.engines.registry import engine
-from conformance.engines.workflows import WorkflowEngine
+from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
 from conformance.models.build import Subject, tensors
 from conformance.models.workflows import (
@@ -19,6 +19,7 @@ from conformance.models.workflows import (
     bias_of,
     in_float64,
     is_exact,
+    is_exported,
     quantized,
     rounding,
     step,
@@ -48,21 +49,36 @@ from .recorder import Recorder
 OF_WEIGHTS: Mapping[str, Callable[[str, int, int], Finding]] = {"zero points": WeightZeroPoints, "codes": WeightCodes}
 """The findings about what a weight stores, by the words of `Stored.off`, but for blocks and scales."""
 
-COPIES: Mapping[str, Callable[[nn.Module, nn.Module], nn.Module]]
-"""What makes a module again that gives the same outputs, by the name of the repetition, from it and the float module."""
+Copy = Callable[[nn.Module, Subject], nn.Module]
+"""Makes a quantized module again, which gives the same outputs, from it and the subject."""
 
 
-def _saved(model: nn.Module, blank: nn.Module) -> nn.Module:
+def _saved(model: nn.Module, of: Subject) -> nn.Module:
     """A float module that has loaded the state of a quantized one from a file, as torch loads it by default."""
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    blank = copy.deepcopy(blank)
+    blank = copy.deepcopy(of.model)
     blank.load_state_dict(torch.load(file), assign=True)
     return blank
 
 
-COPIES = {"deepcopy": lambda model, _: copy.deepcopy(model), "state_dict": _saved}
+def _exported(model: nn.Module, of: Subject) -> nn.Module:
+    """The graph of a quantized module."""
+    return torch.export.export(model, of.fresh_inputs()).module()
+
+
+COPIES: Mapping[str, Copy] = {"deepcopy": lambda model, _: copy.deepcopy(model), "state_dict": _saved}
+"""The copies of every module, by the name of the repetition."""
+EXPORTED: Mapping[str, Copy] = {"torch.export": _exported}
+"""Those of default layers: an export takes as long as ten runs."""
+
+
+def _copies(run: Run) -> Mapping[str, Copy]:
+    """The copies of a run's module that are compared with it; none of a program, whose copy is compiled anew."""
+    if run.engine != EAGER.name:
+        return {}
+    return {**COPIES, **EXPORTED} if is_exported(run) else COPIES
 
 
 def evidence(run: Run, watch: Stopwatch) -> Evidence:
@@ -84,10 +100,9 @@ def evidence(run: Run, watch: Stopwatch) -> Evidence:
     if model is not None and program is not None and execution is not None:
         with recorder.stage("second run"), torch.no_grad():
             repetitions["second run"] = tuple(tensors(program(*of.fresh_inputs())))
-        # a copy of a program that is compiled is compiled anew
-        for name, make in COPIES.items() if program is model else ():
+        for name, make in _copies(run).items():
             with recorder.stage(name), torch.no_grad():
-                repetitions[name] = tuple(tensors(make(model, of.model)(*of.fresh_inputs())))
+                repetitions[name] = tuple(tensors(make(model, of)(*of.fresh_inputs())))
     back = Back(None, program, False, execution, repetitions, recorder.failures)
     stored = None if model is None else Stored.of(model.get_parameter("op.weight"))
     golden = None if stored is None else Golden((_expected(of, stored),), ("float",))
@@ -164,11 +179,11 @@ def numerics(of: Evidence) -> Outcome:
 
 
 def stable(of: Evidence) -> Outcome:
-    """A second run, a copy, and a module that has loaded the saved state give the same outputs, bit for bit."""
+    """A second run, a copy, a module with the saved state, and an exported one give the same outputs, bit for bit."""
     if of.back.execution is None:
         return skip("not executed")
     raised = partial(of.raises, "stable")
-    findings: list[Finding] = [finding for name in ("second run", *COPIES) for finding in raised(name)]
+    findings: list[Finding] = [finding for name in ("second run", *COPIES, *EXPORTED) for finding in raised(name)]
     (first,) = of.back.execution.outputs
     for name, (again,) in of.back.repetitions.items():
         if again.shape != first.values.shape:

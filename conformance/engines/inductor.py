@@ -15,7 +15,7 @@ from conformance.configs.x86inductor import X86
 from conformance.models import pt2e, trace
 from conformance.models.compiled import Packaged, compiled, packaged
 from conformance.models.mutation import overwritten
-from conformance.models.trace import Execution, Kernel
+from conformance.models.trace import Execution
 from conformance.shortcuts import enabled
 
 from . import decomposed
@@ -78,17 +78,13 @@ class PackagedEngine(CompiledEngine):
         return packaged(model, inputs, freezing=self.freezing)
 
     def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
-        """Run a program once. Its kernels are those that its code calls, which no profiler sees."""
+        """Run a program once. Its kernels are those that its code calls."""
         assert isinstance(program, ConvertedProgram)
         before = [x.clone() for x in inputs]
         outputs = program(*inputs)
         assert isinstance(program.function, Packaged)
-        kernels = (
-            Kernel(f"{'onednn' if one.startswith('q') else 'aten'}.{one}", one.startswith("q"), not one.startswith("q"))
-            for one in program.function.calls
-        )
         executed, writes = decomposed.on_grids(program.converted, outputs), overwritten(before, inputs)
-        return Execution(tuple(kernels), executed, writes=writes, ahead_of_time=True)
+        return Execution(program.function.kernels, executed, writes=writes, ahead_of_time=True)
 
 
 LOWERED, COMPILED = LoweredEngine("x86-inductor", X86), CompiledEngine("x86-compiled", X86)

@@ -1,12 +1,14 @@
-"""Executions of modules that were quantized in place: as they are, compiled by inductor, and compiled with frozen weights."""
+"""Executions of modules that were quantized in place: as they are, compiled, with frozen weights, and ahead of time."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
 from torch import Tensor, nn
 
 from conformance.models import trace
-from conformance.models.compiled import compiled
+from conformance.models.build import tensors
+from conformance.models.compiled import Packaged, compiled, packaged
 from conformance.models.trace import Execution, Output
 
 from .protocol import Program
@@ -16,6 +18,8 @@ class WorkflowEngine:
     """Runs a module as it is. Torch dispatches to whatever its weights say."""
 
     fixed_shapes = True
+    source = "model"
+    """The expression of a script for the program of `model` for `x`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,11 +51,31 @@ class CompiledWorkflowEngine(WorkflowEngine):
     def __init__(self, name: str, *, freezing: bool) -> None:
         super().__init__(name)
         self.freezing = freezing
+        self.source = f'torch.compile(model, options={{"freezing": {freezing}}})'
 
     def compile(self, model: nn.Module, inputs: Sequence[Tensor]) -> Program:
         return compiled(model, inputs, freezing=self.freezing)
 
 
+class PackagedWorkflowEngine(WorkflowEngine):
+    """AOTInductor, which compiles an exported module to a package."""
+
+    source = (
+        "torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,))))"
+    )
+
+    def compile(self, model: nn.Module, inputs: Sequence[Tensor]) -> Program:
+        return packaged(model, inputs, freezing=False)
+
+    def execute(self, program: Program, inputs: Sequence[Tensor]) -> Execution:
+        """Run a program once. Its kernels are those that its code calls."""
+        assert isinstance(program, Packaged)
+        with torch.no_grad():
+            outputs = program(*inputs)
+        return Execution(program.kernels, tuple(map(Output, tensors(outputs))), ahead_of_time=True)
+
+
 EAGER = WorkflowEngine("eager")
 COMPILED = CompiledWorkflowEngine("compiled", freezing=False)
 FROZEN = CompiledWorkflowEngine("frozen", freezing=True)
+PACKAGED = PackagedWorkflowEngine("packaged")

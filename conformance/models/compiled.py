@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
 
 from .pt2e import EXPORT
+from .trace import Kernel
 
 
 def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
@@ -47,13 +47,21 @@ class Packaged:
     def __call__(self, *inputs: Tensor) -> Any:
         return self.function(*inputs)
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The operators as kernels; no profiler sees them."""
+        return tuple(
+            Kernel(f"{'onednn' if one.startswith('q') else 'aten'}.{one}", one.startswith("q"), not one.startswith("q"))
+            for one in self.calls
+        )
+
 
 CALLED = re.compile(r"ERROR_CODE_CHECK\(aoti_torch_cpu_+(\w+?)(?:_out|_tensor)?\(")
 """What the code of AOTInductor has where it calls an operator of torch."""
 
 
-def packaged(model: GraphModule, inputs: Sequence[Tensor], *, freezing: bool) -> Packaged:
-    """Return a converted model as AOTInductor compiles it, with or without frozen weights."""
+def packaged(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Packaged:
+    """Return a model as AOTInductor compiles it, with or without frozen weights."""
     import torch._inductor
 
     options = {"freezing": freezing, "compile_threads": 1}

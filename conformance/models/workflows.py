@@ -79,6 +79,11 @@ def is_exact(run: Run) -> bool:
     return PROFILES[run.profile].data == "dyadic"
 
 
+def is_exported(run: Run) -> bool:
+    """Whether the module of a run is exported too: a default layer is."""
+    return is_exact(run) and variant_of(run).name == "default"
+
+
 def step(run: Run) -> float | None:
     """What all products of a run's dyadic data are multiples of; None for others."""
     return None if not is_exact(run) else STEP * (1 / 16 if observed(run) is None else STEP)

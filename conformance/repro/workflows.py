@@ -6,9 +6,9 @@ from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
 from conformance.configs.workflows import WorkflowConfig
 from conformance.engines.registry import engine
-from conformance.engines.workflows import CompiledWorkflowEngine
+from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.host.cpu import ISA_LIMITS
-from conformance.models.workflows import is_exact, observed, rounding, step, variant_of, workflow
+from conformance.models.workflows import is_exact, is_exported, observed, rounding, step, variant_of, workflow
 from conformance.oracle.workflows import UNIT
 from conformance.results.rows import Row
 
@@ -37,6 +37,7 @@ if floating.any() and not weight.values(floating, weight_grid).any():
 """
 EXECUTES = """\
 try:
+    program = {program}
     y = program(x)
 except Exception as error:
     deviates("lowered", repr(error))
@@ -65,6 +66,13 @@ try:
     blank.load_state_dict(torch.load(file), assign=True)
     if not torch.equal(blank(x), y) or not torch.equal(copy.deepcopy(model)(x), y):
         deviates("stable", "a copy or the saved state gives other values")
+except Exception as error:
+    deviates("stable", repr(error))
+"""
+EXPORTED = """\
+try:
+    if not torch.equal(torch.export.export(model, (x,)).module()(x), y):
+        deviates("stable", "the exported program gives other values")
 except Exception as error:
     deviates("stable", repr(error))
 """
@@ -106,13 +114,10 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     yield QUANTIZES.format(refused=refused, status=int(not may_refuse), asked_for=asked_for)
     yield WEIGHT.format(error=rounding(run))
     used = engine(run.engine)
-    if isinstance(used, CompiledWorkflowEngine):
-        yield f"torch._inductor.config.freezing = {used.freezing}\nprogram = torch.compile(model)\n"
-    else:
-        yield "program = model\n"
+    assert isinstance(used, WorkflowEngine)
     if row.verdict == "crashes":
         yield 'deviates("crashes", "unless more is printed")\n'
-    yield EXECUTES
+    yield EXECUTES.format(program=used.source)
     inputs = "Interval(x.double(), x.double())"
     if entry.activation is not None:
         inputs = f"inputs(x, {entry.activation!r}, {0.0 if exact else UNIT[dtype]}, {entry.fixed})"
@@ -122,5 +127,7 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
         expected = OUTPUTS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
     yield NUMERICS.format(expected=expected)
     yield STABLE
-    if not isinstance(used, CompiledWorkflowEngine):
+    if used is EAGER:
         yield COPIES
+        if is_exported(run):
+            yield EXPORTED

@@ -2,18 +2,24 @@
 
 import argparse
 import fnmatch
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch.ao.quantization.backend_config import BackendConfig
+
 from conformance.cases.families import Family
+from conformance.configs.engines import WORKFLOW_ENGINES
 from conformance.configs.registry import BACKENDS
+from conformance.configs.workflows import WorkflowConfig
 from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.fuzz.samples import Sample
 from conformance.goldens.golden import name_of
+from conformance.models import workflows
 from conformance.models.torchs import derive_tables
 from conformance.results.profiles import PROFILES
 from conformance.selection import Selection
@@ -99,7 +105,7 @@ class Analysis:
         batch.warm_up()
         selection = Selection(backends=self.backends)
         for claims in selection.claims:
-            derive_tables(claims.config)
+            prepare(claims.config)
         made = draw(engines(self.backends), self.draw, self.count, self.seed, self.say)
         mutants = self._selected(made.mutants)
         stage = self._ordinary(selection)
@@ -169,6 +175,14 @@ class Analysis:
         }
 
 
+def prepare(config: BackendConfig) -> None:
+    """Import and derive what the runs of a config need, before processes are forked."""
+    if isinstance(config, WorkflowConfig):
+        workflows.names(config)  # registers the operators of its library
+    else:
+        derive_tables(config)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns the exit status: 0, or 2 for wrong input."""
     options = parser().parse_args(arguments)
@@ -214,14 +228,18 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _known() -> tuple[str, ...]:
+    """The backends whose kernels can be mutated here."""
+    in_place = [name for name in WORKFLOW_ENGINES if importlib.util.find_spec(name) is not None]
+    return (*BACKENDS_OF_AN_ORDINARY_RUN, *in_place)
+
+
 def checked(backends: Sequence[str], count: int, samples: int) -> list[str]:
     """The names of the backends. Raises UsageError for an option that makes no sense."""
     for name in backends:
-        if name not in BACKENDS_OF_AN_ORDINARY_RUN:
-            known = ", ".join(BACKENDS_OF_AN_ORDINARY_RUN)
-            advice = did_you_mean(name, BACKENDS_OF_AN_ORDINARY_RUN) or "its engines lower ahead of time" * (
-                name in BACKENDS
-            )
+        if name not in _known():
+            known = ", ".join(_known())
+            advice = did_you_mean(name, _known()) or "its engines lower ahead of time" * (name in BACKENDS)
             raise UsageError(f"--backend {name!r}: not one of {known}{f' ({advice})' if advice else ''}")
     if count < 1:
         raise UsageError(f"--mutants {count}: ask for at least one")

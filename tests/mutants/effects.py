@@ -88,7 +88,10 @@ def _stepped(step: int) -> Callable[[Call, Tensor, Tensor, int], Tensor]:
 
 
 def _float_step(call: Call, values: Tensor) -> float:
-    """The step of a dequantized tensor, else the 128th part of the greatest value: a step of an input with 7 bits."""
+    """1 of integers, the step of a dequantized tensor, else the 128th part of the greatest value: a step of an input with 7
+    bits."""
+    if not values.is_floating_point():
+        return 1
     if "dequantize" in call.schema.name and call.x.is_quantized and call.x.qscheme() in PER_TENSOR:
         return float(call.x.q_scale())
     return float(values.abs().max()) / 128 if values.numel() else 0.0

@@ -90,7 +90,7 @@ def _of_tensor(name: str, x: Tensor) -> Iterator[tuple[str, Fact]]:
         yield f"{name} dtype", str(x.dtype).removeprefix("torch.")
         yield f"{name} zero point", x.q_zero_point()
         yield f"{name} scale exponent", exponent(x.q_scale())
-    elif not x.is_floating_point() and not x.is_quantized and x.numel():
+    elif x.dtype in (torch.int32, torch.int64) and x.numel():
         yield f"{name} greatest", int(x.max())
 
 

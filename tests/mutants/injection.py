@@ -39,12 +39,25 @@ ON_FLOATS = (
 """Kernels of quantized models, outside of the namespace `quantized`, that take float tensors."""
 
 
+OF_WORKFLOWS = (
+    "aten::_int_mm",
+    "aten::_weight_int8pack_mm",
+    "aten::_weight_int4pack_mm_for_cpu",
+    "quantized::int4mm_packed_weight_cpu",
+    "torchao::choose_qparams_affine",
+    "torchao::quantize_affine",
+)
+"""Kernels of modules that are quantized in place, on integers that are no quantized tensors."""
+
+
 def kernels() -> Iterator[tuple[str, str]]:
     """Yield the full name and the dispatch key of every kernel that quantized models may call and that can be mutated."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, rest = name.partition("::")
         base, _, overload = rest.partition(".")
+        if name in OF_WORKFLOWS:
+            yield name, "CPU"
         if "out" in overload or base.endswith("_out") or namespace not in ("aten", "quantized"):
             continue
         if any(part in base for part in ("pack", "make_quantized", "rowwise_offsets", "int4mm")):

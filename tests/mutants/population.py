@@ -20,10 +20,13 @@ from conformance.cases.families import Family
 from conformance.cases.in_use import Unwritable, as_produced
 from conformance.cases.runs import Run
 from conformance.cases.variants import flows, has_per_channel, missing_operators
+from conformance.configs.engines import IN_PLACE
+from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.engines.registry import engine
+from conformance.engines.workflows import WorkflowEngine
 from conformance.fuzz.samples import Sample
 from conformance.fuzz.strategies import samples
-from conformance.models import build, fx
+from conformance.models import build, fx, workflows
 from conformance.properties.search import search
 from conformance.results.in_use import LayerInUse
 
@@ -90,13 +93,22 @@ def drawn_samples(family: Family, count: int, key: str) -> list[Sample]:
     return drawn[:count]
 
 
+def _is_covered(claim: Claim, engine_name: str) -> bool:
+    """Whether layers of a claim can be made; of workflows those that may call a kernel for integers on an engine."""
+    entry = claim.entry
+    if not isinstance(entry, Workflow):
+        return not missing_operators(claim)
+    multiplies = entry.kernel or entry.packed or (entry.activation is not None and not entry.dequantizes)
+    return not entry.needs and (multiplies or (entry.activation is not None and engine_name == IN_PLACE[0]))
+
+
 def layers_of(
     backend: BackendClaims, engine_name: str, corpus: Iterable[LayerInUse], random: Random
 ) -> Iterator[Sample]:
     """Samples of layers in use that claims of a backend cover, the more frequent the more likely, without repetition."""
     claims: dict[str, list[Claim]] = {}
     for claim in backend.claims:
-        if not missing_operators(claim):
+        if _is_covered(claim, engine_name):
             claims.setdefault(claim.pattern, []).append(claim)
     layers = [layer for layer in corpus if layer.pattern in claims]
     for layer in sorted(layers, key=lambda layer: random.random() ** (1 / layer.occurrences), reverse=True):
@@ -113,13 +125,10 @@ def layers_of(
 
 def executed(run: Run, handler: Handler, threads: int = 1) -> None:
     """Prepare, calibrate, lower and execute a run once with its calls going through a handler. Ends where torch raises."""
-    config, used = run.backend.config, engine(run.engine)
+    used = engine(run.engine)
     with used.scope(), fx.quiet():
         try:
-            subject = build.subject(run)
-            prepared = fx.prepare(subject, config)
-            fx.calibrate(prepared, subject)
-            program = used.compile(used.convert(prepared, config), subject.fresh_inputs())
+            subject, program = _program(run)
             torch.set_num_threads(threads)
             with INJECTION.handling(handler):
                 used.execute(program, subject.fresh_inputs())
@@ -127,6 +136,19 @@ def executed(run: Run, handler: Handler, threads: int = 1) -> None:
             return
         finally:
             torch.set_num_threads(1)
+
+
+def _program(run: Run) -> tuple[build.Subject, Any]:
+    """The quantized program of a run, compiled for its inputs, with the float model."""
+    config, used = run.backend.config, engine(run.engine)
+    if isinstance(config, WorkflowConfig):
+        subject = workflows.subject(run)
+        assert isinstance(used, WorkflowEngine)
+        return subject, used.compile(workflows.quantized(subject), subject.fresh_inputs())
+    subject = build.subject(run)
+    prepared = fx.prepare(subject, config)
+    fx.calibrate(prepared, subject)
+    return subject, used.compile(used.convert(prepared, config), subject.fresh_inputs())
 
 
 def threads_of(number: int) -> int:
@@ -154,7 +176,7 @@ def calls_of(run: Run, threads: int = 1) -> list[Seen]:
 
 def _kind(result: Tensor) -> str:
     if not result.is_quantized:
-        return "floats" if result.is_floating_point() else ""
+        return "floats" if result.is_floating_point() or result.dtype in (torch.int8, torch.int32) else ""
     return "codes" if result.qscheme() in PER_TENSOR and result.dtype in LOW else ""
 
 

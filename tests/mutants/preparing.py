@@ -8,6 +8,7 @@ from random import Random
 from conformance.cases.claims import backend
 from conformance.cases.families import families
 from conformance.cases.runs import Run
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.engines.availability import probe
 from conformance.fuzz.samples import run_of
 from conformance.host.isolation import Done
@@ -47,8 +48,13 @@ class Engine:
 
 
 def engines(backends: Sequence[str]) -> list[Engine]:
-    """The engines of these backends that this host has."""
-    found = [Engine(name, engine) for name in backends for engine in backend(name).engines]
+    """The engines of these backends that this host has, but those whose programs take seconds."""
+    found = [
+        Engine(name, engine)
+        for name in backends
+        for engine in backend(name).engines
+        if not ENGINE_TABLE[engine].default_only
+    ]
     return [engine for engine in found if probe(engine.name) is None]
 
 
