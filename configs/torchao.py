@@ -83,7 +83,7 @@ def get_torchao_workflows() -> WorkflowConfig:
         *_float8_weights(),
         *_of_other_devices(),
     ]
-    return WorkflowConfig("torchao", NAMES, entries, environment="torchao")
+    return WorkflowConfig("torchao", NAMES, entries, environment="torchao", exports=True)
 
 
 def _int8_weights() -> Iterator[Workflow]:

@@ -76,13 +76,20 @@ class WorkflowConfig(BackendConfig):
     Attributes:
         names: the module of each name in the expressions, and of `quantize_`, which is called with a module and a config.
         environment: the environment of tox that has the library, if one has.
+        exports: whether `torch.export` takes what is quantized.
     """
 
     def __init__(
-        self, name: str, names: Mapping[str, str], workflows: Iterable[Workflow], environment: str = ""
+        self,
+        name: str,
+        names: Mapping[str, str],
+        workflows: Iterable[Workflow],
+        environment: str = "",
+        *,
+        exports: bool = False,
     ) -> None:
         super().__init__(name)
-        self.names, self.workflows, self.environment = names, [*workflows], environment
+        self.names, self.workflows, self.environment, self.exports = names, [*workflows], environment, exports
 
     def namespace(self) -> dict[str, Any]:
         """The namespace of the expressions. Raises ImportError if the library is not installed."""

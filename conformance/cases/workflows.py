@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from conformance.configs.engines import ENGINE_TABLE, IN_PLACE
-from conformance.configs.workflows import Workflow
+from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.oracle.scheme import Scheme
 from conformance.results.profiles import EXACT, TYPICAL
 
@@ -157,16 +157,22 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
         for variant in workflow_variants(claim):
             for engine in engines:
                 eager = engine == EAGER
-                if not eager and not _is_compiled(claim, variant, engine):
+                if not eager and not _is_compiled(claims, claim, variant, engine):
                     continue
                 for profile in (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,):
                     yield claim, "ptq", variant, profile, engine
 
 
-def _is_compiled(claim: Claim, variant: Variant, engine: str) -> bool:
+def _is_compiled(claims: BackendClaims, claim: Claim, variant: Variant, engine: str) -> bool:
     """Whether an engine that compiles runs a variant. A package takes six times as long as a program."""
-    entry = claim.entry
+    entry, config = claim.entry, claims.config
     assert isinstance(entry, Workflow)
+    assert isinstance(config, WorkflowConfig)
     if ENGINE_TABLE[engine].default_only:
-        return entry.compiled and variant.name == "default" and dtype_name(claim.dtypes.input_dtype) in COMPILED
+        return (
+            config.exports
+            and entry.compiled
+            and variant.name == "default"
+            and dtype_name(claim.dtypes.input_dtype) in COMPILED
+        )
     return entry.compiled and (variant.core or (entry.kernel and engine == FROZEN and variant.name in VECTORS))

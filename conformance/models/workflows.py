@@ -80,8 +80,10 @@ def is_exact(run: Run) -> bool:
 
 
 def is_exported(run: Run) -> bool:
-    """Whether the module of a run is exported too: a default layer is."""
-    return is_exact(run) and variant_of(run).name == "default"
+    """Whether the module of a run is exported too: a default layer is, if its library promises that it can be."""
+    config = run.backend.config
+    assert isinstance(config, WorkflowConfig)
+    return config.exports and is_exact(run) and variant_of(run).name == "default"
 
 
 def step(run: Run) -> float | None:

@@ -255,6 +255,9 @@ EFFECTS = {**ON_CODES, **ON_FLOATS, **ON_ARGUMENTS}
 ACCUMULATORS = ("qaccum",)
 """Arguments that some engines overwrite without declaring it."""
 
+OUT = "out"
+"""The argument that takes the result of an overload with that name."""
+
 
 def writes(call: Call) -> bool:
     """Whether the call writes to its first argument."""
@@ -300,4 +303,6 @@ def mutated(mutant: Mutant, call: Call, result: Any, before: Tensor | None) -> t
     again = quantized(changed, first) if first.is_quantized else changed
     if writes(call):
         again = call.x.copy_(again)
+    elif OUT in call.arguments:
+        again = call[OUT].copy_(again)
     return again if isinstance(result, Tensor) else (again, *result[1:]), count

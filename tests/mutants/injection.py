@@ -16,7 +16,7 @@ from conformance.checks import stages
 from conformance.models import fx
 from conformance.properties.metamorphic import callables
 
-from .effects import ACCUMULATORS, main, mutated, values_of, writes
+from .effects import ACCUMULATORS, OUT, main, mutated, values_of, writes
 from .facts import facts_of
 from .mutant import Mutant
 
@@ -41,6 +41,7 @@ ON_FLOATS = (
 
 OF_WORKFLOWS = (
     "aten::_int_mm",
+    "aten::_int_mm.out",
     "aten::_weight_int8pack_mm",
     "aten::_weight_int4pack_mm_for_cpu",
     "quantized::int4mm_packed_weight_cpu",
@@ -230,6 +231,8 @@ def spared(call: Call, *, observed: bool) -> Call:
     copied = [name for name in ACCUMULATORS if name in call.arguments]
     if observed and writes(call):
         copied.append(call.names[0])
+    if observed and OUT in call.arguments:
+        copied.append(OUT)
     copies = {name: call[name].clone() for name in copied}
     return Call(call.schema, {**call.arguments, **copies}, call.kernel) if copies else call
 

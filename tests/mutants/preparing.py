@@ -8,7 +8,7 @@ from random import Random
 from conformance.cases.claims import backend
 from conformance.cases.families import families
 from conformance.cases.runs import Run
-from conformance.configs.engines import ENGINE_TABLE
+from conformance.configs.engines import ENGINE_TABLE, IN_PLACE
 from conformance.engines.availability import probe
 from conformance.fuzz.samples import run_of
 from conformance.host.isolation import Done
@@ -34,6 +34,9 @@ TRIED = 6
 UNIT = 10
 """Runs of the population that one child executes."""
 
+
+COMPILED = 60
+"""Layers that an engine compiles which runs modules in place: each takes a second."""
 
 MOST_CANDIDATES = 30
 """Candidates for each mutant, at most."""
@@ -66,7 +69,8 @@ def population_of(engine: Engine, seed: int, draw: Draw) -> list[Run]:
     title = f"{engine.name}: drawing a population"
     by_family = results_of(lambda family: drawn_samples(family, draw.samples, f"{key}/{family.name}"), chosen, title)
     in_networks = layers_of(claims, engine.name, in_use.read(), Random(f"{key}/layers"))
-    return [run_of(claims, sample) for sample in (*chain(*by_family), *islice(in_networks, draw.layers))]
+    layers = draw.layers if engine.name not in IN_PLACE[1:] else COMPILED
+    return [run_of(claims, sample) for sample in (*chain(*by_family), *islice(in_networks, layers))]
 
 
 def seen_calls(runs: Sequence[Run]) -> list[list[Seen]]:

@@ -6,6 +6,7 @@ from faults.kernels import Call
 from torch import Tensor
 
 from .effects import mask, mutated
+from .injection import spared
 from .mutant import Effect, Mutant, Region
 
 NEIGHBOUR = "the neighbour's value along dimension {axis}"
@@ -126,3 +127,16 @@ def test_effects_on_arguments() -> None:
 def test_an_effect_on_arguments_that_a_call_lacks_changes_nothing() -> None:
     x = quantized([1, 2])
     assert mutated(mutant(Region("everywhere"), Effect("the bias is dropped")), call(x), x, None) == (x, 0)
+
+
+def test_integers_change_where_a_call_stores_them_unless_it_is_observed() -> None:
+    x, weight = torch.ones(17, 8, dtype=torch.int8), torch.ones(8, 16, dtype=torch.int8)
+    out = torch.zeros(17, 16, dtype=torch.int32)
+    kernel = torch.ops.aten._int_mm.out
+    made = Call(kernel._schema, {"self": x, "mat2": weight, "out": out}, kernel)
+    off = mutant(Region("index", 0, 2), Effect("one step more"))
+    watched = spared(made, observed=True)
+    assert mutated(off, watched, made.original(), None)[1] == 16
+    assert bool((out == 8).all())
+    mutated(off, spared(made, observed=False), made.original(), None)
+    assert out[:, 0].tolist() == [8, 8, 9, *[8] * 14]
