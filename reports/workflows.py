@@ -114,7 +114,9 @@ def _text(cell: support.Cell, variants: Mapping[str, bool], numbers: Mapping[str
 def _tables(promises: Sequence[Promise], cells: Mapping[Cell, str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the heading and the table of each config and pattern. Workflows that differ in the bits of integers alone, and
     have equal cells, share a line."""
-    dtypes = [*dict.fromkeys(promise.dtype for promise in promises)]
+    made = {(p.dtype, engine) for p in promises for engine in ENGINES if (p.pattern, p.dtype_config, engine) in cells}
+    dtypes = dict.fromkeys(promise.dtype for promise in promises)
+    columns = [(dtype, engine) for dtype in dtypes for engine in ENGINES if (dtype, engine) in made]
     workflows: dict[tuple[str, str], list[Promise]] = {}
     for promise in promises:
         workflows.setdefault((promise.pattern, promise.source), []).append(promise)
@@ -122,10 +124,10 @@ def _tables(promises: Sequence[Promise], cells: Mapping[Cell, str]) -> Iterator[
     for members in workflows.values():
         (first, *_) = members
         arguments, bits = first.arguments
-        line = (escaped(first.mark), *_line(members, dtypes, cells))
+        line = (escaped(first.mark), *_line(members, columns, cells))
         by_arguments = tables.setdefault((first.config, first.pattern), {})
         by_arguments.setdefault(arguments, {}).setdefault(line, []).append(bits)
-    heads = ["arguments", "torchao", *(f"{dtype} {engine.partition('-')[2]}" for dtype in dtypes for engine in ENGINES)]
+    heads = ["arguments", "torchao", *(f"{dtype} {engine}" for dtype, engine in columns)]
     for (config, pattern), by_arguments in tables.items():
         rows = (
             [code(arguments) + (f", N = {', '.join(bits)}" if any(bits) else ""), *line]
@@ -135,12 +137,11 @@ def _tables(promises: Sequence[Promise], cells: Mapping[Cell, str]) -> Iterator[
         yield f"{code(config)} of {code(pattern)}", [*markdown_table(heads, rows)]
 
 
-def _line(members: Iterable[Promise], dtypes: Iterable[str], cells: Mapping[Cell, str]) -> Iterator[str]:
+def _line(members: Iterable[Promise], columns: Iterable[tuple[str, str]], cells: Mapping[Cell, str]) -> Iterator[str]:
     """Yield the cells of a workflow, whose claims are `members`, by dtype and engine."""
     claims = {promise.dtype: (promise.pattern, promise.dtype_config) for promise in members}
-    for dtype in dtypes:
-        for engine in ENGINES:
-            yield cells.get((*claims[dtype], engine), Support.UNAVAILABLE.symbol) if dtype in claims else ""
+    for dtype, engine in columns:
+        yield cells.get((*claims[dtype], engine), Support.UNAVAILABLE.symbol) if dtype in claims else ""
 
 
 def write(lines: Iterable[str], root: Path) -> Iterator[Path]:

@@ -7,10 +7,12 @@ from conformance.cases.families import Family
 from conformance.cases.runs import Run
 from conformance.checks.judge import Judge
 from conformance.checks.likeness import Likeness
+from conformance.configs.engines import ENGINE_TABLE
 from conformance.execution.batch import Judged
 from conformance.fuzz.campaign import Campaign
 from conformance.fuzz.samples import Sample, run_of
 from conformance.host.isolation import Done
+from conformance.models import apis
 from conformance.properties.codes import judge as codes
 from conformance.properties.metamorphic import relations
 from conformance.results.profiles import CODES, LAWS
@@ -61,7 +63,8 @@ def row_of(judge: Judge, run: Run, handler: Handler | None) -> Row:
 
 
 def ordinary(selection: Selection) -> list[Witness]:
-    """The runs of an ordinary invocation that execute kernels on this host, without those that are known to crash."""
+    """The runs of an ordinary invocation that execute kernels on this host, without those that are known to crash, and those
+    whose programs take seconds."""
     runs = [
         run
         for run in selection.runs
@@ -69,6 +72,8 @@ def ordinary(selection: Selection) -> list[Witness]:
         and run.profile != "constraints"
         and run.id not in selection.crashing
         and selection.unavailable[run.engine] is None
+        and not ENGINE_TABLE[run.engine].default_only
+        and apis.of(run.backend).unavailable(run.backend, run) is None
     ]
     likeness = Likeness(selection.applying)
     return [Witness(run, likeness) for run in runs]

@@ -18,7 +18,7 @@ from conformance.reports.workflows import ENGINES, Promise
 from conformance.results.ledger_file import load
 from conformance.results.rows import Row
 
-EAGER, COMPILED, FROZEN = ENGINES
+EAGER, COMPILED, *_ = ENGINES
 LEDGER = """
 [[finding]]
 id = "scales-are-off"
@@ -71,8 +71,8 @@ def test_a_cell_says_what_holds_in_default_use_and_of_how_many_layers(tmp_path: 
     ]
     (cells,) = table(tmp_path, rows, PROMISES)
     assert cells[:2] == ["`granularity=PerRow()`", "stable: H100"]
-    assert cells[2:5] == ["◐ 2 of 3: [2](#no-rows)", "✓ 1 of 1", "–"]
-    assert cells[5:] == ["⊘ [1](#scales-are-off), 1 of 3: [2](#no-rows)", "–", "–"]
+    # no column of an engine that ran nothing of a dtype
+    assert cells[2:] == ["◐ 2 of 3: [2](#no-rows)", "✓ 1 of 1", "⊘ [1](#scales-are-off), 1 of 3: [2](#no-rows)"]
 
 
 def test_a_layer_works_if_it_does_in_every_profile(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_what_was_not_executed_does_not_work(tmp_path: Path) -> None:
     elsewhere = [run("one-float32", verdict="unavailable"), run("one-float32", variant="odd")]
     here = [run("one-float16"), run("one-float16", variant="odd", verdict="unavailable")]
     (cells,) = table(tmp_path, [*elsewhere, *here], PROMISES)
-    assert cells[2:] == ["–", "–", "–", "✓ 1 of 1", "–", "–"]
+    assert cells[2:] == ["–", "✓ 1 of 1"]
 
 
 def test_bits_with_equal_cells_and_marks_share_a_line(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_bits_with_equal_cells_and_marks_share_a_line(tmp_path: Path) -> None:
 def test_a_dtype_without_a_claim_has_blank_cells(tmp_path: Path) -> None:
     promises = [*PROMISES, integers(4)]
     rows = [run(promise.dtype_config) for promise in promises]
-    assert table(tmp_path, rows, promises)[1][5:] == ["", "", ""]
+    assert table(tmp_path, rows, promises)[1][2:] == ["✓ 1 of 1", ""]
 
 
 def test_rows_of_other_claims_and_environments_are_refused(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_command_prints_and_writes_the_same(
     arguments = ["support", "--workflows", "--rows", str(write(tmp_path / "rows.jsonl", rows))]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "| `eager` | 226 of 226 | 226 of 226 |" in printed
+    assert f"| `eager` | {len(rows)} of {len(rows)} | {len(rows)} of {len(rows)} |" in printed
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr("conformance.paths.ROOT", tmp_path)
     assert main([*arguments, "--write"]) == 0
