@@ -121,7 +121,9 @@ def test_rows_of_other_claims_and_environments_are_refused(tmp_path: Path) -> No
 def test_the_command_prints_and_writes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [run(promise.dtype_config) for promise in workflow_promises()]
+    rows = [
+        row(one.pattern, backend="torchao", dtype_config=one.dtype_config, engine=EAGER) for one in workflow_promises()
+    ]
     arguments = ["support", "--workflows", "--rows", str(write(tmp_path / "rows.jsonl", rows))]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
