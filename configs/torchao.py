@@ -101,7 +101,9 @@ def _int8_products() -> Iterator[Workflow]:
             options = f"granularity={GRANULARITIES[blocks]}, act_mapping_type=MappingType.{MAPPINGS[mapping]}"
             weight = Codes(*INT8, blocks=blocks, scale="float32", floor=FLOOR)
             inputs = Codes(*INT8, mapping, blocks, "", "float32", FLOOR)
-            yield Workflow(nn.Linear, f"int8_dynamic-{blocks}-{mapping}", f"{name}({options})", weight, inputs)
+            kernel = (blocks, mapping) == ("row", "symmetric")
+            source = f"{name}({options})"
+            yield Workflow(nn.Linear, f"int8_dynamic-{blocks}-{mapping}", source, weight, inputs, kernel=kernel)
     reduced = Codes(*SEVEN_BITS, scale="float32", floor=FLOOR)
     yield Workflow(nn.Linear, "int8_dynamic-reduced", f"{name}(reduce_range=True)", reduced, reduced)
     for mapping, zero_point in (("symmetric", 0), ("asymmetric", -3)):
@@ -160,6 +162,7 @@ def _packed_int4() -> Iterator[Workflow]:
             f"PrototypeInt4WeightOnlyConfig(group_size={group}, set_inductor_config=False)",
             Codes(0, 15, "from_least", group, floor=1e-6),
             dequantizes=True,
+            kernel=group == GROUP,
             packed=True,
         )
     for mapping in ("symmetric", "asymmetric"):

@@ -33,7 +33,7 @@ class Workflow(BackendPatternConfig):
         sized: whether it looks at sizes before it asks for what it needs.
         dequantizes: whether the product is one of dequantized operands, in the dtype of the module.
         compiled: whether programs that are compiled have runs: of workflows that differ in their codes alone, one has.
-        kernel: whether inductor has a kernel for such weights.
+        kernel: whether the kernel that inductor calls is run on layers of many sizes: of workflows with one kernel one is.
         packed: whether codes are stored as a kernel takes them, so that its product alone shows them.
     """
 
@@ -64,6 +64,11 @@ class Workflow(BackendPatternConfig):
                 for dtype in dtypes
             ]
         )
+
+    @property
+    def integers(self) -> bool:
+        """Whether products are those of integers, by a kernel for them."""
+        return not self.needs and (self.kernel or self.packed or (self.activation is not None and not self.dequantizes))
 
     def label(self, dtypes: DTypeConfig) -> str:
         """The part of an id that names the config and the dtype of the module."""

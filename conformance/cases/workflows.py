@@ -10,7 +10,7 @@ from conformance.results.profiles import EXACT, TYPICAL
 
 from .claims import BackendClaims, Claim
 from .operators import Operand, Variant
-from .operators.variant import ALONE, Context, Shape
+from .operators.variant import Context, Shape
 from .recipes import Recipe, dtype_name
 
 INDIVISIBLE = "indivisible"
@@ -64,7 +64,7 @@ LINEARS = {
     "beyond_tiles": _linear(160, 65, (67,)),
     "long": _linear(2048, 16, (2,)),
     WIDE: _linear(256, 96, (5,)),
-    "strided": _linear(64, 16, (4,)),
+    "strided": replace(_linear(64, 16, (4,)), context=STRIDED),
     ZERO_ROW: _linear(64, 16, (4,)),
     INDIVISIBLE: _linear(72, 8, (2,)),
 }
@@ -100,12 +100,22 @@ FORMS: Mapping[str, Mapping[str, Variant]] = {
 }
 """The variants of each module by name. Only groups of equal length have an indivisible one."""
 
+SHAPES = {
+    f"{rows}x{takes}x{gives}": _linear(takes, gives, (rows,), ", bias=False")
+    for rows, takes, gives in (
+        *((2, 64, 16), (2, 1152, 1008), (8, 128, 48), (10, 96, 32), (17, 256, 112), (32, 192, 80), (40, 416, 144)),
+        *((65, 160, 208), (34, 48, 10), (72, 112, 40), (3, 400, 100), (24, 208, 257)),
+    )
+}
+"""Layers on which the kernels for integers are run, by rows, features that they take and features that they give: as their
+operands are in networks. The first seven fit groups and packed weights."""
+
 COMPILED = {"bfloat16": ("default", "keyword", "one_row", "odd")}
 """The variants that compiled programs run, which take a second each, by the dtype of the module: inductor has kernels for
 integer weights in bfloat16 alone. In others it runs the default variant."""
 
 VECTORS = {f"takes_{size}": _linear(size, 32, (4,), ", bias=False") for size in range(32, 65, 4)}
-"""Layers whose features fill vectors or do not. Kernels of inductor run all of them."""
+"""Layers whose features fill vectors or do not. Kernels of inductor with frozen weights run all of them."""
 
 
 def workflow_variants(claim: Claim) -> list[Variant]:
@@ -123,12 +133,18 @@ def workflow_variants(claim: Claim) -> list[Variant]:
         named = {"default": named.pop(WIDE)} | named
     if claim.root == "nn.Linear" and not isinstance(group, int):
         named |= VECTORS
-    compiled = COMPILED.get(dtype_name(claim.dtypes.input_dtype), ("default",))
-    contexts = {"strided": STRIDED}
-    return [
-        replace(made, name=name, core=name in compiled, context=contexts.get(name, ALONE))
-        for name, made in named.items()
-    ]
+    dtype = dtype_name(claim.dtypes.input_dtype)
+    if claim.root == "nn.Linear" and claim.entry.integers and dtype in COMPILED:
+        named |= {name: made for name, made in SHAPES.items() if _fits(claim.entry, made)}
+    compiled = COMPILED.get(dtype, ("default",))
+    return [replace(made, name=name, core=name in compiled) for name, made in named.items()]
+
+
+def _fits(entry: Workflow, made: Variant) -> bool:
+    """Whether groups divide the features that a layer takes, and blocks of packed weights those that it gives."""
+    takes, gives = made.stated.positional
+    divided = not isinstance(entry.weight.blocks, int) or takes % entry.weight.blocks == 0
+    return divided and (not entry.packed or gives % 16 == 0)
 
 
 def channels(made: Variant) -> int:
@@ -168,11 +184,10 @@ def _is_compiled(claims: BackendClaims, claim: Claim, variant: Variant, engine: 
     entry, config = claim.entry, claims.config
     assert isinstance(entry, Workflow)
     assert isinstance(config, WorkflowConfig)
+    if not entry.compiled:
+        return False
+    has_kernels = dtype_name(claim.dtypes.input_dtype) in COMPILED
     if ENGINE_TABLE[engine].default_only:
-        return (
-            config.exports
-            and entry.compiled
-            and variant.name == "default"
-            and dtype_name(claim.dtypes.input_dtype) in COMPILED
-        )
-    return entry.compiled and (variant.core or (entry.kernel and engine == FROZEN and variant.name in VECTORS))
+        return config.exports and has_kernels and variant.name == "default"
+    of_kernel = variant.name in SHAPES or (engine == FROZEN and variant.name in VECTORS)
+    return variant.core or (entry.kernel and has_kernels and of_kernel)

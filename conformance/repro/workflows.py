@@ -8,7 +8,7 @@ from conformance.configs.workflows import WorkflowConfig
 from conformance.engines.registry import engine
 from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.host.cpu import ISA_LIMITS
-from conformance.models.workflows import is_exact, is_exported, observed, rounding, step, variant_of, workflow
+from conformance.models.workflows import is_exact, is_exported, observed, rounding, step, threads, variant_of, workflow
 from conformance.oracle.workflows import UNIT
 from conformance.results.rows import Row
 
@@ -69,6 +69,12 @@ try:
 except Exception as error:
     deviates("stable", repr(error))
 """
+SEVERAL = """\
+torch.set_num_threads({count})
+if not torch.equal(program(x), y) and not y.isnan().any():
+    deviates("stable", "several threads give other values")
+torch.set_num_threads(1)
+"""
 EXPORTED = """\
 try:
     if not torch.equal(torch.export.export(model, (x,)).module()(x), y):
@@ -128,6 +134,8 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     yield NUMERICS.format(expected=expected)
     yield STABLE
     if used is EAGER:
+        if exact:
+            yield SEVERAL.format(count=threads(run))
         yield COPIES
         if is_exported(run):
             yield EXPORTED

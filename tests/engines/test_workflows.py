@@ -191,6 +191,18 @@ def test_a_script_needs_torch_and_torchao_alone(case: str, shown: str) -> None:
     assert (process.returncode, shown in process.stdout) == (int(bool(shown)), True)
 
 
+@installed
+def test_what_differs_on_several_threads_is_unstable() -> None:
+    def faulty(of: Any) -> nn.Module:
+        model = quantized(of)
+        hooked(lambda y: y + 8 * (torch.get_num_threads() > 1))(model.op)
+        return model
+
+    with patch.object(workflows, "quantized", faulty):
+        (outcome,) = judge_runs([run(ROW)], lambda _: None)
+    assert outcome.row.detail.startswith("stable: several threads")  # type: ignore[union-attr]
+
+
 def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:
     (outcome,) = judge_runs([run("int4_weight_only-plain-bfloat16/ptq/default/exact")], lambda _: None)
     assert outcome.row.verdict == "unavailable"  # type: ignore[union-attr]

@@ -98,8 +98,8 @@ def _is_covered(claim: Claim, engine_name: str) -> bool:
     entry = claim.entry
     if not isinstance(entry, Workflow):
         return not missing_operators(claim)
-    multiplies = entry.kernel or entry.packed or (entry.activation is not None and not entry.dequantizes)
-    return not entry.needs and (multiplies or (entry.activation is not None and engine_name == IN_PLACE[0]))
+    quantizes = not entry.needs and entry.activation is not None and engine_name == IN_PLACE[0]
+    return entry.integers or quantizes
 
 
 def layers_of(
