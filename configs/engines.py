@@ -52,15 +52,15 @@ ENGINE_TABLE: dict[str, EngineSpec] = {
     "arm-compiled": EngineSpec("conformance.engines.inductor:ARM_COMPILED", ahead_of_time=True, default_only=True),
     "cortex-m": EngineSpec("conformance.engines.cortex_m:CortexMEngine", ahead_of_time=True),
     "tosa": EngineSpec("conformance.engines.tosa:TosaEngine", ahead_of_time=True),
-    "eager": EngineSpec("conformance.engines.workflows:EAGER"),
-    "compiled": EngineSpec("conformance.engines.workflows:COMPILED"),
-    "frozen": EngineSpec("conformance.engines.workflows:FROZEN"),
-    "packaged": EngineSpec("conformance.engines.workflows:PACKAGED", default_only=True),
+    "torch-eager": EngineSpec("conformance.engines.workflows:EAGER"),
+    "torch-compiled": EngineSpec("conformance.engines.workflows:COMPILED"),
+    "torch-frozen": EngineSpec("conformance.engines.workflows:FROZEN"),
+    "torch-packaged": EngineSpec("conformance.engines.workflows:PACKAGED", default_only=True),
 }
 """The engines by the names that run ids and `--engine` have. To add one, write its module and add its row here. Engines of
 third parties, which `--engine module:attribute` names, are added while the options are read."""
 
-IN_PLACE = ("eager", "compiled", "frozen", "packaged")
+IN_PLACE = ("torch-eager", "torch-compiled", "torch-frozen", "torch-packaged")
 """Engines that run modules which a library has quantized in place, and no converted models. The first compiles nothing."""
 
 PACKAGES = ("executorch", "torchao", "tosa-tools")

@@ -75,7 +75,7 @@ class PackagedWorkflowEngine(WorkflowEngine):
         return Execution(program.kernels, tuple(map(Output, tensors(outputs))), ahead_of_time=True)
 
 
-EAGER = WorkflowEngine("eager")
-COMPILED = CompiledWorkflowEngine("compiled", freezing=False)
-FROZEN = CompiledWorkflowEngine("frozen", freezing=True)
-PACKAGED = PackagedWorkflowEngine("packaged")
+EAGER = WorkflowEngine("torch-eager")
+COMPILED = CompiledWorkflowEngine("torch-compiled", freezing=False)
+FROZEN = CompiledWorkflowEngine("torch-frozen", freezing=True)
+PACKAGED = PackagedWorkflowEngine("torch-packaged")

@@ -8,8 +8,8 @@ from conformance.commands.runs import possible
 from conformance.errors import UsageError
 
 REFUSED = {
-    "fbgemm": ("eager", "choose from fbgemm, x86, which run what fbgemm declares"),
-    "xnnpack": ("compiled", "choose from executorch, which run what xnnpack declares"),
+    "fbgemm": ("torch-eager", "choose from fbgemm, x86, which run what fbgemm declares"),
+    "xnnpack": ("torch-compiled", "choose from executorch, which run what xnnpack declares"),
 }
 
 
@@ -21,11 +21,11 @@ def test_an_engine_of_other_models_is_refused(name: str) -> None:
 
 
 def test_benchmarks_refuse_such_an_engine_too() -> None:
-    with pytest.raises(UsageError, match="unknown engine 'eager'"):
-        next(benchmarks(backend("fbgemm"), ["eager"]))
+    with pytest.raises(UsageError, match="unknown engine 'torch-eager'"):
+        next(benchmarks(backend("fbgemm"), ["torch-eager"]))
 
 
-@pytest.mark.parametrize(("engine", "backend_there"), [("x86", "fbgemm"), ("eager", "torchao")])
+@pytest.mark.parametrize(("engine", "backend_there"), [("x86", "fbgemm"), ("torch-eager", "torchao")])
 def test_a_glob_over_backends_takes_those_that_the_engine_runs(engine: str, backend_there: str) -> None:
     found = {run.backend.name for run in possible(f"*/nn.Linear/*/ptq/default/exact@{engine}", None, None)}
     assert found & {"fbgemm", "torchao"} == {backend_there}

@@ -146,10 +146,11 @@ def test_a_library_that_quantizes_in_place_is_a_module_and_a_row(follow: Callabl
     assert claims.output.splitlines()[0] == "rowwise: 1 patterns, 6 claims"
     assert refused.status == 1, refused.output
     assert "2 failed, 2 passed" in refused.output
-    assert "default/exact@eager: stable: state_dict raises UnpicklingError" in refused.output
+    assert "default/exact@torch-eager: stable: state_dict raises UnpicklingError" in refused.output
     assert suite.status == 0, suite.output
     assert {(row["id"].rpartition("/")[2], row["verdict"]) for row in recipe.rows} == {
-        (run, "conforms") for run in ("exact@eager", "typical@eager", "exact@compiled", "exact@frozen")
+        (run, "conforms")
+        for run in ("exact@torch-eager", "typical@torch-eager", "exact@torch-compiled", "exact@torch-frozen")
     }
 
 

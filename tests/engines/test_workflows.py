@@ -28,7 +28,7 @@ ROW = "int8_weight_only-row-bfloat16/ptq/default/exact"
 def run(case: str) -> Run:
     """The run of a case, of a linear layer as it is unless another pattern or engine is named."""
     whole = case if case.startswith("nn.") else f"nn.Linear/{case}"
-    return runs_by_id.run(f"torchao/{whole}" if "@" in whole else f"torchao/{whole}@eager")
+    return runs_by_id.run(f"torchao/{whole}" if "@" in whole else f"torchao/{whole}@torch-eager")
 
 
 def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
@@ -177,7 +177,7 @@ def test_what_changes_from_call_to_call_is_unstable() -> None:
         ("int4_weight_only-plain-bfloat16/ptq/indivisible/exact", "DEVIATES annotated: the weight is not annotated"),
         ("int8_static-symmetric-float32/ptq/odd_rank3/exact", "DEVIATES lowered: AssertionError"),
         ("int4_weight_only-opaque-32-bfloat16/ptq/keyword/exact", "DEVIATES numerics"),
-        ("int8_weight_only-tensor-bfloat16/ptq/default/exact@packaged", "DEVIATES lowered: InductorError"),
+        ("int8_weight_only-tensor-bfloat16/ptq/default/exact@torch-packaged", "DEVIATES lowered: InductorError"),
         ("nn.Conv2d/intx4_weight_only-32-symmetric-float32/ptq/keyword/exact", "DEVIATES numerics"),
         ("nn.Conv2d/intx8_weight_only-row-symmetric-float16/ptq/default/typical", "DEVIATES annotated: the blocks"),
         ("nn.Embedding/intx8_weight_only-32-asymmetric-float32/ptq/padding_idx/typical", ""),

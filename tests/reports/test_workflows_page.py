@@ -127,7 +127,7 @@ def test_the_command_prints_and_writes_the_same(
     arguments = ["support", "--workflows", "--rows", str(write(tmp_path / "rows.jsonl", rows))]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert f"| `eager` | {len(rows)} of {len(rows)} | {len(rows)} of {len(rows)} |" in printed
+    assert f"| `torch-eager` | {len(rows)} of {len(rows)} | {len(rows)} of {len(rows)} |" in printed
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr("conformance.paths.ROOT", tmp_path)
     assert main([*arguments, "--write"]) == 0
