@@ -210,5 +210,5 @@ def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:
 
 
 def test_an_engine_of_converted_models_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown engine 'qnnpack': choose from eager, .*what torchao declares"):
+    with pytest.raises(UsageError, match=r"unknown engine 'qnnpack': choose from torch-eager, .*what torchao declares"):
         [*runs(backend("torchao"), ["qnnpack"])]
