@@ -85,7 +85,7 @@ class InPlace(Fx):
         return workflows.unavailable(claims, run)
 
     def warm_up(self, claims: BackendClaims) -> None:
-        workflows.names(claims.config)
+        workflows.library(claims).namespace()
 
 
 def of(claims: BackendClaims) -> Fx:

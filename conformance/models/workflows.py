@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.ao.quantization.backend_config import BackendConfig
 from torch.func import functional_call
 
 from conformance.cases.claims import BackendClaims
@@ -35,10 +34,10 @@ ROUNDINGS = 3
 """How many roundings a scale of data that are not dyadic may have behind it, and the position of an element on the grid."""
 
 
-def names(config: BackendConfig) -> dict[str, Any]:
-    """The namespace of a config's expressions. Raises ImportError if its library is not installed."""
-    assert isinstance(config, WorkflowConfig)
-    return config.namespace()
+def library(backend: BackendClaims) -> WorkflowConfig:
+    """The config of a backend that quantizes modules in place."""
+    assert isinstance(backend.config, WorkflowConfig)
+    return backend.config
 
 
 def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
@@ -46,11 +45,10 @@ def unavailable(claims: BackendClaims, run: Run | None) -> str | None:
     if run is not None and workflow(run).needs and not (workflow(run).sized and variant_of(run).name == INDIVISIBLE):
         return f"needs {workflow(run).needs}"
     try:
-        names(claims.config)
+        library(claims).namespace()
     except ImportError as error:
-        assert isinstance(claims.config, WorkflowConfig)
-        environment = f", or use `tox -e {claims.config.environment}`" if claims.config.environment else ""
-        return f"{brief(error)}: install it{environment}"
+        environment = library(claims).environment
+        return f"{brief(error)}: install it" + (f", or use `tox -e {environment}`" if environment else "")
     return None
 
 
@@ -89,9 +87,7 @@ def threads(run: Run) -> int:
 
 def is_exported(run: Run) -> bool:
     """Whether the module of a run is exported too: a default layer is, if its library promises that it can be."""
-    config = run.backend.config
-    assert isinstance(config, WorkflowConfig)
-    return config.exports and is_exact(run) and variant_of(run).name == "default"
+    return library(run.backend).exports and is_exact(run) and variant_of(run).name == "default"
 
 
 def step(run: Run) -> float | None:
@@ -181,7 +177,7 @@ def dyadic(key: str, shape: tuple[int, ...], grid: Codes) -> Tensor:
 
 def quantized(of: Subject) -> nn.Module:
     """A copy of the module of a subject that its workflow has quantized. Raises the exceptions of `quantize_`."""
-    scope = names(of.run.backend.config)
+    scope = library(of.run.backend).namespace()
     model = copy.deepcopy(of.model)
     scope["quantize_"](model, eval(workflow(of.run).source, scope), **asked_for(of.run))
     return model

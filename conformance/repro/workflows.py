@@ -4,11 +4,20 @@ from collections.abc import Iterator
 
 from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
-from conformance.configs.workflows import WorkflowConfig
 from conformance.engines.registry import engine
 from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.host.cpu import ISA_LIMITS
-from conformance.models.workflows import is_exact, is_exported, observed, rounding, step, threads, variant_of, workflow
+from conformance.models.workflows import (
+    is_exact,
+    is_exported,
+    library,
+    observed,
+    rounding,
+    step,
+    threads,
+    variant_of,
+    workflow,
+)
 from conformance.oracle.workflows import UNIT
 from conformance.results.rows import Row
 
@@ -88,10 +97,8 @@ def script(run: Run, row: Row, docstring: str, *, isa: str | None = None) -> str
     """Return the script of a judged run. What it prints, and how it ends, is as of other scripts."""
     body = "".join(_blocks(run, row)) + 'if not found:\n    print("CONFORMS")\nsys.exit(bool(found))\n'
     start = 'torch.set_grad_enabled(False)\ntorch.set_num_threads(1)\nwarnings.simplefilter("ignore")\nfound = []\n'
-    config = run.backend.config
-    assert isinstance(config, WorkflowConfig)
     used = free(body)
-    own = {name: f"from {module} import {name}" for name, module in config.names.items() if name in used}
+    own = {name: f"from {module} import {name}" for name, module in library(run.backend).names.items() if name in used}
     statements, definitions = needs(start + body, MODULES, own)
     limits = f"import os\n\nos.environ.update({ISA_LIMITS[isa]!r})  # read when torch loads\n\n" if isa else ""
     defined = "".join(f"{text}\n\n" for text in definitions)

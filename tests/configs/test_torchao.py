@@ -11,7 +11,6 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import runs
 from conformance.configs.torchao import ACCELERATOR, ARM, MARKS, MSLK, OWN_KERNELS, PROTOTYPES, get_torchao_workflows
 from conformance.configs.workflows import Workflow
-from conformance.models.workflows import names
 
 WORKFLOWS = get_torchao_workflows()
 installed = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
@@ -59,7 +58,7 @@ def test_kernels_that_torchao_lacks_are_not_built_in() -> None:
 @installed
 @pytest.mark.parametrize("entry", WORKFLOWS.workflows, ids=lambda entry: entry.name)
 def test_every_expression_makes_a_config(entry: Workflow) -> None:
-    config = eval(entry.source, names(WORKFLOWS))
+    config = eval(entry.source, WORKFLOWS.namespace())
     assert type(config).__name__ == entry.source.partition("(")[0]
     dtype = getattr(config, "weight_dtype", None)
     if dtype not in (None, torch.int8, torch.float8_e4m3fn) and not entry.weight.dtype:

@@ -9,18 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch.ao.quantization.backend_config import BackendConfig
-
 from conformance.cases.families import Family
 from conformance.configs.engines import WORKFLOW_ENGINES
 from conformance.configs.registry import BACKENDS
-from conformance.configs.workflows import WorkflowConfig
 from conformance.errors import UsageError
 from conformance.execution import batch
 from conformance.fuzz.samples import Sample
 from conformance.goldens.golden import name_of
-from conformance.models import workflows
-from conformance.models.torchs import derive_tables
+from conformance.models import apis
 from conformance.results.profiles import PROFILES
 from conformance.selection import Selection
 from conformance.suggestions import did_you_mean
@@ -105,7 +101,7 @@ class Analysis:
         batch.warm_up()
         selection = Selection(backends=self.backends)
         for claims in selection.claims:
-            prepare(claims.config)
+            apis.of(claims).warm_up(claims)
         made = draw(engines(self.backends), self.draw, self.count, self.seed, self.say)
         mutants = self._selected(made.mutants)
         stage = self._ordinary(selection)
@@ -173,14 +169,6 @@ class Analysis:
             family.id: [replace(sample, engine=family.engine) for sample in by_name[family.backend.name, family.name]]
             for family in chosen
         }
-
-
-def prepare(config: BackendConfig) -> None:
-    """Import and derive what the runs of a config need, before processes are forked."""
-    if isinstance(config, WorkflowConfig):
-        workflows.names(config)  # registers the operators of its library
-    else:
-        derive_tables(config)
 
 
 def main(arguments: Sequence[str]) -> int:
