@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 
 from torch.fx import GraphModule, Node
 
@@ -10,7 +11,7 @@ from conformance.cases.runs import Run
 from conformance.engines.registry import engine
 from conformance.goldens.golden import compute
 from conformance.host.poison import fresh_memory_holds
-from conformance.host.threads import most, thread_count
+from conformance.host.threads import COUNTS, most, thread_count
 from conformance.models.build import Subject
 from conformance.models.further import accepted, further
 from conformance.models.qparams import get_qparams, operands_of, set_qparams, takes_qparams
@@ -23,7 +24,7 @@ from . import lowering
 from .evidence import Back, Expectation, Further, Shared
 from .recorder import Recorder
 
-THREADS = (1, 2, 1, 3, 1, 4, 1, 7)
+THREADS = tuple(chain.from_iterable((1, count) for count in COUNTS))
 """The numbers of threads on which further inputs are executed in turn; the run decides where the turns begin. A run's own
 inputs are executed on one of those that are several."""
 
@@ -52,8 +53,7 @@ def executed(watch: Stopwatch, run: Run, shared: Shared, back: Back) -> tuple[Fu
     first, found = zlib.crc32(run.key.encode()), []
     inputs = [(*one, THREADS[number % len(THREADS)]) for number, one in enumerate(shared.further[kind], first)]
     if run.threaded and not expectation.unusable:
-        several = [count for count in THREADS if count > 1]
-        inputs.append((subject, expectation, several[first % len(several)]))
+        inputs.append((subject, expectation, COUNTS[first % len(COUNTS)]))
     for other, expected, count in inputs:
         recorder, execution, threads = Recorder(watch), None, most(count)
         own_qparams = qparams_set(back.lowered, nodes or {}, expected.qparams())

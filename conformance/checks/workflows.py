@@ -13,7 +13,7 @@ from conformance.cases.workflows import INDIVISIBLE
 from conformance.engines.registry import engine
 from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
-from conformance.host.threads import most, thread_count
+from conformance.host.threads import COUNTS, most, thread_count
 from conformance.models.build import Subject, tensors
 from conformance.models.workflows import (
     Stored,
@@ -25,7 +25,6 @@ from conformance.models.workflows import (
     rounding,
     step,
     subject,
-    threads,
     workflow,
 )
 from conformance.oracle import workflows as oracle
@@ -51,9 +50,8 @@ from .recorder import Recorder
 OF_WEIGHTS: Mapping[str, Callable[[str, int, int], Finding]] = {"zero points": WeightZeroPoints, "codes": WeightCodes}
 """The findings about what a weight stores, by the words of `Stored.off`, but for blocks and scales."""
 
-THREADS = "several threads"
-"""The repetition on several threads. A program that is compiled would be compiled anew, and sums of data that are not dyadic
-may have another order."""
+THREADS = {f"{count} threads": count for count in COUNTS}
+"""The repetitions on several threads, by name: of dyadic data, because sums of others may have another order."""
 
 Copy = Callable[[nn.Module, Subject], nn.Module]
 """Makes a quantized module again, which gives the same outputs, from it and the subject."""
@@ -106,9 +104,9 @@ def evidence(run: Run, watch: Stopwatch) -> Evidence:
     if model is not None and program is not None and execution is not None:
         with recorder.stage("second run"), torch.no_grad():
             repetitions["second run"] = tuple(tensors(program(*of.fresh_inputs())))
-        if program is model and is_exact(run):
-            with recorder.stage(THREADS), torch.no_grad(), thread_count(most(threads(run))):
-                repetitions[THREADS] = tuple(tensors(program(*of.fresh_inputs())))
+        for name, count in THREADS.items() if is_exact(run) else ():
+            with recorder.stage(name), torch.no_grad(), thread_count(most(count)):
+                repetitions[name] = tuple(tensors(program(*of.fresh_inputs())))
         for name, make in _copies(run).items():
             with recorder.stage(name), torch.no_grad():
                 repetitions[name] = tuple(tensors(make(model, of)(*of.fresh_inputs())))
@@ -193,7 +191,7 @@ def stable(of: Evidence) -> Outcome:
         return skip("not executed")
     raised = partial(of.raises, "stable")
     findings: list[Finding] = [
-        finding for name in ("second run", THREADS, *COPIES, *EXPORTED) for finding in raised(name)
+        finding for name in ("second run", *THREADS, *COPIES, *EXPORTED) for finding in raised(name)
     ]
     (first,) = of.back.execution.outputs
     for name, (again,) in of.back.repetitions.items():

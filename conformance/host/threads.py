@@ -6,6 +6,9 @@ from contextlib import contextmanager
 
 import torch
 
+COUNTS = (2, 3, 4, 7)
+"""The numbers of threads on which kernels are executed again."""
+
 
 class _Process:
     """Whether this process is a forked child."""

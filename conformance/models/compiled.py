@@ -19,16 +19,23 @@ from .trace import Kernel
 
 
 def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
-    """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed."""
+    """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed.
+
+    The program is not compiled anew if it runs on another number of threads."""
     import torch._inductor.config
 
     torch.compiler.reset()  # no limit on the number of programs of one function
-    program: Callable[..., Any] = torch.compile(copy.deepcopy(model))
+    program: Callable[..., Any] = torch.compile(copy.deepcopy(model), options={"guard_filter_fn": _but_for_state})
     # a pool of processes that compile would not survive a fork
     config = torch._inductor.config.patch(freezing=freezing, compile_threads=1)
     with torch.no_grad(), config, _code_of_this_instruction_set():
         program(*map(_copied, inputs))  # torch.compile compiles at the first call
     return program
+
+
+def _but_for_state(guards: Sequence[Any]) -> list[bool]:
+    """Which guards of a program to check: all but that of torch's state, of which the number of threads is a part."""
+    return [guard.guard_type != "GLOBAL_STATE" for guard in guards]
 
 
 def _copied(x: Tensor) -> Tensor:

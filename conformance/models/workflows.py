@@ -24,9 +24,6 @@ from conformance.results.profiles import PROFILES
 from .build import Subject
 from .data import integers, normal
 
-COUNTS = (2, 3, 4, 7)
-"""Numbers of threads."""
-
 STEP = 2.0**-6
 """The scale of dyadic weights, and of inputs that each call quantizes."""
 
@@ -78,11 +75,6 @@ def subject(run: Run) -> Subject:
 def is_exact(run: Run) -> bool:
     """Whether the data of a run are dyadic."""
     return PROFILES[run.profile].data == "dyadic"
-
-
-def threads(run: Run) -> int:
-    """The number of threads on which a run is repeated."""
-    return COUNTS[int(integers(f"{run.key}/threads", 1, 0, len(COUNTS) - 1))]
 
 
 def is_exported(run: Run) -> bool:

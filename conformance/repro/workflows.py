@@ -7,6 +7,7 @@ from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
 from conformance.engines.registry import engine
 from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.host.cpu import ISA_LIMITS
+from conformance.host.threads import COUNTS
 from conformance.models.workflows import (
     is_exact,
     is_exported,
@@ -14,7 +15,6 @@ from conformance.models.workflows import (
     observed,
     rounding,
     step,
-    threads,
     variant_of,
     workflow,
 )
@@ -79,9 +79,10 @@ except Exception as error:
     deviates("stable", repr(error))
 """
 SEVERAL = """\
-torch.set_num_threads({count})
-if not torch.equal(program(x), y) and not y.isnan().any():
-    deviates("stable", "several threads give other values")
+for count in {counts}:
+    torch.set_num_threads(count)
+    if not torch.equal(program(x), y) and not y.isnan().any():
+        deviates("stable", f"{{count}} threads give other values")
 torch.set_num_threads(1)
 """
 EXPORTED = """\
@@ -140,9 +141,9 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
         expected = OUTPUTS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
     yield NUMERICS.format(expected=expected)
     yield STABLE
+    if exact:
+        yield SEVERAL.format(counts=COUNTS)
     if used is EAGER:
-        if exact:
-            yield SEVERAL.format(count=threads(run))
         yield COPIES
         if is_exported(run):
             yield EXPORTED

@@ -200,7 +200,7 @@ def test_what_differs_on_several_threads_is_unstable() -> None:
 
     with patch.object(workflows, "quantized", faulty):
         (outcome,) = judge_runs([run(ROW)], lambda _: None)
-    assert outcome.row.detail.startswith("stable: several threads")  # type: ignore[union-attr]
+    assert outcome.row.detail.startswith("stable: 2 threads")  # type: ignore[union-attr]
 
 
 def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:

@@ -14,13 +14,14 @@ from faults.kernels import Call
 
 from conformance.cases.runs import Run
 from conformance.host.isolation import Done
+from conformance.host.threads import COUNTS
 from conformance.markdown import table
 
 from .drawing import BLOCK, TILES, Draw, bounds_of, follows, group_of, unconditional
 from .facts import Fact, facts_of
 from .injection import Handler, codes_before
 from .parallel import in_batches
-from .population import THREADS, executed, threads_of
+from .population import executed, threads_of
 from .preparing import UNIT, Engine, population_of
 
 PATH = Path(__file__).parents[2] / "docs" / "cover.md"
@@ -87,7 +88,7 @@ def of_layers(engine: Engine, seed: int) -> Classes:
     met = {one for _, outcome in batches if isinstance(outcome, Done) for one in outcome.value}
     kernels = {kernel for kernel, text in met if text == SPREAD}
     return frozenset(
-        met | {(kernel, text) for kernel in kernels for text in (CONSTANT, *map("threads {}".format, THREADS))}
+        met | {(kernel, text) for kernel in kernels for text in (CONSTANT, *map("threads {}".format, COUNTS))}
     )
 
 

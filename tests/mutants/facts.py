@@ -36,7 +36,7 @@ def facts_of(call: Call, count: int) -> dict[str, Fact]:
     """The facts of a call before it is made; it is the `count`th of its kernel in the run, from 1."""
     facts: dict[str, Fact] = {"call": count, "threads": torch.get_num_threads()}
     for name, value in call.arguments.items():
-        facts.update(_facts(name, value))
+        facts.update(_facts(name, _extents(call, value) if name == "block_size" else value))
     scales = [value.q_scale() for value in call.arguments.values() if _per_tensor(value)]
     if len(scales) > 1 and min(scales) > 0:
         facts["scale ratio exponent"] = exponent(scales[0] / scales[1])
@@ -44,6 +44,11 @@ def facts_of(call: Call, count: int) -> dict[str, Fact]:
     if scales and output:
         facts["multiplier exponent"] = exponent(scales[0] * float(facts.get("greatest weight scale", 1.0)) / output)
     return facts
+
+
+def _extents(call: Call, sizes: list[int]) -> list[int]:
+    """The sizes of a block, with 0 where it has all that the input has: those repeat sizes of the input."""
+    return [0 if one == of and of > 1 else one for one, of in zip(sizes, call["input"].shape, strict=True)]
 
 
 OUTPUT_SCALES = ("output_scale", "Y_scale_i", "scale")

@@ -26,6 +26,7 @@ from conformance.engines.registry import engine
 from conformance.engines.workflows import WorkflowEngine
 from conformance.fuzz.samples import Sample
 from conformance.fuzz.strategies import samples
+from conformance.host.threads import COUNTS
 from conformance.models import build, fx, workflows
 from conformance.properties.search import search
 from conformance.results.in_use import LayerInUse
@@ -35,10 +36,7 @@ from .facts import PER_TENSOR, Fact
 from .injection import INJECTION, Handler, described
 
 ON_SEVERAL_THREADS = 4
-"""One run of so many is executed on several threads."""
-
-THREADS = (2, 3, 4, 7)
-"""Their numbers, in turn."""
+"""One run of so many is executed on several threads, on each number in turn."""
 
 PER_CHANNEL = 0.6
 """The part of the layers with weights that are quantized per channel, as most mappings do."""
@@ -154,7 +152,7 @@ def _program(run: Run) -> tuple[build.Subject, Any]:
 def threads_of(number: int) -> int:
     """The number of threads on which a run of the population is executed, by its number."""
     turn, rest = divmod(number, ON_SEVERAL_THREADS)
-    return 1 if rest else THREADS[turn % len(THREADS)]
+    return 1 if rest else COUNTS[turn % len(COUNTS)]
 
 
 def calls_of(run: Run, threads: int = 1) -> list[Seen]:
