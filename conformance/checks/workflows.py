@@ -15,6 +15,7 @@ from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
 from conformance.host.threads import COUNTS, most, thread_count
 from conformance.models.build import Subject, tensors
+from conformance.models.compiled import Compiled
 from conformance.models.workflows import (
     Stored,
     bias_of,
@@ -101,6 +102,8 @@ def evidence(run: Run, watch: Stopwatch) -> Evidence:
     if program is not None:
         with recorder.stage("execute"), torch.no_grad():
             execution = on.execute(program, of.fresh_inputs())
+    if isinstance(program, Compiled):
+        repetitions["first call"] = tuple(tensors(program.first))
     if model is not None and program is not None and execution is not None:
         with recorder.stage("second run"), torch.no_grad():
             repetitions["second run"] = tuple(tensors(program(*of.fresh_inputs())))

@@ -18,7 +18,18 @@ from .pt2e import EXPORT
 from .trace import Kernel
 
 
-def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Compiled:
+    """A program of torch.compile, and what its first call returned, at which it was compiled."""
+
+    function: Callable[..., Any]
+    first: Any
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> Compiled:
     """Return a converted model as torch.compile compiles it, with or without frozen weights. `model` is not changed.
 
     The program is not compiled anew if it runs on another number of threads."""
@@ -29,8 +40,7 @@ def compiled(model: nn.Module, inputs: Sequence[Tensor], *, freezing: bool) -> C
     # a pool of processes that compile would not survive a fork
     config = torch._inductor.config.patch(freezing=freezing, compile_threads=1)
     with torch.no_grad(), config, _code_of_this_instruction_set():
-        program(*map(_copied, inputs))  # torch.compile compiles at the first call
-    return program
+        return Compiled(program, program(*map(_copied, inputs)))
 
 
 def _but_for_state(guards: Sequence[Any]) -> list[bool]:

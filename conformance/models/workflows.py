@@ -14,7 +14,7 @@ from torch.func import functional_call
 from conformance.cases.claims import BackendClaims
 from conformance.cases.operators import Variant
 from conformance.cases.runs import Run
-from conformance.cases.workflows import INDIVISIBLE, ZERO_ROW
+from conformance.cases.workflows import INDIVISIBLE, SHAPES, ZERO_ROW
 from conformance.configs.codes import Codes
 from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import brief
@@ -62,13 +62,13 @@ def subject(run: Run) -> Subject:
     entry, dtype, exact = workflow(run), run.claim.dtypes.input_dtype, is_exact(run)
     assert dtype is not None
     zero_row = variant_of(run).name == ZERO_ROW
-    model = filled(scope["Model"](), run.key, entry.weight if exact else None, zero_row=zero_row)
+    model = filled(scope["Model"](), run.key, entry.weight if exact else None, zero_row=zero_row, most=most(run))
     (spec,) = variant_of(run).operands.values()
     key = f"{run.key}/x"
     if spec.kind == "indices":
         x = indices(key, spec.shape, spec.limit)
     else:
-        x = (taken(key, spec.shape, observed(run)) if exact else normal(key, spec.shape)).to(dtype)
+        x = (taken(key, spec.shape, observed(run), most(run)) if exact else normal(key, spec.shape)).to(dtype)
     return Subject(run, None, None, model.to(dtype).eval(), (x,), (x,))
 
 
@@ -97,7 +97,13 @@ def observed(run: Run) -> Codes | None:
     return None if workflow(run).fixed is not None else workflow(run).activation
 
 
-def filled(model: nn.Module, key: str, grid: Codes | None, *, zero_row: bool) -> nn.Module:
+def most(run: Run) -> int | None:
+    """The greatest code of a run's dyadic data on symmetric grids, but for those that decide the scales. Sums of codes of -1,
+    0 and 1 are exact in bfloat16 as well: a single step of one is seen, in a layer of the shapes for kernels."""
+    return 1 if variant_of(run).name in SHAPES else None
+
+
+def filled(model: nn.Module, key: str, grid: Codes | None, *, zero_row: bool, most: int | None = None) -> nn.Module:
     """A module of a layer, with dyadic parameters on a grid, or with normally distributed ones. The weight may have a row of
     zeros."""
     with torch.no_grad():
@@ -108,16 +114,16 @@ def filled(model: nn.Module, key: str, grid: Codes | None, *, zero_row: bool) ->
             elif name.endswith("bias"):
                 parameter.copy_(integers(label, parameter.numel(), -64, 64) / 8)
             else:
-                parameter.copy_(channels_last(dyadic(label, channels_last(parameter).shape, grid), back=True))
+                parameter.copy_(channels_last(dyadic(label, channels_last(parameter).shape, grid, most), back=True))
             if zero_row and name.endswith("weight"):
                 parameter[1] = 0.0
     return model
 
 
-def taken(key: str, shape: tuple[int, ...], grid: Codes | None) -> Tensor:
+def taken(key: str, shape: tuple[int, ...], grid: Codes | None, most: int | None = None) -> Tensor:
     """Dyadic inputs (float32): on a grid whose scale each call takes from them, or multiples of 1/16."""
     if grid is not None:
-        return dyadic(key, shape, grid)
+        return dyadic(key, shape, grid, most)
     return (integers(key, torch.Size(shape).numel(), -64, 64) / 16).reshape(shape).float()
 
 
@@ -138,15 +144,18 @@ def variant_of(run: Run) -> Variant:
     return run.variant
 
 
-def dyadic(key: str, shape: tuple[int, ...], grid: Codes) -> Tensor:
-    """Float32 data on a grid whose scale is STEP: whole codes, and in each block one element or two that decide the scale."""
+def dyadic(key: str, shape: tuple[int, ...], grid: Codes, most: int | None = None) -> Tensor:
+    """Float32 data on a grid whose scale is STEP: whole codes, and in each block one element or two that decide the scale.
+    The rest of a symmetric grid may be `most` at most."""
     count = torch.Size(shape).numel()
     if grid.dtype:
         whole = integers(key, count, -7, 7).double()
         ends = grid.high
     else:
         low, high = int(grid.low), int(grid.high)
-        whole = integers(key, count, -high if grid.mapping == "symmetric" and high else low, high).double()
+        if grid.mapping == "symmetric" and high:
+            low, high = -min(high, most or high), min(high, most or high)
+        whole = integers(key, count, low, high).double()
         ends = (grid.high - grid.low) / 2
     divides = not isinstance(grid.blocks, int) or (shape and shape[-1] % grid.blocks == 0)
     block = in_blocks(whole.reshape(shape), grid.blocks if divides else "row")

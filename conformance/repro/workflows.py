@@ -12,6 +12,7 @@ from conformance.models.workflows import (
     is_exact,
     is_exported,
     library,
+    most,
     observed,
     rounding,
     step,
@@ -109,8 +110,9 @@ def script(run: Run, row: Row, docstring: str, *, isa: str | None = None) -> str
 def _blocks(run: Run, row: Row) -> Iterator[str]:
     entry, dtype, exact = workflow(run), run.recipe.mapping, is_exact(run)
     (spec,) = variant_of(run).operands.values()
+    most_is = f", most={most(run)}" if exact and most(run) else ""
     yield f"{run.model.source}\n\nkey = {run.key!r}\nweight_grid = {entry.weight!r}\nconfig = {entry.source}\n"
-    filling = f"{'weight_grid' if exact else None}, zero_row={variant_of(run).name == ZERO_ROW}"
+    filling = f"{'weight_grid' if exact else None}, zero_row={variant_of(run).name == ZERO_ROW}{most_is}"
     yield f"original = filled(Model(), key, {filling}).to(torch.{dtype}).eval()\n"
     yield "model = copy.deepcopy(original)\n"
     yield "floating, bias = original.op.weight.detach(), bias_of(original.op)\n"
@@ -118,7 +120,9 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
         yield f"x = indices(f'{{key}}/x', {spec.shape}, {spec.limit})\n"
     else:
         data = (
-            f"taken(f'{{key}}/x', {spec.shape}, {observed(run)!r})" if exact else f"normal(f'{{key}}/x', {spec.shape})"
+            f"taken(f'{{key}}/x', {spec.shape}, {observed(run)!r}{most_is})"
+            if exact
+            else f"normal(f'{{key}}/x', {spec.shape})"
         )
         yield f"x = {data}.to(torch.{dtype})\n"
     may_refuse = variant_of(run).name == INDIVISIBLE

@@ -11,7 +11,7 @@ import torch
 from faults.kernels import Call, quantized
 from torch import Tensor
 
-from .facts import PER_TENSOR
+from .facts import OUT, PER_TENSOR
 from .mutant import Effect, Mutant, Region
 from .unseen import unseen
 
@@ -254,9 +254,6 @@ EFFECTS = {**ON_CODES, **ON_FLOATS, **ON_ARGUMENTS}
 
 ACCUMULATORS = ("qaccum",)
 """Arguments that some engines overwrite without declaring it."""
-
-OUT = "out"
-"""The argument that takes the result of an overload with that name."""
 
 
 def writes(call: Call) -> bool:

@@ -16,8 +16,8 @@ from conformance.checks import stages
 from conformance.models import fx
 from conformance.properties.metamorphic import callables
 
-from .effects import ACCUMULATORS, OUT, main, mutated, values_of, writes
-from .facts import facts_of
+from .effects import ACCUMULATORS, main, mutated, values_of, writes
+from .facts import OUT, facts_of
 from .mutant import Mutant
 
 Handler = Callable[[str, Call, int], Any]
