@@ -6,6 +6,7 @@ prototypes those are here that have kernels for the CPU.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -54,6 +55,7 @@ LEAST = 2.0**-126
 MAPPINGS = {"symmetric": "SYMMETRIC", "no_clipping": "SYMMETRIC_NO_CLIPPING_ERR", "asymmetric": "ASYMMETRIC"}
 FLOAT8 = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The greatest value of each float8 dtype (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1)."""
+HQQ = 'intx_choose_qparams_algorithm="hqq_scale_only"'
 MARKS = {
     "Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())": "stable: H100, B200, Intel BMG",
     "Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())": "stable: Intel BMG",
@@ -79,6 +81,7 @@ def get_torchao_workflows() -> WorkflowConfig:
         *_int8_products(),
         *_integers_of_some_bits(),
         *_beside_int8(),
+        *_of_other_scales(),
         *_packed_int4(),
         *_float8_weights(),
         *_of_other_devices(),
@@ -152,6 +155,52 @@ def _beside_int8() -> Iterator[Workflow]:
             dequantizes=True,
             compiled=bits == 4,
         )
+
+
+def _of_other_scales() -> Iterator[Workflow]:
+    """Configs whose scales have a dtype of their own, or are those of the least squares."""
+    for dtype, mapping in product(("float32", "bfloat16", "float16"), ("symmetric", "asymmetric")):
+        grid = replace(_bits(4, mapping, GROUP), stored=dtype)
+        options = f"granularity={GRANULARITIES[GROUP]}, mapping_type=MappingType.{MAPPINGS[mapping]}"
+        yield Workflow(
+            nn.Linear,
+            f"intx4_weight_only-{mapping}-scale-{dtype}",
+            f"IntxWeightOnlyConfig(weight_dtype=torch.int4, {options}, scale_dtype=torch.{dtype})",
+            grid,
+            dequantizes=True,
+            compiled=(dtype, mapping) == ("bfloat16", "symmetric"),
+        )
+        options = f"weight_mapping_type=MappingType.{MAPPINGS[mapping]}, weight_scale_dtype=torch.{dtype}"
+        yield Workflow(
+            nn.Linear,
+            f"int8_dynamic-intx4-{mapping}-scale-{dtype}",
+            f"Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, {options})",
+            grid,
+            Codes(*INT8, "asymmetric"),
+            dequantizes=True,
+            compiled=False,
+        )
+    chosen: list[tuple[type[nn.Module], int, str | int]] = [(nn.Linear, 4, "row"), (nn.Embedding, 4, GROUP)]
+    chosen += [(nn.Linear, bits, GROUP) for bits in range(2, 9)]  # one bit has no positive code
+    for pattern, bits, blocks in chosen:
+        granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
+        yield Workflow(
+            pattern,
+            f"intx{bits}_weight_only-{blocks}-hqq",
+            f"IntxWeightOnlyConfig(weight_dtype=torch.int{bits}, granularity={granularity}, {HQQ})",
+            replace(_bits(bits, "least_squares", blocks), floor=2.0**-23),
+            dequantizes=True,
+            compiled=False,
+        )
+    yield Workflow(
+        nn.Linear,
+        "int8_dynamic-intx4-hqq",
+        f"Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, {HQQ})",
+        replace(_bits(4, "least_squares", GROUP), floor=2.0**-23),
+        Codes(*INT8, "asymmetric"),
+        dequantizes=True,
+        compiled=False,
+    )
 
 
 def _packed_int4() -> Iterator[Workflow]:

@@ -14,11 +14,11 @@ from torch.func import functional_call
 from conformance.cases.claims import BackendClaims
 from conformance.cases.operators import Variant
 from conformance.cases.runs import Run
-from conformance.cases.workflows import INDIVISIBLE, SHAPES, ZERO_ROW
+from conformance.cases.workflows import INDIVISIBLE, SHAPES, ZERO_ROW, channels
 from conformance.configs.codes import Codes
 from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import brief
-from conformance.oracle.workflows import UNIT, Layer, codes, in_blocks, qparams
+from conformance.oracle.workflows import UNIT, Layer, codes, error_of_sums, in_blocks, qparams, uncertain
 from conformance.results.profiles import PROFILES
 
 from .build import Subject
@@ -89,7 +89,12 @@ def step(run: Run) -> float | None:
 
 def rounding(run: Run) -> float:
     """By how much of itself a scale of a run's weight, or a position on its grid, may be off."""
-    return 0.0 if is_exact(run) else ROUNDINGS * UNIT[workflow(run).weight.scale or run.recipe.mapping]
+    if is_exact(run):
+        return 0.0
+    grid, dtype = workflow(run).weight, run.recipe.mapping
+    count = grid.blocks if isinstance(grid.blocks, int) else channels(variant_of(run))
+    sums = error_of_sums(count) if grid.mapping == "least_squares" else 0.0
+    return ROUNDINGS * max(UNIT[grid.scale or dtype], UNIT.get(grid.stored, 0.0)) + sums
 
 
 def observed(run: Run) -> Codes | None:
@@ -169,7 +174,7 @@ def dyadic(key: str, shape: tuple[int, ...], grid: Codes, most: int | None = Non
         middle = integers(f"{key}/middle", blocks, lowest, int(grid.high) if length > 1 else lowest).unsqueeze(1)
         block = (block - middle).clamp(grid.low - middle, grid.high - middle)
         block[:, 0], block[:, -1] = (grid.low - middle).squeeze(1), (grid.high - middle).squeeze(1)
-    elif grid.mapping == "no_clipping":
+    elif grid.mapping in ("no_clipping", "least_squares"):
         block[chosen] = grid.low
     else:
         block[chosen] = ends * (1.0 - 2 * integers(f"{key}/sign", blocks, 0, 1).double())
@@ -242,7 +247,8 @@ class Stored:
         scale, zero = qparams(declared, grid)
         if stored.shape != scale.shape:
             return {"blocks": torch.ones_like(scale)}
-        apart, shift = (stored - scale).abs(), 1 + error * (grid.high - grid.low) if error else 0
+        apart = torch.where(uncertain(declared, grid), 0.0, (stored - scale).abs())
+        shift = 1 + error * (grid.high - grid.low) if error else 0
         found = {
             "scales": torch.where(apart > error * scale, apart / scale, 0.0),
             "zero points": (zero_point - zero).abs() > shift,

@@ -35,6 +35,8 @@ class Grid(Protocol):
     def scale(self) -> str: ...
     @property
     def floor(self) -> float: ...
+    @property
+    def stored(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,13 @@ def in_blocks(values: Tensor, blocks: str | int) -> Tensor:
 
 
 def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """The scale and zero point of each block (float64, shape (blocks, 1)): zero is always in the range."""
+    """The scale, as it is stored, and zero point of each block (float64, shape (blocks, 1))."""
+    scale, zero_point = _qparams(values, grid)
+    return (scale.to(getattr(torch, grid.stored)).double() if grid.stored else scale), zero_point
+
+
+def _qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Scales and zero points as they are computed: zero is always in the range."""
     dtype = getattr(torch, grid.scale) if grid.scale else values.dtype
     floor = torch.tensor(grid.floor or torch.finfo(values.dtype).smallest_normal, dtype=dtype).item()
     block = in_blocks(values.double(), grid.blocks)
@@ -74,6 +82,8 @@ def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         least, greatest = block.amin(-1, keepdim=True), block.amax(-1, keepdim=True)
         scale = ((greatest - least) / (grid.high - grid.low)).clamp(min=floor)
         return scale, grid.low - least / scale
+    if grid.mapping == "least_squares":
+        return least_squares(block, grid.low, grid.high, floor), torch.zeros(len(block), 1).double()
     if grid.mapping == "no_clipping":
         scale = torch.maximum(least / grid.low, greatest / grid.high)
     else:
@@ -81,9 +91,47 @@ def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     return scale.clamp(min=floor), torch.zeros_like(scale)
 
 
+ITERATIONS = 20
+"""How many times scales are chosen anew, at most."""
+UNCHANGED = 1e-5
+"""The relative change of all scales at which they are taken to stay."""
+
+
+def least_squares(block: Tensor, low: float, high: float, floor: float, factor: float = 1.0) -> Tensor:
+    """The scales with the least squares of errors for codes that are rounded with the scales before, from those of the
+    greatest magnitudes on (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023, with zero
+    points of 0 and the 2-norm). Each is computed anew with an error of a factor."""
+    scale = (block.abs().amax(-1, keepdim=True) / max(-low, high)).clamp(min=floor)
+    for _ in range(ITERATIONS):
+        code = torch.round(block / scale).clamp(low, high)
+        squares = (code * code).sum(-1, keepdim=True)
+        found = torch.where(squares > 0, (block * code).sum(-1, keepdim=True) / squares, scale) * factor
+        before, scale = scale, found.clamp(min=floor)
+        if not block.numel() or bool(((scale - before).abs() / before).max() < UNCHANGED):
+            break
+    return scale
+
+
+def error_of_sums(count: int) -> float:
+    """The relative error of a quotient of two sums of so many products of one sign in float32."""
+    return 2 * (count + 1) * UNIT["float32"]
+
+
+def uncertain(values: Tensor, grid: Grid) -> Tensor:
+    """Mask (bool, shape (blocks, 1)) of the scales that errors of their sums may decide: an element that is rounded up or
+    down for one changes the scale for which it is rounded next."""
+    block = in_blocks(values.double(), grid.blocks)
+    if grid.mapping != "least_squares":
+        return torch.zeros(len(block), 1, dtype=torch.bool)
+    error = error_of_sums(block.shape[1])
+    ends = [least_squares(block, grid.low, grid.high, grid.floor, factor) for factor in (1 - error, 1 + error)]
+    return (ends[1] - ends[0]).abs() > 4 * error * ends[0]
+
+
 def codes(values: Tensor, grid: Grid, scale: Tensor, zero_point: Tensor, error: float) -> Interval:
     """The codes (float64) that elements in blocks may have, if their positions on the grid have this relative error."""
-    position = in_blocks(values.double(), grid.blocks) / scale
+    vanished = scale == 0  # after it was rounded: every code stands for zero
+    position = in_blocks(values.double(), grid.blocks) / torch.where(vanished, 1.0, scale)
     off = position.abs() * error
 
     def rounded(at: Tensor) -> Tensor:
@@ -94,7 +142,8 @@ def codes(values: Tensor, grid: Grid, scale: Tensor, zero_point: Tensor, error: 
             return torch.round(at + zero_point).clamp(grid.low, grid.high)
         return (torch.round(at) + zero_point).clamp(grid.low, grid.high)
 
-    return Interval(rounded(position - off), rounded(position + off))
+    low, high = rounded(position - off), rounded(position + off)
+    return Interval(torch.where(vanished, grid.low, low), torch.where(vanished, grid.high, high))
 
 
 def values_of(of: Interval, scale: Tensor, zero_point: Tensor) -> Interval:

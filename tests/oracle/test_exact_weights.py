@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import conv2d, embedding, linear
 
 from conformance.configs.codes import Codes
-from conformance.oracle.workflows import Interval, codes, in_blocks, inputs, outputs, qparams, rows
+from conformance.oracle.workflows import Interval, codes, in_blocks, inputs, outputs, qparams, rows, uncertain
 
 INT4 = Codes(-8, 7)
 TINY = torch.finfo(torch.float32).smallest_normal
@@ -24,6 +24,9 @@ TINY = torch.finfo(torch.float32).smallest_normal
         (INT4, [[0.0, 0.0]], TINY, 0),
         (Codes(-8, 7, floor=0.5), [[0.0, 1.0]], 0.5, 0),
         (Codes(0, 15, "from_least"), [[2.0, 32.0]], 2.0, -1),  # zero need not be in the range
+        (Codes(-8, 7, "least_squares"), [[-8.0, 5.25, 5.25]], 116.5 / 114, 0),  # of the codes -8, 5 and 5
+        (Codes(-8, 7, "least_squares", floor=0.5), [[0.0, 0.0]], 0.5, 0),
+        (Codes(-8, 7, stored="bfloat16"), [[-7.529296875, 0.0]], 1.0, 0),  # 1 + 2 ** -8 as it is computed
         (Codes(0, 15, floor=0.1), [[0.0, 0.0]], torch.tensor(0.1).item(), 0),  # the scale is a float32
     ],
 )
@@ -39,6 +42,22 @@ def test_blocks_are_rows_groups_or_the_whole() -> None:
     assert [in_blocks(values, blocks).shape for blocks in ("row", "tensor", 3)] == [(2, 6), (1, 12), (4, 3)]
     with pytest.raises(ValueError, match="groups of 4 do not divide 6 elements"):
         in_blocks(values, 4)
+
+
+def test_a_scale_of_least_squares_is_uncertain_where_a_tie_decides_it() -> None:
+    grid = Codes(-8, 7, "least_squares")
+    at_tie = [-8.0, 5.45, 91.25 / 26]  # 3.5 times the second scale
+    found = uncertain(torch.tensor([at_tie, [-8.0, 5.25, 5.25]]).double(), grid)
+    assert found.tolist() == [[True], [False]]
+    assert not uncertain(torch.tensor([at_tie]), INT4).any()
+
+
+def test_a_scale_that_vanishes_where_it_is_stored_lets_codes_be_any() -> None:
+    values = torch.tensor([[2.0**-30, 0.0]])
+    scale, zero_point = qparams(values, Codes(-8, 7, stored="float16"))
+    assert scale.tolist() == [[0.0]]
+    found = codes(values, INT4, scale, zero_point, 0.0)
+    assert (found.low.tolist(), found.high.tolist()) == ([[-8, -8]], [[7, 7]])
 
 
 def test_an_error_of_positions_widens_codes_at_ties_alone() -> None:
