@@ -55,11 +55,13 @@ LINEARS = {
     "keyword": _linear(64, 16, (4,), call="F.linear(x, self.op.weight, bias=self.op.bias)"),
     "one_row": _linear(96, 24, (1,)),
     "one_feature": _linear(1, 1, (2,)),
+    "two_features": _linear(64, 2, (4,)),
     "odd": _linear(17, 5, (3,)),
     "odd_rank3": _linear(33, 7, (2, 3)),
     "rank1": _linear(64, 33, ()),
     "rank4": _linear(64, 8, (2, 4, 5)),
     "tokens": _linear(128, 32, (1, 2)),
+    "sequence": _linear(64, 16, (1, 20)),
     "windows": _linear(96, 16, (1, 8, 4)),
     "batch0": _linear(32, 16, (0,)),
     "between_vectors": _linear(72, 33, (4,)),
@@ -106,12 +108,12 @@ SHAPES = {
     f"{rows}x{takes}x{gives}": _linear(takes, gives, (rows,), ", bias=False")
     for rows, takes, gives in (
         *((2, 64, 16), (2, 1152, 1008), (8, 128, 48), (10, 96, 32), (17, 256, 112), (32, 192, 80), (40, 416, 144)),
-        *((64, 320, 192), (50, 192, 64)),
+        *((64, 320, 192), (50, 192, 64), (36, 64, 80), (2, 96, 40)),
         *((65, 160, 208), (34, 48, 10), (72, 112, 40), (3, 400, 100), (24, 208, 257)),
     )
 }
 """Layers on which the kernels for integers are run, by rows, features that they take and features that they give: as their
-operands are in networks. The first nine fit groups and packed weights."""
+operands are in networks."""
 
 COMPILED = {"bfloat16": ("default", "keyword", "one_row", "odd")}
 """The variants that compiled programs run, which take a second each, by the dtype of the module: inductor has kernels for
