@@ -15,10 +15,13 @@ from torch import nn
 from .codes import Codes
 from .workflows import Workflow, WorkflowConfig
 
+MX = "torchao.prototype.mx_formats"
 PROTOTYPES = dict.fromkeys(
     ("Int8DynamicActivationInt4WeightConfig", "PrototypeInt4WeightOnlyConfig"), "torchao.prototype.quantization.int4"
+) | dict.fromkeys(
+    ("MXDynamicActivationMXWeightConfig", "NVFP4DynamicActivationNVFP4WeightConfig", "NVFP4WeightOnlyConfig"), MX
 )
-"""The module of each prototype that has kernels for the CPU."""
+"""The module of each prototype that runs on the CPU, or has kernels for it."""
 NAMES = (
     dict.fromkeys(
         (
@@ -41,6 +44,7 @@ NAMES = (
         "torchao.quantization",
     )
     | PROTOTYPES
+    | {"KernelPreference": "torchao.quantization.quantize_.common.kernel_preference", "ScaleCalculationMode": MX}
 )
 """The module of each name in the expressions."""
 GROUP = 32
@@ -56,6 +60,13 @@ MAPPINGS = {"symmetric": "SYMMETRIC", "no_clipping": "SYMMETRIC_NO_CLIPPING_ERR"
 FLOAT8 = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The greatest value of each float8 dtype (Micikevicius et al., "FP8 Formats for Deep Learning", 2022, table 1)."""
 HQQ = 'intx_choose_qparams_algorithm="hqq_scale_only"'
+MICROSCALED = FLOAT8 | {"float4_e2m1": 6.0}
+"""The greatest code of each element of a block with a shared scale (Open Compute Project, "Microscaling Formats (MX)
+Specification", version 1.0, 2023, section 5.3)."""
+TORCHS = {"float4_e2m1": "float4_e2m1fn_x2"}
+"""torch's names of dtypes that it stores in pairs."""
+EMULATED = "kernel_preference=KernelPreference.EMULATED"
+NVFP4 = Codes(-6, 6, "symmetric", 16, "float4_e2m1", "float32", 2.0**-6, "float8_e4m3fn")
 MARKS = {
     "Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())": "stable: H100, B200, Intel BMG",
     "Float8DynamicActivationFloat8WeightConfig(granularity=PerTensor())": "stable: Intel BMG",
@@ -71,6 +82,7 @@ UNMARKED = "not in its table"
 """The mark of other expressions."""
 MSLK, ACCELERATOR = "the package mslk, whose kernels are for accelerators", "an accelerator with kernels for it"
 ARM = "torchao's kernels for Arm, or KleidiAI in torch"
+BLACKWELL = "an accelerator of compute capability 10 or later"
 OWN_KERNELS = "torchao built with USE_CPU_KERNELS=1"
 
 
@@ -84,6 +96,7 @@ def get_torchao_workflows() -> WorkflowConfig:
         *_of_other_scales(),
         *_packed_int4(),
         *_float8_weights(),
+        *_microscaled(),
         *_of_other_devices(),
     ]
     return WorkflowConfig("torchao", NAMES, entries, environment="torchao", exports=True)
@@ -236,6 +249,32 @@ def _float8_weights() -> Iterator[Workflow]:
             yield Workflow(nn.Linear, name, f"Float8WeightOnlyConfig({options})", weight, dequantizes=True)
 
 
+def _microscaled() -> Iterator[Workflow]:
+    """Blocks of small floats with scales that are powers of two (MX), or floats of 8 bits (NVFP4)."""
+    for (dtype, greatest), mode in product(MICROSCALED.items(), ("floor", "rceil", "ceil", "even")):
+        grid, torchs = Codes(-greatest, greatest, mode, GROUP, dtype), TORCHS.get(dtype, dtype)
+        options = f"activation_dtype=torch.{torchs}, weight_dtype=torch.{torchs}, {EMULATED}"
+        yield Workflow(
+            nn.Linear,
+            f"mx-{dtype}-{mode}",
+            f"MXDynamicActivationMXWeightConfig({options}, scaling_mode=ScaleCalculationMode.{mode.upper()})",
+            grid,
+            grid,
+            dequantizes=True,
+            compiled=dtype == "float8_e4m3fn" and mode in ("rceil", "even"),
+            dtypes=[torch.bfloat16],
+        )
+    for shared in (0.0, FLOAT8["float8_e4m3fn"]):
+        yield Workflow(
+            nn.Linear,
+            f"nvfp4_weight_only-{'tensor' if shared else 'block'}",
+            f"NVFP4WeightOnlyConfig(use_dynamic_per_tensor_scale={bool(shared)})",
+            NVFP4 if not shared else replace(NVFP4, shared=shared),
+            dequantizes=True,
+            dtypes=[torch.float32, torch.bfloat16],
+        )
+
+
 def _of_other_devices() -> Iterator[Workflow]:
     int4 = Codes(-8, 7, "asymmetric", GROUP)
     for packing, needs in (
@@ -255,6 +294,12 @@ def _of_other_devices() -> Iterator[Workflow]:
         source = f"Float8DynamicActivationFloat8WeightConfig(granularity={GRANULARITIES[blocks]})"
         grid = Codes(-greatest, greatest, blocks=blocks, dtype="float8_e4m3fn", scale="float32")
         yield Workflow(nn.Linear, f"float8_dynamic-{blocks}", source, grid, grid, needs=ACCELERATOR)
+    mx = Codes(-greatest, greatest, "rceil", GROUP, "float8_e4m3fn")
+    for name, source, grid in (
+        ("mx-kernel", "MXDynamicActivationMXWeightConfig()", mx),
+        ("nvfp4_dynamic", "NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)", NVFP4),
+    ):
+        yield Workflow(nn.Linear, name, source, grid, grid, needs=BLACKWELL, sized=False, dtypes=[torch.bfloat16])
     for packing in ("opaque_aten_kleidiai", "opaque_torchao_auto", "opaque_torchao_kleidiai", "opaque_torchao_lowbit"):
         options = f'weight_dtype=torch.int4, weight_granularity={GRANULARITIES[GROUP]}, intx_packing_format="{packing}"'
         yield Workflow(

@@ -66,6 +66,11 @@ class Workflow(BackendPatternConfig):
         )
 
     @property
+    def rounds(self) -> bool:
+        """Whether operands are rounded before they are multiplied."""
+        return self.dequantizes and not self.weight.is_exact
+
+    @property
     def integers(self) -> bool:
         """Whether products are those of integers, by a kernel for them."""
         return not self.needs and (self.kernel or self.packed or (self.activation is not None and not self.dequantizes))

@@ -170,7 +170,8 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
     """Yield the claim, flow, variant, profile and engine of every run of a library's workflows.
 
     A compiled program takes a second: of the workflows for integers of some bits, which differ in their codes alone, one is
-    compiled. What packed codes stand for is known of dyadic data alone.
+    compiled. What packed codes stand for is known of dyadic data alone, and no data are dyadic on a grid whose scales share a
+    factor.
     """
     for claim in claims.claims:
         entry = claim.entry
@@ -180,7 +181,8 @@ def workflow_runs(claims: BackendClaims, engines: Sequence[str]) -> Iterator[tup
                 eager = engine == EAGER
                 if not eager and not _is_compiled(claims, claim, variant, engine):
                     continue
-                for profile in (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,):
+                profiles = (EXACT.name, TYPICAL.name) if eager and not entry.packed else (EXACT.name,)
+                for profile in (TYPICAL.name,) if entry.weight.shared else profiles:
                     yield claim, "ptq", variant, profile, engine
 
 

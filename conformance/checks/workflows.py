@@ -26,10 +26,11 @@ from conformance.models.workflows import (
     rounding,
     step,
     subject,
+    unit,
     workflow,
 )
 from conformance.oracle import workflows as oracle
-from conformance.oracle.workflows import UNIT, Interval
+from conformance.oracle.workflows import Interval
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import WEIGHT, NotAnnotated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
@@ -130,9 +131,9 @@ def _expected(of: Subject, stored: Stored) -> Expected:
         return Expected(found.low, found.high)
     taken = Interval(x.double(), x.double())
     if entry.activation is not None:
-        taken = oracle.inputs(x, entry.activation, 0.0 if exact else UNIT[dtype], entry.fixed)
+        taken = oracle.inputs(x, entry.activation, unit(of.run), entry.fixed)
     bias, is_step = bias_of(layer), step(of.run)
-    found = oracle.outputs(in_exact, taken, weight, bias, dtype, step=is_step, dequantizes=entry.dequantizes)
+    found = oracle.outputs(in_exact, taken, weight, bias, dtype, step=is_step, dequantizes=entry.rounds)
     return Expected(found.low, found.high)
 
 

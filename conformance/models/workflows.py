@@ -74,7 +74,7 @@ def subject(run: Run) -> Subject:
 
 def is_exact(run: Run) -> bool:
     """Whether the data of a run are dyadic."""
-    return PROFILES[run.profile].data == "dyadic"
+    return PROFILES[run.profile].data == "dyadic" and not workflow(run).weight.shared
 
 
 def is_exported(run: Run) -> bool:
@@ -89,12 +89,18 @@ def step(run: Run) -> float | None:
 
 def rounding(run: Run) -> float:
     """By how much of itself a scale of a run's weight, or a position on its grid, may be off."""
-    if is_exact(run):
+    if is_exact(run) or workflow(run).weight.is_exact:
         return 0.0
     grid, dtype = workflow(run).weight, run.recipe.mapping
     count = grid.blocks if isinstance(grid.blocks, int) else channels(variant_of(run))
     sums = error_of_sums(count) if grid.mapping == "least_squares" else 0.0
     return ROUNDINGS * max(UNIT[grid.scale or dtype], UNIT.get(grid.stored, 0.0)) + sums
+
+
+def unit(run: Run) -> float:
+    """The unit roundoff of the arithmetic by which a run's inputs are quantized; 0 if nothing but codes is rounded."""
+    grid = workflow(run).activation
+    return 0.0 if is_exact(run) or (grid is not None and grid.is_exact) else UNIT[run.recipe.mapping]
 
 
 def observed(run: Run) -> Codes | None:
@@ -226,10 +232,13 @@ class Stored:
             return cls(None, scale, 8 - zero / scale)
         if "qdata" not in parts or "scale" not in parts:
             return None
-        scale, zero_point = parts["scale"].double(), parts.get("zero_point")
-        return cls(
-            parts["qdata"].double(), scale, torch.zeros_like(scale) if zero_point is None else zero_point.double()
-        )
+        code, scale, zero_point = _unpacked(parts["qdata"]), parts["scale"], parts.get("zero_point")
+        if parts.get("is_swizzled_scales"):
+            scale = _in_rows(scale, weight.shape[0], weight.shape[1] // parts["block_size"])
+        scale = _in_float64(scale)
+        if parts.get("per_tensor_scale") is not None:
+            scale = scale * parts["per_tensor_scale"].double()
+        return cls(code, scale, torch.zeros_like(scale) if zero_point is None else zero_point.double())
 
     def values(self, weight: Tensor, grid: Codes) -> Tensor:
         """What the codes stand for (float64, of the weight's shape); packed ones are taken to be those of a float weight."""
@@ -262,6 +271,32 @@ class Stored:
         """Scales and zero points, one block in each row."""
         scale, zero_point = (channels_last(of).reshape(-1, 1) for of in (self.scale, self.zero_point))
         return scale, zero_point
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What the codes of float4_e2m1 stand for, without the sign."""
+
+
+def _unpacked(codes: Tensor) -> Tensor:
+    """Codes (float64): two float4_e2m1 of a byte, of which the first is in the lower bits, or each as it is."""
+    if codes.dtype not in (torch.uint8, torch.float4_e2m1fn_x2):
+        return codes.double()
+    both = codes.view(torch.uint8).long()
+    table = torch.tensor([*E2M1, *(-value for value in E2M1)]).double()
+    return table[torch.stack([both & 15, both >> 4], -1).flatten(-2)]
+
+
+def _in_rows(tiles: Tensor, rows: int, columns: int) -> Tensor:
+    """Scales of so many rows and columns that are stored in tiles of 128 by 4, as kernels for accelerators read them: element
+    (r, c) of a tile at r % 32 * 16 + r // 32 * 4 + c (the documentation of cuBLAS, "1D block scaling factors layout")."""
+    down, across = -(-rows // 128), -(-columns // 4)
+    laid = tiles.reshape(down, across, 32, 4, 4).permute(0, 3, 2, 1, 4)
+    return laid.reshape(down * 128, across * 4)[:rows, :columns]
+
+
+def _in_float64(scale: Tensor) -> Tensor:
+    """Scales in float64, of E8M0 too."""
+    return 2.0 ** (scale.view(torch.uint8).double() - 127) if scale.dtype == torch.float8_e8m0fnu else scale.double()
 
 
 def in_lanes(weight: Tensor, blocks: str | int) -> Tensor:

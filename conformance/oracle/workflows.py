@@ -7,7 +7,7 @@ section 3.1).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,8 @@ class Grid(Protocol):
     def floor(self) -> float: ...
     @property
     def stored(self) -> str: ...
+    @property
+    def shared(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,20 @@ def in_blocks(values: Tensor, blocks: str | int) -> Tensor:
 def qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """The scale, as it is stored, and zero point of each block (float64, shape (blocks, 1))."""
     scale, zero_point = _qparams(values, grid)
-    return (scale.to(getattr(torch, grid.stored)).double() if grid.stored else scale), zero_point
+    if not grid.stored:
+        return scale, zero_point
+    unit = torch.tensor(1.0)
+    if grid.shared:  # a quotient of float32 may be a tie of the stored dtype, which the exact one is not
+        unit = values.float().abs().amax() / (grid.shared * grid.high)
+        scale = (scale.float() / unit).clamp(min=grid.floor)
+    return scale.to(getattr(torch, grid.stored)).double() * unit.double(), zero_point
 
 
 def _qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """Scales and zero points as they are computed: zero is always in the range."""
     dtype = getattr(torch, grid.scale) if grid.scale else values.dtype
-    floor = torch.tensor(grid.floor or torch.finfo(values.dtype).smallest_normal, dtype=dtype).item()
+    allowed = 0.0 if grid.shared else grid.floor or torch.finfo(values.dtype).smallest_normal
+    floor = torch.tensor(allowed, dtype=dtype).item()
     block = in_blocks(values.double(), grid.blocks)
     if not block.numel():
         return torch.full((len(block), 1), floor).double(), torch.zeros(len(block), 1).double()
@@ -84,12 +93,54 @@ def _qparams(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         return scale, grid.low - least / scale
     if grid.mapping == "least_squares":
         return least_squares(block, grid.low, grid.high, floor), torch.zeros(len(block), 1).double()
+    if grid.mapping in POWERS:
+        return POWERS[grid.mapping](block.abs().amax(-1, keepdim=True), grid), torch.zeros(len(block), 1).double()
     if grid.mapping == "no_clipping":
         scale = torch.maximum(least / grid.low, greatest / grid.high)
     else:
         scale = torch.maximum(-least, greatest) / ((grid.high - grid.low) / 2)
     return scale.clamp(min=floor), torch.zeros_like(scale)
 
+
+MANTISSA = {"float8_e4m3fn": 3, "float8_e5m2": 2, "float4_e2m1": 1}
+"""The bits of the mantissa of each dtype of codes."""
+
+
+def floor_log2(x: Tensor) -> Tensor:
+    """The exponent of the power of two at or below each element, which is above 0."""
+    return torch.frexp(x).exponent - 1.0
+
+
+def ceil_log2(x: Tensor) -> Tensor:
+    """The exponent of the power of two at or above each element, which is above 0."""
+    mantissa, exponent = torch.frexp(x)
+    return exponent - (mantissa == 0.5).double()
+
+
+def _power(exponent: Callable[[Tensor, Grid], Tensor]) -> Callable[[Tensor, Grid], Tensor]:
+    """What gives the power of two with an exponent that E8M0 has, of greatest magnitudes; the least one for zeros."""
+
+    def scale(greatest: Tensor, grid: Grid) -> Tensor:
+        return torch.where(greatest == 0, 2.0**-127, 2.0 ** exponent(greatest, grid).clamp(-127, 127))
+
+    return scale
+
+
+def _greatest_exponent(grid: Grid) -> float:
+    return math.floor(math.log2(grid.high))
+
+
+POWERS: Mapping[str, Callable[[Tensor, Grid], Tensor]] = {
+    "floor": _power(lambda x, grid: floor_log2(x) - _greatest_exponent(grid)),
+    "ceil": _power(lambda x, grid: ceil_log2(x) - _greatest_exponent(grid)),
+    "even": _power(
+        lambda x, grid: floor_log2(x + 2.0 ** (floor_log2(x) - MANTISSA[grid.dtype] - 1)) - _greatest_exponent(grid)
+    ),
+    "rceil": _power(lambda x, grid: ceil_log2(x / grid.high)),
+}
+"""The scales of greatest magnitudes by the rule: the greatest code's power of two stands for that of the magnitude, rounded
+down (Open Compute Project, "Microscaling Formats (MX) Specification", version 1.0, 2023, section 6.3), up, or down after the
+magnitude is rounded as codes are; or the least power of two for which no code is clipped."""
 
 ITERATIONS = 20
 """How many times scales are chosen anew, at most."""
@@ -136,14 +187,21 @@ def codes(values: Tensor, grid: Grid, scale: Tensor, zero_point: Tensor, error: 
 
     def rounded(at: Tensor) -> Tensor:
         if grid.dtype:
-            bounded = at.clamp(grid.low, grid.high)
-            return bounded.float().to(getattr(torch, grid.dtype)).double()
+            return _in_float(at.clamp(grid.low, grid.high), grid.dtype)
         if grid.mapping == "from_least":
             return torch.round(at + zero_point).clamp(grid.low, grid.high)
         return (torch.round(at) + zero_point).clamp(grid.low, grid.high)
 
     low, high = rounded(position - off), rounded(position + off)
     return Interval(torch.where(vanished, grid.low, low), torch.where(vanished, grid.high, high))
+
+
+def _in_float(values: Tensor, dtype: str) -> Tensor:
+    """Values that are rounded to the nearest code of a float dtype, ties to even."""
+    if dtype == "float4_e2m1":  # with a step of 0.5 below 2, of 1 below 4, and of 2
+        step = 2.0 ** (floor_log2(values.abs().clamp(min=1.0)) - MANTISSA[dtype])
+        return torch.round(values / step) * step
+    return values.float().to(getattr(torch, dtype)).double()
 
 
 def values_of(of: Interval, scale: Tensor, zero_point: Tensor) -> Interval:

@@ -16,10 +16,10 @@ from conformance.models.workflows import (
     observed,
     rounding,
     step,
+    unit,
     variant_of,
     workflow,
 )
-from conformance.oracle.workflows import UNIT
 from conformance.results.rows import Row
 
 from .inline import free, merged, needs
@@ -138,11 +138,11 @@ def _blocks(run: Run, row: Row) -> Iterator[str]:
     yield EXECUTES.format(program=used.source)
     inputs = "Interval(x.double(), x.double())"
     if entry.activation is not None:
-        inputs = f"inputs(x, {entry.activation!r}, {0.0 if exact else UNIT[dtype]}, {entry.fixed})"
+        inputs = f"inputs(x, {entry.activation!r}, {unit(run)}, {entry.fixed})"
     if spec.kind == "indices":
         expected = ROWS.format(dtype=dtype, exact=exact)
     else:
-        expected = OUTPUTS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.dequantizes)
+        expected = OUTPUTS.format(inputs=inputs, dtype=dtype, step=step(run), dequantizes=entry.rounds)
     yield NUMERICS.format(expected=expected)
     yield STABLE
     if exact:

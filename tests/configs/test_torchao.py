@@ -9,7 +9,16 @@ import torch
 
 from conformance.cases.claims import backend
 from conformance.cases.runs import runs
-from conformance.configs.torchao import ACCELERATOR, ARM, MARKS, MSLK, OWN_KERNELS, PROTOTYPES, get_torchao_workflows
+from conformance.configs.torchao import (
+    ACCELERATOR,
+    ARM,
+    BLACKWELL,
+    MARKS,
+    MSLK,
+    OWN_KERNELS,
+    PROTOTYPES,
+    get_torchao_workflows,
+)
 from conformance.configs.workflows import Workflow
 
 WORKFLOWS = get_torchao_workflows()
@@ -26,10 +35,11 @@ NO_WORKFLOW = {
 
 def test_claims_have_names_of_their_own_and_every_one_has_runs() -> None:
     claims = backend("torchao").claims
-    assert len({claim.id for claim in claims}) == len(claims) == 583
+    assert len({claim.id for claim in claims}) == len(claims) == 601
     assert {run.claim for run in runs(backend("torchao"))} == {*claims}
     assert Counter(entry.needs for entry in WORKFLOWS.workflows) == {
-        "": 187,
+        "": 201,
+        BLACKWELL: 2,
         MSLK: 4,
         ACCELERATOR: 4,
         ARM: 4,

@@ -13,8 +13,10 @@ from conformance.cases.claims import backend
 from conformance.cases.runs import Run, runs
 from conformance.checks import workflows
 from conformance.checks.judge import Judge
+from conformance.engines import workflows as engines
 from conformance.errors import UsageError
 from conformance.execution.batch import judge_runs
+from conformance.models.compiled import Compiled, compiled
 from conformance.models.workflows import quantized
 from conformance.repro import execution
 from conformance.repro.script import script
@@ -57,6 +59,14 @@ def judged(case: str, fault: Callable[[Any], None] | None = None) -> Row:
         "nn.Conv2d/intx8_weight_only-row-symmetric-float32/ptq/one_by_one/typical",
         "nn.Conv2d/intx2_weight_only-32-symmetric-float32/ptq/reflect/typical",
         "nn.Embedding/intx3_weight_only-row-no_clipping-float16/ptq/rank2/typical",
+        "nn.Embedding/intx4_weight_only-32-hqq-bfloat16/ptq/rank2/typical",
+        "intx2_weight_only-32-hqq-float32/ptq/long/typical",
+        "intx4_weight_only-asymmetric-scale-bfloat16-float32/ptq/wide/typical",
+        "intx4_weight_only-symmetric-scale-float16-float32/ptq/zero_row/exact",
+        "mx-float4_e2m1-even-bfloat16/ptq/rank4/typical",
+        "mx-float8_e5m2-floor-bfloat16/ptq/beyond_tiles/typical",
+        "nvfp4_weight_only-tensor-float32/ptq/wide/typical",
+        "nvfp4_weight_only-block-bfloat16/ptq/default/exact@torch-compiled",
     ],
 )
 def test_what_torchao_keeps_conforms(case: str) -> None:
@@ -80,6 +90,10 @@ def zero_point(layer: Any) -> None:
 
 def packed_code(layer: Any) -> None:
     layer.weight.qdata[3, 5] ^= 1
+
+
+def power(layer: Any) -> None:
+    layer.weight.scale.view(torch.uint8).view(-1)[16] += 1  # of the second row
 
 
 def packed_scale(layer: Any) -> None:
@@ -144,6 +158,10 @@ def test_a_planted_fault_is_noticed(fault: Callable[[Any], None], failed: set[st
             hooked(off_by_a_rounding),
             "numerics",
         ),
+        ("intx4_weight_only-32-hqq-float32/ptq/default/typical", code, "annotated"),
+        ("mx-float8_e4m3fn-rceil-bfloat16/ptq/default/typical", power, "annotated"),
+        ("mx-float4_e2m1-floor-bfloat16/ptq/default/typical", packed_code, "annotated"),
+        ("nvfp4_weight_only-tensor-bfloat16/ptq/default/typical", hooked(torch.relu), "numerics"),
         ("int4_weight_only-opaque-32-bfloat16/ptq/default/exact", packed_code, "numerics"),
         ("int4_weight_only-opaque-32-bfloat16/ptq/default/exact", packed_scale, "annotated"),
     ],
@@ -178,6 +196,9 @@ def test_what_changes_from_call_to_call_is_unstable() -> None:
         ("int8_static-symmetric-float32/ptq/odd_rank3/exact", "DEVIATES lowered: AssertionError"),
         ("int4_weight_only-opaque-32-bfloat16/ptq/keyword/exact", "DEVIATES numerics"),
         ("int8_weight_only-tensor-bfloat16/ptq/default/exact@torch-packaged", "DEVIATES lowered: InductorError"),
+        ("mx-float8_e4m3fn-rceil-bfloat16/ptq/default/exact@torch-compiled", "DEVIATES lowered: InductorError"),
+        ("mx-float4_e2m1-rceil-bfloat16/ptq/default/typical", ""),
+        ("int8_dynamic-intx4-hqq-bfloat16/ptq/default/typical", ""),
         ("nn.Conv2d/intx4_weight_only-32-symmetric-float32/ptq/keyword/exact", "DEVIATES numerics"),
         ("nn.Conv2d/intx8_weight_only-row-symmetric-float16/ptq/default/typical", "DEVIATES annotated: the blocks"),
         ("nn.Embedding/intx8_weight_only-32-asymmetric-float32/ptq/padding_idx/typical", ""),
@@ -201,6 +222,17 @@ def test_what_differs_on_several_threads_is_unstable() -> None:
     with patch.object(workflows, "quantized", faulty):
         (outcome,) = judge_runs([run(ROW)], lambda _: None)
     assert outcome.row.detail.startswith("stable: 2 threads")  # type: ignore[union-attr]
+
+
+@installed
+def test_the_first_call_of_a_program_is_compared() -> None:
+    def faulty(*args: Any, **options: Any) -> Compiled:
+        program = compiled(*args, **options)
+        return Compiled(program.function, program.first + 8)
+
+    with patch.object(engines, "compiled", faulty):
+        (outcome,) = judge_runs([run("intx4_weight_only-32-symmetric-float32/ptq/default/exact@torch-compiled")], print)
+    assert outcome.row.detail.startswith("stable: first call")  # type: ignore[union-attr]
 
 
 def test_what_another_device_is_needed_for_is_unavailable_and_says_so() -> None:

@@ -27,6 +27,22 @@ TINY = torch.finfo(torch.float32).smallest_normal
         (Codes(-8, 7, "least_squares"), [[-8.0, 5.25, 5.25]], 116.5 / 114, 0),  # of the codes -8, 5 and 5
         (Codes(-8, 7, "least_squares", floor=0.5), [[0.0, 0.0]], 0.5, 0),
         (Codes(-8, 7, stored="bfloat16"), [[-7.529296875, 0.0]], 1.0, 0),  # 1 + 2 ** -8 as it is computed
+        (Codes(-448, 448, "floor", dtype="float8_e4m3fn"), [[-511.0, 1.0]], 1.0, 0),  # what is beyond 448 is clipped
+        (Codes(-448, 448, "floor", dtype="float8_e4m3fn"), [[512.0, 1.0]], 2.0, 0),
+        (Codes(-448, 448, "ceil", dtype="float8_e4m3fn"), [[256.0, 1.0]], 1.0, 0),
+        (Codes(-448, 448, "ceil", dtype="float8_e4m3fn"), [[257.0, 1.0]], 2.0, 0),
+        (Codes(-448, 448, "even", dtype="float8_e4m3fn"), [[495.0, 1.0]], 1.0, 0),
+        (Codes(-448, 448, "even", dtype="float8_e4m3fn"), [[496.0, 1.0]], 2.0, 0),  # is rounded to 512
+        (Codes(-448, 448, "rceil", dtype="float8_e4m3fn"), [[448.0, 1.0]], 1.0, 0),
+        (Codes(-448, 448, "rceil", dtype="float8_e4m3fn"), [[449.0, 1.0]], 2.0, 0),
+        (Codes(-6, 6, "floor", dtype="float4_e2m1"), [[0.0, 0.0]], 2.0**-127, 0),
+        (Codes(-6, 6, dtype="float4_e2m1", floor=2.0**-6, stored="float8_e4m3fn"), [[6.25, 0.0]], 1.0, 0),
+        (
+            Codes(-6, 6, dtype="float4_e2m1", floor=2.0**-6, stored="float8_e4m3fn", shared=448),
+            [[2688.0, 1.0]],
+            448.0,
+            0,
+        ),
         (Codes(0, 15, floor=0.1), [[0.0, 0.0]], torch.tensor(0.1).item(), 0),  # the scale is a float32
     ],
 )
@@ -42,6 +58,13 @@ def test_blocks_are_rows_groups_or_the_whole() -> None:
     assert [in_blocks(values, blocks).shape for blocks in ("row", "tensor", 3)] == [(2, 6), (1, 12), (4, 3)]
     with pytest.raises(ValueError, match="groups of 4 do not divide 6 elements"):
         in_blocks(values, 4)
+
+
+def test_floats_of_four_bits_have_steps_of_a_half_and_more_with_ties_to_even() -> None:
+    one = torch.ones(1, 1).double()
+    values = [0.25, 0.26, 0.75, 1.25, 1.75, 2.5, 3.5, 4.9, 5.0, 5.1, 9.0, -2.6]
+    found = codes(torch.tensor([values]), Codes(-6, 6, "floor", dtype="float4_e2m1"), one, 0 * one, 0.0)
+    assert found.low.tolist() == [[0, 0.5, 1, 1, 2, 2, 4, 4, 4, 6, 6, -3]]
 
 
 def test_a_scale_of_least_squares_is_uncertain_where_a_tie_decides_it() -> None:
