@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE
+from conformance.configs.codes import Codes
 from conformance.engines.registry import engine
 from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.goldens.golden import Expected, Golden
@@ -18,8 +19,7 @@ from conformance.models.build import Subject, tensors
 from conformance.models.compiled import Compiled
 from conformance.models.workflows import (
     Stored,
-    bias_of,
-    in_float64,
+    interval,
     is_exact,
     is_exported,
     quantized,
@@ -29,8 +29,6 @@ from conformance.models.workflows import (
     unit,
     workflow,
 )
-from conformance.oracle import workflows as oracle
-from conformance.oracle.workflows import Interval
 from conformance.results.findings import Finding
 from conformance.results.findings.annotations import WEIGHT, NotAnnotated
 from conformance.results.findings.stability import RepetitionShape, RepetitionValues
@@ -116,25 +114,12 @@ def evidence(run: Run, watch: Stopwatch) -> Evidence:
                 repetitions[name] = tuple(tensors(make(model, of)(*of.fresh_inputs())))
     back = Back(None, program, False, execution, repetitions, recorder.failures)
     stored = None if model is None else Stored.of(model.get_parameter("op.weight"))
-    golden = None if stored is None else Golden((_expected(of, stored),), ("float",))
+    golden = None
+    if stored is not None:
+        found = interval(of.model, of.inputs[0], workflow(run), stored, unit(run), step(run))
+        expected = Expected(found.low, found.high)
+        golden = Golden((expected,), ("float",))
     return Evidence(run, Front(of), back, Expectation(golden), quantized=model)
-
-
-def _expected(of: Subject, stored: Stored) -> Expected:
-    """What a float64 layer with the values of the stored codes gives, as an interval."""
-    entry, exact = workflow(of.run), is_exact(of.run)
-    (x,), dtype = of.inputs, of.run.recipe.mapping
-    layer, floating = of.model.get_submodule("op"), of.model.get_parameter("op.weight").detach()
-    weight, in_exact = stored.values(floating, entry.weight), in_float64(of.model)
-    if not x.is_floating_point():
-        found = oracle.rows(in_exact, x, weight, dtype, exact=exact)
-        return Expected(found.low, found.high)
-    taken = Interval(x.double(), x.double())
-    if entry.activation is not None:
-        taken = oracle.inputs(x, entry.activation, unit(of.run), entry.fixed)
-    bias, is_step = bias_of(layer), step(of.run)
-    found = oracle.outputs(in_exact, taken, weight, bias, dtype, step=is_step, dequantizes=entry.rounds)
-    return Expected(found.low, found.high)
 
 
 def annotated(of: Evidence) -> Outcome:
@@ -149,13 +134,19 @@ def annotated(of: Evidence) -> Outcome:
     stored = Stored.of(of.quantized.get_parameter("op.weight"))
     if stored is None:
         return outcome([NotAnnotated("annotated", WEIGHT, "op")])
-    return outcome(_of_weight(of.run, of.front.subject.model.get_parameter("op.weight").detach(), stored))
+    return outcome(
+        of_weight(
+            of.front.subject.model.get_parameter("op.weight").detach(),
+            workflow(of.run).weight,
+            stored,
+            rounding(of.run),
+        )
+    )
 
 
-def _of_weight(run: Run, weight: Tensor, stored: Stored) -> Iterator[Finding]:
-    """Yield the findings about what a quantized weight stores."""
-    grid = workflow(run).weight
-    for what, off in stored.off(weight, grid, rounding(run)).items():
+def of_weight(weight: Tensor, grid: Codes, stored: Stored, error: float) -> Iterator[Finding]:
+    """Yield the findings about what a quantized weight stores, whose scales and positions may be off by a relative error."""
+    for what, off in stored.off(weight, grid, error).items():
         counts = int(off.count_nonzero()), off.numel()
         if what == "blocks":
             yield WeightBlocks("annotated", stored.scale.numel(), off.numel())

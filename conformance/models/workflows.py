@@ -18,7 +18,19 @@ from conformance.cases.workflows import INDIVISIBLE, SHAPES, ZERO_ROW, channels
 from conformance.configs.codes import Codes
 from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.errors import brief
-from conformance.oracle.workflows import UNIT, Layer, codes, error_of_sums, in_blocks, qparams, uncertain
+from conformance.oracle.workflows import (
+    UNIT,
+    Interval,
+    Layer,
+    codes,
+    error_of_sums,
+    in_blocks,
+    inputs,
+    outputs,
+    qparams,
+    rows,
+    uncertain,
+)
 from conformance.results.profiles import PROFILES
 
 from .build import Subject
@@ -89,18 +101,27 @@ def step(run: Run) -> float | None:
 
 def rounding(run: Run) -> float:
     """By how much of itself a scale of a run's weight, or a position on its grid, may be off."""
-    if is_exact(run) or workflow(run).weight.is_exact:
+    return 0.0 if is_exact(run) else rounding_on(workflow(run).weight, run.recipe.mapping, channels(variant_of(run)))
+
+
+def rounding_on(grid: Codes, dtype: str, row: int) -> float:
+    """By how much of itself a scale on a grid, or a position on it, may be off if it is computed in a dtype, of rows of so
+    many elements that are not dyadic."""
+    if grid.is_exact:
         return 0.0
-    grid, dtype = workflow(run).weight, run.recipe.mapping
-    count = grid.blocks if isinstance(grid.blocks, int) else channels(variant_of(run))
+    count = grid.blocks if isinstance(grid.blocks, int) else row
     sums = error_of_sums(count) if grid.mapping == "least_squares" else 0.0
     return ROUNDINGS * max(UNIT[grid.scale or dtype], UNIT.get(grid.stored, 0.0)) + sums
 
 
 def unit(run: Run) -> float:
     """The unit roundoff of the arithmetic by which a run's inputs are quantized; 0 if nothing but codes is rounded."""
-    grid = workflow(run).activation
-    return 0.0 if is_exact(run) or (grid is not None and grid.is_exact) else UNIT[run.recipe.mapping]
+    return 0.0 if is_exact(run) else unit_of(workflow(run), run.recipe.mapping)
+
+
+def unit_of(entry: Workflow, dtype: str) -> float:
+    """The unit roundoff of the arithmetic by which a workflow quantizes inputs of a dtype; 0 if only codes are rounded."""
+    return 0.0 if entry.activation is not None and entry.activation.is_exact else UNIT[dtype]
 
 
 def observed(run: Run) -> Codes | None:
@@ -212,6 +233,23 @@ def bias_of(layer: Any) -> Tensor | None:
     """The bias of a layer in float64, in the shape in which outputs take it, or None."""
     bias: Tensor | None = getattr(layer, "bias", None)
     return None if bias is None else bias.detach().double().reshape(-1, *[1] * (layer.weight.dim() - 2))
+
+
+def interval(
+    model: nn.Module, x: Tensor, entry: Workflow, stored: "Stored", unit: float, step: float | None
+) -> Interval:
+    """What the layer `op` of a float model may give for x with the values of stored codes. The arithmetic that quantizes x
+    has a unit roundoff; `step` is what all products are multiples of, None if data are not dyadic."""
+    floating = model.get_parameter("op.weight").detach()
+    dtype = str(floating.dtype).removeprefix("torch.")
+    weight, layer = stored.values(floating, entry.weight), in_float64(model)
+    if not x.is_floating_point():
+        return rows(layer, x, weight, dtype, exact=step is not None)
+    taken = Interval(x.double(), x.double())
+    if entry.activation is not None:
+        taken = inputs(x, entry.activation, unit, entry.fixed)
+    bias = bias_of(model.get_submodule("op"))
+    return outputs(layer, taken, weight, bias, dtype, step=step, dequantizes=entry.rounds)
 
 
 @dataclass(frozen=True)
