@@ -63,6 +63,13 @@ def _add_audit(commands: "Commands") -> None:
     audit.add_argument(
         "--etrecord", metavar="FILE", help="the ETRecord of the program's lowering, which tells its layers apart"
     )
+    audit.add_argument(
+        "--quantize",
+        metavar="CONFIG",
+        help="have torchao's quantize_ quantize it in place by this config, such as 'Int8WeightOnlyConfig()', or by the "
+        "module:attribute of a config or of a function that quantizes the model it is given; --backend-config names another "
+        "library's declarations",
+    )
     audit.add_argument("--qat", action="store_true", help="have the quantizer prepare the network for training")
     add_inputs(audit)
     add_preparation(audit)
@@ -175,7 +182,10 @@ def audit_command(arguments: argparse.Namespace) -> int:
     if arguments.pte or arguments.etrecord:
         ways = [_program(arguments)]
     else:
-        ways = _ways_through_pt2e(arguments) if arguments.quantizer else _ways_through_fx(arguments)
+        chosen = (
+            _ways_in_place if arguments.quantize else _ways_through_pt2e if arguments.quantizer else _ways_through_fx
+        )
+        ways = chosen(arguments)
     entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     audits = [explained(way.audit(subject, reporter()), entries, host(arguments.isa)) for way in ways]
@@ -197,7 +207,18 @@ def _repair(arguments: argparse.Namespace) -> int:
     from conformance.reports.repair_text import steps_text, table
     from conformance.results.jsonl import replacing
 
-    for option in ("quantizer", "qat", "pte", "etrecord", "mapping", "custom_config", "backend_config", "out", "json"):
+    for option in (
+        "quantizer",
+        "quantize",
+        "qat",
+        "pte",
+        "etrecord",
+        "mapping",
+        "custom_config",
+        "backend_config",
+        "out",
+        "json",
+    ):
         if getattr(arguments, option):
             raise UsageError(
                 f"--repair is for torch's own engines with their default mapping: leave out --{option.replace('_', '-')}"
@@ -242,11 +263,24 @@ def _ways_through_pt2e(arguments: argparse.Namespace) -> "list[Way]":
     return [quantization(arguments.quantizer, name, **how) for name in engines]
 
 
+def _ways_in_place(arguments: argparse.Namespace) -> "list[Way]":
+    """The ways through `quantize_` on each engine."""
+    from conformance.audit.in_place import in_place
+    from conformance.cases.claims import backend, third_party
+
+    for option in ("quantizer", "qat", "mapping", "custom_config"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option.replace('_', '-')} is of another way to quantize than --quantize: give one")
+    claims = third_party(arguments.backend_config) if arguments.backend_config else backend("torchao")
+    engines = dict.fromkeys(arguments.engine or [None])
+    return [in_place(arguments.quantize, name, claims, arguments.floor) for name in engines]
+
+
 def _program(arguments: argparse.Namespace) -> "Way":
     """The program that --pte names."""
     if not arguments.pte:
         raise UsageError("--etrecord is that of a program: add --pte, the file that was lowered with it")
-    for option in ("engine", "quantizer", "qat", "mapping", "custom_config", "backend_config"):
+    for option in ("engine", "quantizer", "quantize", "qat", "mapping", "custom_config", "backend_config"):
         if getattr(arguments, option):
             raise UsageError(
                 f"--{option.replace('_', '-')} says how to quantize, and --pte is quantized already: give one"
