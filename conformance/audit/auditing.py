@@ -33,6 +33,7 @@ from .causes import explained
 from .conversion import LEAVE_IN_FLOAT, Converted, Unconvertible, convert
 from .costs import size_ratio, time_ratio
 from .execution import Execution, Step
+from .in_place import in_place
 from .isolated import Stage, Way, isolated
 from .layers import Layers
 from .network import Network, copied, extremes, network, tensors_of
@@ -91,6 +92,7 @@ def audit(
     engine: str | None = None,
     *,
     quantizer: object = None,
+    quantize: object = None,
     qat: bool = False,
     mapping: QConfigMapping | None = None,
     custom_config: PrepareCustomConfig | None = None,
@@ -109,6 +111,7 @@ def audit(
         engine: one of torch's engines, `x86` (default), `fbgemm`, `onednn`, `qnnpack`; with a quantizer what runs the
             converted network, by default the first engine of the quantizer.
         quantizer: a quantizer of PT2E, or the name of a registered one, such as `xnnpack`; None for FX.
+        quantize: a config of torchao's `quantize_`, which then quantizes the network in place, or a function that does.
         qat: whether a quantizer prepares the network for training.
         mapping: the qconfig mapping; torch's default for the engine if None.
         custom_config: what `prepare_fx` is told about modules of the network, such as those that FX shall not trace.
@@ -123,11 +126,17 @@ def audit(
     Raises:
         UsageError: if the model or the inputs cannot be audited, or the engine is unknown or unavailable here.
     """
-    if quantizer:
+    if quantize is not None:
+        if quantizer or qat or mapping or custom_config or backend_config:
+            raise UsageError(
+                "quantize is a way of its own: give no quantizer, qat, mapping, custom_config or backend_config"
+            )
+        way: Way = in_place(quantize, engine, backend("torchao"), floor_db)
+    elif quantizer:
         of_fx = {"mapping": mapping, "custom_config": custom_config, "backend_config": backend_config}
         if given := [name for name, one in of_fx.items() if one is not None]:
             raise UsageError(f"{given[0]} is FX's: configure the quantizer in its place")
-        way: Way = quantization(quantizer, engine, qat=qat, reduce=reduce, floor_db=floor_db)
+        way = quantization(quantizer, engine, qat=qat, reduce=reduce, floor_db=floor_db)
     elif qat:
         raise UsageError("qat is for quantizers of PT2E: name one, such as quantizer='xnnpack'")
     else:

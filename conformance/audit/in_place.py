@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conformance.cases.claims import BackendClaims
 from conformance.configs.engines import IN_PLACE
-from conformance.configs.workflows import Workflow
+from conformance.configs.workflows import Workflow, WorkflowConfig
 from conformance.engines.workflows import EAGER
 from conformance.errors import UsageError, brief
 from conformance.host.callables import attribute_of
@@ -25,40 +25,47 @@ from .network import Network
 from .replaced import Replaced
 
 
-def in_place(expression: str, engine: str | None, claims: BackendClaims, floor_db: float = USABLE_DB) -> "InPlace":
-    """A way to audit networks that a library quantizes by a config.
+def in_place(quantize: object, engine: str | None, claims: BackendClaims, floor_db: float = USABLE_DB) -> "InPlace":
+    """A way to audit networks that a library quantizes.
 
     Args:
-        expression: the config, in the names of the library, such as `Int8WeightOnlyConfig()`; or the module:attribute of a
-            function that quantizes the model that it is given in place.
+        quantize: a config, or an expression of one in the names of the library, such as `Int8WeightOnlyConfig()`; or a
+            function that quantizes the model that it is given in place; or the module:attribute of either.
         engine: one of the engines that run such modules; None for torch-eager.
         claims: what the library declares.
         floor_db: the least SQNR in dB of an output that is usable.
 
-    Raises UsageError for an expression that cannot be evaluated, another engine, and a library that is not installed.
+    Raises UsageError for what is neither, another engine, and a library that is not installed.
     """
     engine = engine or EAGER.name
     if engine not in IN_PLACE:
         raise unknown("engine", engine, IN_PLACE, ", which run modules that are quantized in place")
+    if not isinstance(claims.config, WorkflowConfig):
+        raise UsageError(
+            f"--quantize needs declarations of workflows, and {claims.name} has patterns: see docs/extending.md"
+        )
     if reason := unavailable(claims, None):
         raise UsageError(f"--quantize is unavailable here: {reason}")
-    scope = library(claims).namespace()
-    if all(part.isidentifier() for part in expression.replace(":", ".", 1).split(".")) and ":" in expression:
-        quantizes = attribute_of("--quantize", expression)
-        if callable(quantizes):
-            return InPlace(expression, quantizes, None, engine, claims, floor_db)
-        config = quantizes
-    else:
-        try:
-            config = eval(expression, scope)
-        except Exception as error:
-            names = ", ".join(sorted(name for name in scope if name.endswith("Config")))
-            raise UsageError(
-                f"--quantize {expression!r}: {brief(error)}; write a config, such as one of {names}"
-            ) from error
+    scope = claims.config.namespace()
+    name, config = (
+        (quantize, _named(quantize, scope)) if isinstance(quantize, str) else (type(quantize).__name__, quantize)
+    )
     if isinstance(config, type):
-        raise UsageError(f"--quantize {expression!r} is a class: write {expression}() for its defaults")
-    return InPlace(expression, lambda model: scope["quantize_"](model, config), config, engine, claims, floor_db)
+        raise UsageError(f"--quantize {name!r} is a class: write {config.__name__}() for its defaults")
+    if callable(config):
+        return InPlace(name, config, None, engine, claims, floor_db)
+    return InPlace(name, lambda model: scope["quantize_"](model, config), config, engine, claims, floor_db)
+
+
+def _named(text: str, scope: Mapping[str, Any]) -> Any:
+    """What a text names: module:attribute, or an expression in a scope. Raises UsageError if it is neither."""
+    if all(part.isidentifier() for part in text.replace(":", ".", 1).split(".")) and ":" in text:
+        return attribute_of("--quantize", text)
+    try:
+        return eval(text, dict(scope))
+    except Exception as error:
+        names = ", ".join(sorted(name for name in scope if name.endswith("Config")))
+        raise UsageError(f"--quantize {text!r}: {brief(error)}; write a config, such as one of {names}") from error
 
 
 @dataclass(frozen=True)

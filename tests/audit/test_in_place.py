@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conformance.__main__ import main
+from conformance.audit import audit
 from conformance.audit.auditing import host
 from conformance.audit.causes import explained
 from conformance.audit.in_place import InPlace, in_place
@@ -186,6 +187,7 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
     ("config", "engine", "message"),
     [
         ("Int8", None, r"--quantize 'Int8': NameError: .*; write a config, such as one of Float8"),
+        ("torchao.quantization:Int8WeightOnlyConfig", None, r"is a class: write Int8WeightOnlyConfig"),
         ("Int8WeightOnlyConfig", None, r"is a class: write Int8WeightOnlyConfig\(\) for its defaults"),
         ("Int8WeightOnlyConfig()", "x86", r"unknown engine 'x86': choose from torch-eager, .*quantized in place"),
     ],
@@ -193,6 +195,11 @@ def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
 def test_wrong_input_is_named_with_the_fix(config: str, engine: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         in_place(config, engine, backend("torchao"))
+
+
+def test_declarations_of_patterns_are_refused() -> None:
+    with pytest.raises(UsageError, match="--quantize needs declarations of workflows, and fbgemm has patterns"):
+        in_place("Int8WeightOnlyConfig()", None, backend("fbgemm"))
 
 
 def quantizes_the_first(model: Any) -> None:
@@ -204,6 +211,15 @@ def quantizes_the_first(model: Any) -> None:
 def layers() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8)).eval()
+
+
+def test_the_function_takes_a_config() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig
+
+    subject = [torch.randn(3, 64) for _ in range(2)]
+    assert audit(layers(), subject, quantize=Int8WeightOnlyConfig()).holds
+    with pytest.raises(UsageError, match="quantize is a way of its own"):
+        audit(layers(), subject, quantizer="xnnpack", quantize=Int8WeightOnlyConfig())
 
 
 def test_the_command_takes_a_function(capsys: pytest.CaptureFixture[str]) -> None:
