@@ -108,12 +108,18 @@ SHAPES = {
     f"{rows}x{takes}x{gives}": _linear(takes, gives, (rows,), ", bias=False")
     for rows, takes, gives in (
         *((2, 64, 16), (2, 1152, 1008), (8, 128, 48), (10, 96, 32), (17, 256, 112), (32, 192, 80), (40, 416, 144)),
-        *((64, 320, 192), (50, 192, 64), (36, 64, 80), (2, 96, 40)),
+        *((64, 320, 192), (50, 192, 64), (36, 64, 80), (2, 96, 40), (2, 64, 2), (3, 84, 10)),
         *((65, 160, 208), (34, 48, 10), (72, 112, 40), (3, 400, 100), (24, 208, 257)),
     )
 }
 """Layers on which the kernels for integers are run, by rows, features that they take and features that they give: as their
 operands are in networks."""
+
+RANKED = {
+    "x".join(map(str, (*rows, 64, 16))): _linear(64, 16, rows, ", bias=False")
+    for rows in ((1, 6), (1, 13), (2, 50), (1, 1, 6), (1, 7, 13), (2, 4, 64), (1, 2, 3, 4), (1, 4, 7, 7))
+}
+"""Layers whose inputs have the dimensions of networks: sequences, windows, and windows of volumes."""
 
 COMPILED = {"bfloat16": ("default", "keyword", "one_row", "odd")}
 """The variants that compiled programs run, which take a second each, by the dtype of the module: inductor has kernels for
@@ -140,7 +146,7 @@ def workflow_variants(claim: Claim) -> list[Variant]:
         named |= VECTORS
     dtype = dtype_name(claim.dtypes.input_dtype)
     if claim.root == "nn.Linear" and claim.entry.integers and dtype in COMPILED:
-        named |= {name: made for name, made in SHAPES.items() if _fits(claim.entry, made)}
+        named |= {name: made for name, made in (SHAPES | RANKED).items() if _fits(claim.entry, made)}
     compiled = COMPILED.get(dtype, ("default",))
     return [replace(made, name=name, core=name in compiled) for name, made in named.items()]
 
