@@ -51,6 +51,8 @@ GROUP = 32
 GRANULARITIES: dict[str | int, str] = {"row": "PerRow()", "tensor": "PerTensor()", GROUP: f"PerGroup({GROUP})"}
 ALONG_CHANNELS: tuple[str | int, ...] = (GROUP, "row")
 INT8 = (-128, 127)
+ALL_FORMS = (1, 4, 8)
+"""The bits of the integers with which layers are called in every form."""
 SEVEN_BITS = (-64, 63)
 FLOOR = 2.0**-23
 """The least scale of Int8Tensor, whatever the dtype of what it scales."""
@@ -99,6 +101,11 @@ def get_torchao_workflows() -> WorkflowConfig:
         *_microscaled(),
         *_of_other_devices(),
     ]
+    seen: set[str] = set()
+    for entry in entries:  # a package takes as long as six programs: one for each config and kernel
+        config = entry.source.partition("(")[0]
+        entry.packaged = entry.compiled and (entry.kernel or config not in seen)
+        seen |= {config} if entry.compiled else set()
     return WorkflowConfig("torchao", NAMES, entries, environment="torchao", exports=True)
 
 
@@ -149,6 +156,7 @@ def _integers_of_some_bits() -> Iterator[Workflow]:
                     _bits(bits, mapping, blocks),
                     dequantizes=True,
                     compiled=(bits, blocks, mapping) == (4, GROUP, "symmetric"),
+                    codes_alone=bits not in ALL_FORMS,
                 )
 
 
@@ -167,6 +175,7 @@ def _beside_int8() -> Iterator[Workflow]:
             Codes(*INT8, "asymmetric"),
             dequantizes=True,
             compiled=bits == 4,
+            codes_alone=bits not in ALL_FORMS,
         )
 
 
@@ -204,6 +213,7 @@ def _of_other_scales() -> Iterator[Workflow]:
             replace(_bits(bits, "least_squares", blocks), floor=2.0**-23),
             dequantizes=True,
             compiled=False,
+            codes_alone=bits not in ALL_FORMS,
         )
     yield Workflow(
         nn.Linear,

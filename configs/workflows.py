@@ -34,6 +34,8 @@ class Workflow(BackendPatternConfig):
         dequantizes: whether the product is one of dequantized operands, in the dtype of the module.
         compiled: whether programs that are compiled have runs: of workflows that differ in their codes alone, one has.
         kernel: whether the kernel that inductor calls is run on layers of many sizes: of workflows with one kernel one is.
+        packaged: whether its default layer is compiled ahead of time.
+        codes_alone: whether another workflow differs from it in its codes alone, and has the runs that do not depend on them.
         packed: whether codes are stored as a kernel takes them, so that its product alone shows them.
     """
 
@@ -51,6 +53,7 @@ class Workflow(BackendPatternConfig):
         dequantizes: bool = False,
         compiled: bool = True,
         kernel: bool = False,
+        codes_alone: bool = False,
         packed: bool = False,
         dtypes: Iterable[torch.dtype] = DTYPES,
     ) -> None:
@@ -58,6 +61,7 @@ class Workflow(BackendPatternConfig):
         self.name, self.source, self.weight, self.activation = name, source, weight, activation
         self.fixed, self.needs, self.sized, self.dequantizes = fixed, needs, sized, dequantizes
         self.compiled, self.kernel, self.packed = compiled and not needs, kernel, packed
+        self.packaged, self.codes_alone = self.compiled, codes_alone
         self.set_dtype_configs(
             [
                 DTypeConfig(dtype, dtype, torch.qint8, is_dynamic=activation is not None and fixed is None)

@@ -104,6 +104,11 @@ FORMS: Mapping[str, Mapping[str, Variant]] = {
 }
 """The variants of each module by name. Only groups of equal length have an indivisible one."""
 
+OF_CODES = frozenset(
+    ("default", "one_feature", "odd", "between_vectors", "long", WIDE, ZERO_ROW, INDIVISIBLE, "one_by_one", "depthwise")
+)
+"""The variants that depend on codes; the others on how a layer is called."""
+
 SHAPES = {
     f"{rows}x{takes}x{gives}": _linear(takes, gives, (rows,), ", bias=False")
     for rows, takes, gives in (
@@ -147,6 +152,8 @@ def workflow_variants(claim: Claim) -> list[Variant]:
     dtype = dtype_name(claim.dtypes.input_dtype)
     if claim.root == "nn.Linear" and claim.entry.integers and dtype in COMPILED:
         named |= {name: made for name, made in (SHAPES | RANKED).items() if _fits(claim.entry, made)}
+    if claim.entry.codes_alone:
+        named = {name: made for name, made in named.items() if name in OF_CODES}
     compiled = COMPILED.get(dtype, ("default",))
     return [replace(made, name=name, core=name in compiled) for name, made in named.items()]
 
@@ -201,6 +208,6 @@ def _is_compiled(claims: BackendClaims, claim: Claim, variant: Variant, engine: 
         return False
     has_kernels = dtype_name(claim.dtypes.input_dtype) in COMPILED
     if ENGINE_TABLE[engine].default_only:
-        return config.exports and has_kernels and variant.name == "default"
+        return config.exports and entry.packaged and has_kernels and variant.name == "default"
     of_kernel = variant.name in SHAPES or (engine == FROZEN and variant.name in VECTORS)
     return variant.core or (entry.kernel and has_kernels and of_kernel)
