@@ -105,9 +105,13 @@ FORMS: Mapping[str, Mapping[str, Variant]] = {
 """The variants of each module by name. Only groups of equal length have an indivisible one."""
 
 OF_CODES = frozenset(
-    ("default", "one_feature", "odd", "between_vectors", "long", WIDE, ZERO_ROW, INDIVISIBLE, "one_by_one", "depthwise")
+    (
+        *("default", "keyword", "batch0", "one_feature", "odd", "between_vectors", "long", WIDE, ZERO_ROW, INDIVISIBLE),
+        *("one_by_one", "depthwise"),
+    )
 )
-"""The variants that depend on codes; the others on how a layer is called."""
+"""The variants of workflows that differ from another one in their codes alone: those that depend on codes, and the forms of
+calls that libraries are known to get wrong."""
 
 SHAPES = {
     f"{rows}x{takes}x{gives}": _linear(takes, gives, (rows,), ", bias=False")
