@@ -5,6 +5,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -235,12 +236,14 @@ class Replaced:
     def _described(self, used: WorkflowEngine, calls: Sequence[_Call], in_float: Sequence[_Call]) -> Iterator[Layer]:
         """Yield each call of each layer, beside that of the float network, and each layer that is not called."""
         counts: dict[str, int] = {}
-        for number, (call, beside) in enumerate(zip(calls, in_float, strict=True), 1):
+        floats = _by_turn(in_float)  # a network that chooses its layers by their values may call others
+        for number, call in enumerate(calls, 1):
             self._stage(f"execute layer {number} of {len(calls)}")
             counts[call.path] = counts.get(call.path, 0) + 1
             named = call.path if counts[call.path] == 1 else f"{call.path} (call {counts[call.path]})"
-            layer = self._layer(used, call.path, call)
-            yield replace(layer, name=named or "the network itself", cumulative_db=decibels(call.y, beside.y))
+            beside = floats.get((call.path, counts[call.path]))
+            layer = replace(self._layer(used, call.path, call), name=named or "the network itself")
+            yield layer if beside is None else replace(layer, cumulative_db=decibels(call.y, beside.y))
         for path in self.parts:
             if path not in counts:
                 layer = self._layer(used, path, None)
@@ -258,6 +261,11 @@ class Replaced:
             features |= {"config": f"{entry.name}-{dtype}", "in_vectors": str(weight.shape[1] % VECTOR == 0)}
             claim = f"{self.claims.name}/{pattern}/{entry.name}-{dtype}"
         if part.stored is None:
+            if (own := type(part.quantized.get_parameter("op.weight"))) is not nn.Parameter:
+                note = (
+                    f"its weight is a {own.__name__}, of which nothing is known: neither codes nor values were judged"
+                )
+                return replace(result, arithmetic=Arithmetic.NAME_ONLY, notes=(*result.notes, note))
             if isinstance(layer, nn.Linear) and entry is not None:
                 return replace(result, claim=claim, reason="quantize_ leaves its weight as it is, without a word")
             return replace(result, reason="" if isinstance(layer, nn.Linear) else ASK)
@@ -322,6 +330,15 @@ class Replaced:
         if not others or self.parts[path].stored is None:
             return ()
         return (f"shares its weight with {', '.join(others)}, which quantize_ leaves in float: both are stored",)
+
+
+def _by_turn(calls: Sequence[_Call]) -> dict[tuple[str, int], _Call]:
+    """Calls by the path of their layer and their number among its own, from 1."""
+    found: dict[tuple[str, int], _Call] = {}
+    for call in calls:
+        turn = next(number for number in count(1) if (call.path, number) not in found)
+        found[call.path, turn] = call
+    return found
 
 
 def _leaving(names: Sequence[str]) -> str:

@@ -161,6 +161,39 @@ def test_what_no_declared_config_is_equal_to_is_not_judged() -> None:
     assert "neither its codes nor its values were judged" in layer.notes[0]
 
 
+class Codes(Tensor):
+    """A weight of somebody else's."""
+
+
+def test_a_weight_of_an_unknown_type_is_not_taken_for_float() -> None:
+    def quantizes(model: Any) -> None:
+        model[0].weight = nn.Parameter(model[0].weight.detach().as_subclass(Codes), requires_grad=False)
+
+    (layer,) = in_place(quantizes, None, backend("torchao")).audit(of_layers(nn.Linear(64, 8))).layers
+    assert (layer.arithmetic, layer.agreement) == (Arithmetic.NAME_ONLY, None)
+    assert layer.notes[0].startswith("its weight is a Codes, of which nothing is known")
+
+
+def test_a_network_may_choose_its_layers_by_their_values() -> None:
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.large, self.small = nn.Linear(64, 1), nn.Linear(64, 8), nn.Linear(64, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            chosen = self.large if self.gate(x).mean() > 0 else self.small
+            return torch.relu(chosen(x))
+
+    def flipped(model: Any) -> None:
+        for expert in (model[0].large, model[0].small):
+            in_place("Int8WeightOnlyConfig()", None, backend("torchao")).quantizes(expert)
+        model[0].gate.weight = nn.Parameter(-model[0].gate.weight)
+        model[0].gate.bias = nn.Parameter(-model[0].gate.bias)
+
+    found = in_place(flipped, None, backend("torchao")).audit(of_layers(Routed()))
+    assert len([layer for layer in found.layers if "does not call it" in " ".join(layer.notes)]) == 1
+
+
 def test_a_layer_that_is_not_called_says_so() -> None:
     class Reads(nn.Module):
         def __init__(self) -> None:
