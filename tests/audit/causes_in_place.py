@@ -30,7 +30,7 @@ MX = "MXDynamicActivationMXWeightConfig(kernel_preference=KernelPreference.EMULA
 IN_PLACE = (
     Cause("torchao-scales-in-half", "torch-eager", INT8, nn.Linear(64, 8)),
     Cause("torchao-int8pack-out-of-bounds", "torch-compiled", INT8, nn.Linear(100, 128), beside=IN_HALF),
-    Cause("torchao-int8pack-per-tensor", "torch-compiled", PER_TENSOR, nn.Linear(64, 8)),
+    Cause("torchao-int8pack-per-tensor", "torch-compiled", PER_TENSOR, nn.Linear(64, 8), beside=IN_HALF),
     Cause("torchao-int1-symmetric", "torch-eager", "IntxWeightOnlyConfig(torch.int1)", nn.Linear(64, 8), "float32"),
     Cause("torchao-static-rank", "torch-eager", STATIC, nn.Linear(64, 8), "float32", shape=(2, 3)),
     Cause("torchao-mx-compiled", "torch-compiled", MX, nn.Linear(64, 16)),

@@ -25,6 +25,11 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, rea
 VOCABULARY = 96
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 class Block(nn.Module):
     """A block of a transformer with attention that is causal."""
 
@@ -209,6 +214,7 @@ def test_a_layer_that_is_not_called_says_so() -> None:
 
 @pytest.mark.parametrize("cause", IN_PLACE, ids=[cause.name for cause in IN_PLACE])
 def test_a_minimal_model_shows_the_cause(cause: Cause) -> None:
+    cause.layer.reset_parameters()
     shape = (*cause.shape, cause.layer.in_features)
     found = audited(of_layers(cause.layer, shape=shape, dtype=getattr(torch, cause.dtype)), cause.config, cause.engine)
     causes = {fault.cause for layer in found.blamed for fault in layer.faults}
