@@ -306,7 +306,7 @@ def _of_other_devices() -> Iterator[Workflow]:
         yield Workflow(nn.Linear, f"float8_dynamic-{blocks}", source, grid, grid, needs=ACCELERATOR)
     mx = Codes(-greatest, greatest, "rceil", GROUP, "float8_e4m3fn")
     for name, source, grid in (
-        ("mx-kernel", "MXDynamicActivationMXWeightConfig()", mx),
+        ("mx-kernel", "MXDynamicActivationMXWeightConfig(kernel_preference=KernelPreference.AUTO)", mx),
         ("nvfp4_dynamic", "NVFP4DynamicActivationNVFP4WeightConfig(use_triton_kernel=False)", NVFP4),
     ):
         yield Workflow(nn.Linear, name, source, grid, grid, needs=BLACKWELL, sized=False, dtypes=[torch.bfloat16])
