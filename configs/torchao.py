@@ -49,7 +49,7 @@ NAMES = (
 """The module of each name in the expressions."""
 GROUP = 32
 GRANULARITIES: dict[str | int, str] = {"row": "PerRow()", "tensor": "PerTensor()", GROUP: f"PerGroup({GROUP})"}
-ALONG_CHANNELS: tuple[str | int, ...] = (GROUP, "row")
+ALONG_CHANNELS: dict[str | int, str] = {GROUP: GRANULARITIES[GROUP], "row": "PerAxis(0)"}
 INT8 = (-128, 127)
 ALL_FORMS = (1, 4, 8)
 """The bits of the integers with which layers are called in every form."""
@@ -147,7 +147,7 @@ def _integers_of_some_bits() -> Iterator[Workflow]:
             for blocks, mapping in product(ALONG_CHANNELS, MAPPINGS):
                 if bits == 1 and mapping == "no_clipping":
                     continue  # divides by the greatest code, which is 0
-                granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
+                granularity = ALONG_CHANNELS[blocks]
                 options = f"granularity={granularity}, mapping_type=MappingType.{MAPPINGS[mapping]}"
                 yield Workflow(
                     pattern,
@@ -205,12 +205,12 @@ def _of_other_scales() -> Iterator[Workflow]:
     chosen: list[tuple[type[nn.Module], int, str | int]] = [(nn.Linear, 4, "row"), (nn.Embedding, 4, GROUP)]
     chosen += [(nn.Linear, bits, GROUP) for bits in range(2, 9)]  # one bit has no positive code
     for pattern, bits, blocks in chosen:
-        granularity = GRANULARITIES[GROUP] if blocks == GROUP else "PerAxis(0)"
+        granularity = ALONG_CHANNELS[blocks]
         yield Workflow(
             pattern,
             f"intx{bits}_weight_only-{blocks}-hqq",
             f"IntxWeightOnlyConfig(weight_dtype=torch.int{bits}, granularity={granularity}, {HQQ})",
-            replace(_bits(bits, "least_squares", blocks), floor=2.0**-23),
+            _least_squares(bits, blocks),
             dequantizes=True,
             compiled=False,
             codes_alone=bits not in ALL_FORMS,
@@ -219,11 +219,15 @@ def _of_other_scales() -> Iterator[Workflow]:
         nn.Linear,
         "int8_dynamic-intx4-hqq",
         f"Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, {HQQ})",
-        replace(_bits(4, "least_squares", GROUP), floor=2.0**-23),
+        _least_squares(4, GROUP),
         Codes(*INT8, "asymmetric"),
         dequantizes=True,
         compiled=False,
     )
+
+
+def _least_squares(bits: int, blocks: str | int) -> Codes:
+    return replace(_bits(bits, "least_squares", blocks), floor=torch.finfo(torch.float32).eps)
 
 
 def _packed_int4() -> Iterator[Workflow]:

@@ -2,10 +2,10 @@
 gets in the network."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from conformance.engines.workflows import EAGER, WorkflowEngine
 from conformance.errors import Failure, brief
 from conformance.models.workflows import Stored, interval, library, rounding_on, unit_of
 from conformance.oracle.workflows import inputs as quantized_inputs
-from conformance.results.audits import Agreement, Arithmetic, Audit, Fault, Layer, Stability
+from conformance.results.audits import Agreement, Arithmetic, Audit, Fault, Layer
 from conformance.results.findings import Finding
 from conformance.results.findings.layers import LayerDiffers, LayerRaises, LayerShape
 from conformance.results.findings.stages import Crashes
@@ -31,8 +31,9 @@ from conformance.results.findings.stages import Crashes
 from .agreement import apart, decibels, joined
 from .costs import time_ratio
 from .isolated import Stage
-from .network import Network, copied, extremes
+from .network import Network, copied, extremes, tensors_of
 from .options import options_of
+from .stability import same
 
 WHOLE = "the whole network"
 """What a child that dies in it has entered."""
@@ -52,9 +53,10 @@ VECTOR = 16
 
 @dataclass
 class _Call:
-    """A call of a layer in the quantized network: its input and its output."""
+    """A call of a layer, its number among those of the layer, from 1, with its input and its output."""
 
     path: str
+    turn: int
     x: Tensor
     y: Tensor
 
@@ -100,10 +102,8 @@ class Replaced:
     def __call__(self, engine: str) -> Audit:
         torch.set_num_threads(1)
         self.engine = engine
-        used, blank = (
-            engine_named(engine),
-            Audit(self.subject.name, engine, self.claims.name, floor_db=self.floor_db),
-        )
+        used = engine_named(engine)
+        blank = Audit(self.subject.name, engine, self.claims.name, floor_db=self.floor_db)
         assert isinstance(used, WorkflowEngine)
         model = copy.deepcopy(self.subject.model)
         self._stage("quantize")
@@ -142,6 +142,10 @@ class Replaced:
             if isinstance(module, kinds):  # type: ignore[arg-type]
                 yield path, module
 
+    def _entry(self, layer: nn.Module) -> Workflow | None:
+        """The workflow that declares what becomes of a layer, or None."""
+        return next((entry for kind, entry in self.declared.items() if isinstance(layer, kind)), None)
+
     def _audited(self, used: WorkflowEngine, model: nn.Module, blank: Audit) -> Audit:
         for path, layer in self._layers():
             own = model.get_submodule(path)
@@ -174,11 +178,11 @@ class Replaced:
             program = model
         self._stage("measure")
         with torch.no_grad():
-            again = joined(program(*copied(self.subject.held_out)))
+            again = program(*copied(self.subject.held_out))
         got, exact = joined(outputs), joined(float_output)
         return replace(
             result,
-            stability=(self._repeated(got, again),),
+            stability=(same("repeatable", tensors_of(outputs), tensors_of(again), "a second run"),),
             engine_db=decibels(got, exact),
             reference_db=decibels(joined(reference), exact),
             agreement_db=decibels(got, joined(reference)),
@@ -187,14 +191,10 @@ class Replaced:
             size_ratio=_bytes(model) / _bytes(self.subject.model),
         )
 
-    def _repeated(self, got: Tensor, again: Tensor) -> Stability:
-        changed = int((got != again).logical_and(~(got.isnan() & again.isnan())).sum())
-        text = f"a second run changes {changed} of {got.numel()} values" if changed else ""
-        return Stability("repeatable", "fail" if changed else "pass", text)
-
     def _recorded(self, model: nn.Module) -> tuple[Any, list[_Call]]:
         """The outputs of the quantized network, and the calls of its layers in their order."""
         calls: list[_Call] = []
+        turns: Counter[str] = Counter()
         self.entered = ""
 
         def entering(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
@@ -206,7 +206,8 @@ class Replaced:
         def recorder(path: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
             def hook(_: nn.Module, taken: tuple[Any, ...], given: Any) -> None:
                 if taken and isinstance(taken[0], Tensor) and isinstance(given, Tensor):
-                    calls.append(_Call(path, taken[0].detach().clone(), given.detach().clone()))
+                    turns[path] += 1
+                    calls.append(_Call(path, turns[path], taken[0].detach().clone(), given.detach().clone()))
 
             return hook
 
@@ -219,10 +220,10 @@ class Replaced:
 
     def _reference(self) -> Any:
         """What the float network gives with the values of the stored weights, and of inputs that each call quantizes."""
-        model, declared = copy.deepcopy(self.subject.model), self.declared
+        model = copy.deepcopy(self.subject.model)
         for path, part in self.parts.items():
             layer = model.get_submodule(path)
-            entry = declared.get(_kind(layer, declared))
+            entry = self._entry(layer)
             if part.stored is None or entry is None:
                 continue
             weight = layer.get_parameter("weight")
@@ -235,25 +236,25 @@ class Replaced:
 
     def _described(self, used: WorkflowEngine, calls: Sequence[_Call], in_float: Sequence[_Call]) -> Iterator[Layer]:
         """Yield each call of each layer, beside that of the float network, and each layer that is not called."""
-        counts: dict[str, int] = {}
-        floats = _by_turn(in_float)  # a network that chooses its layers by their values may call others
+        floats = {
+            (call.path, call.turn): call for call in in_float
+        }  # a network that chooses its layers by their values may call others
         for number, call in enumerate(calls, 1):
             self._stage(f"execute layer {number} of {len(calls)}")
-            counts[call.path] = counts.get(call.path, 0) + 1
-            named = call.path if counts[call.path] == 1 else f"{call.path} (call {counts[call.path]})"
-            beside = floats.get((call.path, counts[call.path]))
+            named = call.path if call.turn == 1 else f"{call.path} (call {call.turn})"
+            beside = floats.get((call.path, call.turn))
             layer = replace(self._layer(used, call.path, call), name=named or "the network itself")
             yield layer if beside is None else replace(layer, cumulative_db=decibels(call.y, beside.y))
-        for path in self.parts:
-            if path not in counts:
-                layer = self._layer(used, path, None)
-                yield replace(layer, notes=(*layer.notes, "the network does not call it: what it gives was not judged"))
+        called = {call.path for call in calls}
+        for path in (path for path in self.parts if path not in called):
+            layer = self._layer(used, path, None)
+            yield replace(layer, notes=(*layer.notes, "the network does not call it: what it gives was not judged"))
 
     def _layer(self, used: WorkflowEngine, path: str, call: _Call | None) -> Layer:
-        part, declared = self.parts[path], self.declared
+        part = self.parts[path]
         layer = part.floating.get_submodule("op")
         weight, pattern = layer.get_parameter("weight").detach(), pattern_name(type(layer))
-        entry, dtype = declared.get(_kind(layer, declared)), dtype_name(weight.dtype)
+        entry, dtype = self._entry(layer), dtype_name(weight.dtype)
         features = {**options_of(layer), "dtype": dtype}
         result = Layer(path, pattern, None, Arithmetic.FLOAT, features=features, notes=self._notes(path))
         claim = None
@@ -332,24 +333,10 @@ class Replaced:
         return (f"shares its weight with {', '.join(others)}, which quantize_ leaves in float: both are stored",)
 
 
-def _by_turn(calls: Sequence[_Call]) -> dict[tuple[str, int], _Call]:
-    """Calls by the path of their layer and their number among its own, from 1."""
-    found: dict[tuple[str, int], _Call] = {}
-    for call in calls:
-        turn = next(number for number in count(1) if (call.path, number) not in found)
-        found[call.path, turn] = call
-    return found
-
-
 def _leaving(names: Sequence[str]) -> str:
     """What to do about layers that raise, or nothing without any."""
     named = ", ".join(filter(None, names))
     return f"leave {named} out: {FILTER}" if named else ""
-
-
-def _kind(layer: nn.Module, declared: Mapping[type[nn.Module], Workflow]) -> Any:
-    """The declared class that a layer is of."""
-    return next((kind for kind in declared if isinstance(layer, kind)), None)
 
 
 def _quantizing(entry: Workflow) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Tensor]]:

@@ -137,6 +137,11 @@ def of_models(claims: "BackendClaims") -> "BackendClaims":
     return claims
 
 
+def given(arguments: argparse.Namespace, options: Sequence[str]) -> str | None:
+    """The first of some options that has a value, as users write it, or None."""
+    return next((f"--{name.replace('_', '-')}" for name in options if getattr(arguments, name)), None)
+
+
 def print_lines(lines: Iterable[str]) -> int:
     """Print lines, each as soon as it is there, and return the exit status of a command that succeeds."""
     for line in lines:

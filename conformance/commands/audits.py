@@ -21,6 +21,7 @@ from .arguments import (
     add_ledger,
     add_repeatable,
     entries_of,
+    given,
     module_path,
     of_models,
 )
@@ -178,19 +179,21 @@ def audit_command(arguments: argparse.Namespace) -> int:
 
     if arguments.repair:
         return _repair(arguments)
-    ways: Sequence[Way]
-    if arguments.pte or arguments.etrecord:
-        ways = [_program(arguments)]
-    else:
-        chosen = (
-            _ways_in_place if arguments.quantize else _ways_through_pt2e if arguments.quantizer else _ways_through_fx
-        )
-        ways = chosen(arguments)
+    ways = _ways(arguments)
     entries = entries_of(arguments.ledger)
     subject = loaded(arguments.network, arguments.inputs, arguments.shape)
     audits = [explained(way.audit(subject, reporter()), entries, host(arguments.isa)) for way in ways]
     _write(audits, entries, arguments)
     return int(not all(audited.holds for audited in audits))
+
+
+def _ways(arguments: argparse.Namespace) -> "Sequence[Way]":
+    """The ways to quantize and to run the network that the options name."""
+    if arguments.pte or arguments.etrecord:
+        return [_program(arguments)]
+    if arguments.quantize:
+        return _ways_in_place(arguments)
+    return _ways_through_pt2e(arguments) if arguments.quantizer else _ways_through_fx(arguments)
 
 
 def _repair(arguments: argparse.Namespace) -> int:
@@ -207,7 +210,7 @@ def _repair(arguments: argparse.Namespace) -> int:
     from conformance.reports.repair_text import steps_text, table
     from conformance.results.jsonl import replacing
 
-    for option in (
+    others = (
         "quantizer",
         "quantize",
         "qat",
@@ -218,11 +221,9 @@ def _repair(arguments: argparse.Namespace) -> int:
         "backend_config",
         "out",
         "json",
-    ):
-        if getattr(arguments, option):
-            raise UsageError(
-                f"--repair is for torch's own engines with their default mapping: leave out --{option.replace('_', '-')}"
-            )
+    )
+    if option := given(arguments, others):
+        raise UsageError(f"--repair is for torch's own engines with their default mapping: leave out {option}")
     if len(engines := arguments.engine or [DEFAULT_ENGINE]) > 1:
         raise UsageError(f"--repair is for one engine: choose from {', '.join(engines)}")
     path = module_path("--repair", arguments.repair, "repaired.py")
@@ -255,9 +256,8 @@ def _ways_through_fx(arguments: argparse.Namespace) -> "list[Way]":
 def _ways_through_pt2e(arguments: argparse.Namespace) -> "list[Way]":
     from conformance.audit.quantizers import quantization
 
-    for option in ("mapping", "custom_config", "backend_config"):
-        if getattr(arguments, option):
-            raise UsageError(f"--{option.replace('_', '-')} is FX's: configure the quantizer in its place")
+    if option := given(arguments, ("mapping", "custom_config", "backend_config")):
+        raise UsageError(f"{option} is FX's: configure the quantizer in its place")
     engines = dict.fromkeys(arguments.engine or [None])
     how = {"qat": arguments.qat, "reduce": not arguments.no_reduce, "floor_db": arguments.floor}
     return [quantization(arguments.quantizer, name, **how) for name in engines]
@@ -268,9 +268,8 @@ def _ways_in_place(arguments: argparse.Namespace) -> "list[Way]":
     from conformance.audit.in_place import in_place
     from conformance.cases.claims import backend, third_party
 
-    for option in ("quantizer", "qat", "mapping", "custom_config"):
-        if getattr(arguments, option):
-            raise UsageError(f"--{option.replace('_', '-')} is of another way to quantize than --quantize: give one")
+    if option := given(arguments, ("quantizer", "qat", "mapping", "custom_config")):
+        raise UsageError(f"{option} is of another way to quantize than --quantize: give one")
     claims = third_party(arguments.backend_config) if arguments.backend_config else backend("torchao")
     engines = dict.fromkeys(arguments.engine or [None])
     return [in_place(arguments.quantize, name, claims, arguments.floor) for name in engines]
@@ -280,11 +279,9 @@ def _program(arguments: argparse.Namespace) -> "Way":
     """The program that --pte names."""
     if not arguments.pte:
         raise UsageError("--etrecord is that of a program: add --pte, the file that was lowered with it")
-    for option in ("engine", "quantizer", "quantize", "qat", "mapping", "custom_config", "backend_config"):
-        if getattr(arguments, option):
-            raise UsageError(
-                f"--{option.replace('_', '-')} says how to quantize, and --pte is quantized already: give one"
-            )
+    others = ("engine", "quantizer", "quantize", "qat", "mapping", "custom_config", "backend_config")
+    if option := given(arguments, others):
+        raise UsageError(f"{option} says how to quantize, and --pte is quantized already: give one")
     from conformance.audit.made import Made
     from conformance.engines.executorch.program_file import ProgramFile
 

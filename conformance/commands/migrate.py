@@ -11,7 +11,7 @@ from conformance.configs.engines import ENGINES, SUCCESSORS, backend_of
 from conformance.errors import UsageError
 from conformance.suggestions import unknown
 
-from .arguments import add_command, add_ledger, add_repeatable, entries_of, print_lines
+from .arguments import add_command, add_ledger, add_repeatable, entries_of, given, print_lines
 from .audits import add_inputs, clear_line, reporter, write_json
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def migrate_command(arguments: argparse.Namespace) -> int:
         )
     if arguments.what and ":" in arguments.what:
         return _network(arguments)
-    for option in ("engine", "quantizer", "inputs", "shape", "json"):
-        if getattr(arguments, option):
-            raise UsageError(f"--{option} is for a network: name one as module:callable in place of {arguments.what}")
+    if option := given(arguments, ("engine", "quantizer", "inputs", "shape", "json")):
+        raise UsageError(f"{option} is for a network: name one as module:callable in place of {arguments.what}")
     from conformance.paths import ROOT
     from conformance.reports import migration
     from conformance.results.migrations import read

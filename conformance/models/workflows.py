@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from conformance.cases.claims import BackendClaims
 from conformance.cases.operators import Variant
+from conformance.cases.recipes import dtype_name
 from conformance.cases.runs import Run
 from conformance.cases.workflows import INDIVISIBLE, SHAPES, ZERO_ROW, channels
 from conformance.configs.codes import Codes
@@ -241,7 +242,7 @@ def interval(
     """What the layer `op` of a float model may give for x with the values of stored codes. The arithmetic that quantizes x
     has a unit roundoff; `step` is what all products are multiples of, None if data are not dyadic."""
     floating = model.get_parameter("op.weight").detach()
-    dtype = str(floating.dtype).removeprefix("torch.")
+    dtype = dtype_name(floating.dtype)
     weight, layer = stored.values(floating, entry.weight), in_float64(model)
     if not x.is_floating_point():
         return rows(layer, x, weight, dtype, exact=step is not None)
